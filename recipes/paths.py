@@ -1,0 +1,29 @@
+"""Where things live: one place that knows the layout of the tree and of `artifacts/`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = ROOT / "configs"
+
+
+def artifacts() -> Path:
+    """The folder that holds everything a run makes; `ARTIFACTS_DIR` moves it."""
+    return Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
+
+
+def data_dir(task: str) -> Path:
+    """`artifacts/data/<task>`, which holds `{train,test}.parquet` and their manifests."""
+    return artifacts() / "data" / task
+
+
+def run_dir(experiment: str) -> Path:
+    """`artifacts/runs/<experiment>`, which holds the resolved configuration, metrics, rollouts and the log."""
+    return artifacts() / "runs" / experiment
+
+
+def checkpoint_dir(experiment: str) -> Path:
+    """`artifacts/checkpoints/<experiment>`, which holds `global_step_<n>/actor/huggingface`."""
+    return artifacts() / "checkpoints" / experiment
