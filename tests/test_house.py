@@ -1,0 +1,93 @@
+"""The rules of the house that a machine can check: names, sizes, and what must never appear."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from recipes.paths import ROOT
+
+LONGEST_FILE = 400
+VERBS = {"bench", "collect", "compare", "data", "eval", "plot", "play", "pretrain", "render", "sweep", "train"}
+SHELL_HELPERS = {"launch.sh", "setup_env.sh", "test.sh"}
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    return [ROOT / name for name in sorted(set(listing)) if (ROOT / name).is_file()]
+
+
+PYTHON = tracked("*.py")
+LAUNCHERS = tracked("examples/*/*.sh")
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=relative)
+def test_python_files_are_small_and_say_what_they_are(path):
+    source = path.read_text(encoding="utf-8")
+    lines = source.count("\n")
+    assert lines <= LONGEST_FILE, f"{relative(path)} has {lines} lines; split it by what its parts do"
+    if source.strip():
+        assert ast.get_docstring(ast.parse(source)), f"{relative(path)} does not say what it is"
+
+
+@pytest.mark.parametrize("path", [p for p in PYTHON if "tests" not in p.parts], ids=relative)
+def test_no_broad_except_and_no_eval(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ExceptHandler):
+            broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"})
+            raises_again = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+            allowed = "broad:" in path.read_text(encoding="utf-8").splitlines()[node.lineno - 1]
+            assert not broad or raises_again or allowed, f"{relative(path)}:{node.lineno} hides bugs (say `# broad: why`)"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec"}, f"{relative(path)}:{node.lineno} calls {node.func.id}"
+
+
+@pytest.mark.parametrize("path", LAUNCHERS, ids=relative)
+def test_launchers_have_one_shape(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert re.fullmatch(r"[a-z0-9_]+\.sh", path.name), "launchers are named in snake case"
+    assert lines[0] == "#!/usr/bin/env bash"
+    assert "set -euo pipefail" in lines
+    execs = [line for line in lines if line.startswith("exec ")]
+    assert len(execs) == 1, "a launcher ends in one exec"
+    assert lines[-1] == execs[0]
+    assert execs[0].endswith('"$@"'), "a launcher passes its arguments on"
+    assert os.access(path, os.X_OK), "a launcher is executable"
+    assert (path.parent / "README.md").is_file(), "every task has a README beside its launcher"
+    assert len(lines) <= 60, "a launcher holds differences only"
+
+
+@pytest.mark.parametrize("path", [p for p in LAUNCHERS if p.name.endswith("_grpo.sh") and p.name != "rce_grpo.sh"], ids=relative)
+def test_grpo_launchers_name_model_and_task(path):
+    assert re.match(r"(qwen|llama|smollm)[a-z0-9_]*_\d+(_\d+)?b_[a-z0-9_]+_grpo\.sh", path.name)
+
+
+@pytest.mark.parametrize("path", tracked("scripts/*"), ids=relative)
+def test_scripts_are_named_by_verb_and_object(path):
+    if path.suffix == ".sh":
+        assert path.name in SHELL_HELPERS
+    else:
+        assert path.stem.split("_")[0] in VERBS, f"{path.name}: begin with one of {sorted(VERBS)}"
+
+
+def test_no_line_names_a_machine():
+    pattern = "|".join(("/wo" + "rk/", "/ro" + "ot/", "/home/[a-z]+/", "/tmp/re" + "f"))
+    found = subprocess.run(
+        ["git", "grep", "-nIE", pattern, "--", ".", ":!tests/test_house.py"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    assert not found, found
