@@ -1,0 +1,51 @@
+"""verl's FSDP engines for language and value models, registered for CPUs.
+
+verl imports this module where it builds a model configuration, because `actor_rollout_ref.model.external_lib` (and
+`critic.model.external_lib`) name it; it registers the rollout too.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+
+from recipes.engines.verl_cpu import rollout
+
+
+class _CpuSharding:
+    """Shard with FSDP2, which accepts modules on CPUs.
+
+    FSDP1 refuses them under `sync_module_states`, and what verl does to save GPU memory (the reference model's
+    CPU offloading) asks for pinned memory, which needs an accelerator.
+    """
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        asked = self.engine_config
+        self.engine_config = _without_offloading(asked)
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            self.engine_config = asked
+
+
+def _without_offloading(engine_config: Any) -> Any:
+    config = copy.copy(engine_config)
+    for name, value in {"strategy": "fsdp2", "forward_only": False, "offload_policy": False}.items():
+        object.__setattr__(config, name, value)  # verl freezes these fields once the object is made
+    return config
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuLanguageModelEngine(_CpuSharding, FSDPEngineWithLMHead):
+    """Actor and reference model."""
+
+
+@EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuValueModelEngine(_CpuSharding, FSDPEngineWithValueHead):
+    """Critic."""
+
+
+rollout.register()

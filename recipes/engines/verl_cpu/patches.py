@@ -1,0 +1,52 @@
+"""The lines of verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with the line and the reason.
+
+Each can be deleted on its own once the line that it names has changed; `versions.py` refuses other versions until
+somebody has looked.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+
+def one_gloo_per_device() -> None:
+    """verl/utils/distributed.py:89 asks for the backend "cpu:gloo,<device>:<backend>".
+
+    With the device "cpu" that is "cpu:gloo,cpu:gloo", which torch refuses ("Duplicate device type"). The function takes
+    a `backend` argument, which its caller (verl/workers/engine_workers.py:89) does not use: give it a default.
+    """
+    from verl.utils import distributed
+
+    original = distributed.initialize_global_process_group_ray
+
+    @functools.wraps(original)
+    def initialize(timeout_second: float | None = None, backend: str | None = None) -> None:
+        original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+
+    distributed.initialize_global_process_group_ray = initialize
+
+
+def keep_linear_weights() -> None:
+    """vllm/model_executor/layers/utils.py:269 repacks each Linear for oneDNN and deletes `layer.weight`.
+
+    The first weight sync then has nothing to copy into and fails, and a packed copy would stay at the old weights. Keep
+    the parameter and multiply by it directly.
+    """
+    import torch
+    from vllm.model_executor.layers import utils
+
+    def dispatch(layer: Any, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    utils.dispatch_cpu_unquantized_gemm = dispatch
+
+
+def apply_to_verl() -> None:
+    """Every patch of verl; called while verl is being imported, before any of its users."""
+    one_gloo_per_device()
+
+
+def apply_to_vllm() -> None:
+    """Every patch of vLLM; called in the process that loads the model, before it does."""
+    keep_linear_weights()

@@ -1,0 +1,160 @@
+"""Which verl keys and environment variables a run on CPUs needs, from the recipe alone.
+
+Nothing heavy is imported here: the launcher and `DRY_RUN=1` call these functions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from recipes import paths
+
+PACKAGE = "recipes.engines.verl_cpu"
+MEBIBYTE = 1 << 20
+FLOAT32_BYTES = 4
+CONCURRENT_SEQUENCES = 64
+"""Responses that the key-value cache holds at once; more wait their turn."""
+SMALLEST_BUCKET = 16
+SMALLEST_CACHE = 128 * MEBIBYTE
+UNKNOWN_MODEL_BUCKET = 2048
+"""MiB; verl's own default, for a model whose `config.json` is not on this machine."""
+
+
+def keys(recipe: Any) -> dict[str, Any]:
+    """verl's dotted keys for this recipe on CPUs.
+
+    Args:
+        recipe: read `data`, `worker.actor.model`, `worker.rollout` and `trainer.{nnodes,n_gpus_per_node}`, which counts
+            ranks here.
+    """
+    return {
+        **_cluster(int(recipe.trainer.nnodes) * int(recipe.trainer.n_gpus_per_node)),
+        **_float32(),
+        **_rollout(recipe),
+        **_few_processes(),
+    }
+
+
+def environment(recipe: Any) -> dict[str, str]:
+    """Environment variables of the trainer and of every process that Ray starts for it."""
+    inherited = os.environ.get("PYTHONPATH", "")
+    return {
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.platform",
+        "PYTHONPATH": os.pathsep.join(part for part in (str(paths.ROOT), inherited) if part),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TORCH_COMPILE_DISABLE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _cluster(ranks: int) -> dict[str, Any]:
+    return {
+        "trainer.device": "cpu",
+        "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
+        "critic.model.external_lib": f"{PACKAGE}.engine",
+        # Logical slots: verl schedules by GPU slots alone, and its actors only wait or share the real cores.
+        "ray_kwargs.ray_init.num_cpus": 12 + 4 * ranks,
+        "ray_kwargs.ray_init.num_gpus": ranks,
+        "ray_kwargs.ray_init.include_dashboard": False,
+        "ray_kwargs.ray_init.object_store_memory": 256 * MEBIBYTE,
+    }
+
+
+def _float32() -> dict[str, Any]:
+    """float32 everywhere, so that vLLM and FSDP give the same log-probabilities; CPUs gain little from less."""
+    keys: dict[str, Any] = {
+        "actor_rollout_ref.rollout.dtype": "float32",
+        "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        "actor_rollout_ref.actor.use_torch_compile": False,
+        "actor_rollout_ref.ref.use_torch_compile": False,
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+        "critic.model.override_config.attn_implementation": "sdpa",
+        "critic.model.use_remove_padding": False,
+        "critic.model.enable_gradient_checkpointing": False,
+    }
+    for engine in ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.fsdp"):
+        keys[f"{engine}.model_dtype"] = "fp32"
+        for part in ("param_dtype", "reduce_dtype", "buffer_dtype"):
+            keys[f"{engine}.mixed_precision.{part}"] = "fp32"
+    return keys
+
+
+def _rollout(recipe: Any) -> dict[str, Any]:
+    rollout = "actor_rollout_ref.rollout"
+    engine = f"{rollout}.engine_kwargs.vllm"
+    length = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
+    model = _model_config(recipe.worker.actor.model.model_path)
+    lora = int(getattr(getattr(recipe.worker.actor.model, "lora", None), "rank", 0) or 0)
+    return {
+        f"{rollout}.name": "vllm",
+        f"{rollout}.enforce_eager": True,
+        f"{rollout}.free_cache_engine": False,
+        f"{rollout}.enable_sleep_mode": False,
+        f"{rollout}.calculate_log_probs": True,
+        f"{rollout}.max_model_len": length,
+        f"{rollout}.max_num_batched_tokens": max(2048, length),
+        f"{rollout}.max_num_seqs": CONCURRENT_SEQUENCES,
+        # A LoRA rollout syncs adapters only, so the base weights must come from the files.
+        **({f"{rollout}.load_format": "safetensors"} if lora else {}),
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
+        f"{engine}.kv_cache_memory_bytes": _cache_bytes(model, length),
+        f"{engine}.distributed_executor_backend": "uni" if _tensor_parallel(recipe) == 1 else "mp",
+    }
+
+
+def _few_processes() -> dict[str, Any]:
+    sampler = "trainer.v1.sampler"
+    return {
+        "actor_rollout_ref.rollout.agent.num_workers": 1,
+        "reward.num_workers": 1,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        f"{sampler}.custom_sampler.path": f"pkg://{PACKAGE}.sampler",
+        f"{sampler}.custom_sampler.name": "QuickReplayBuffer",
+        f"{sampler}.sampler_kwargs.filter_groups": "${algorithm.filter_groups}",
+        f"{sampler}.sampler_kwargs.train_batch_size": "${data.train_batch_size}",
+        f"{sampler}.sampler_kwargs.gen_batch_size": "${oc.select:data.gen_batch_size,null}",
+        f"{sampler}.sampler_kwargs.sync_refill_failed_groups": "${trainer.v1.sampler.sync_refill_failed_groups}",
+    }
+
+
+def _tensor_parallel(recipe: Any) -> int:
+    return int(getattr(recipe.worker.rollout, "tensor_parallel_size", 1) or 1)
+
+
+def _model_config(model_path: str) -> dict[str, Any]:
+    """`config.json` of a local model, its text part where it has a vision part too; empty for a hub name."""
+    path = Path(model_path).expanduser() / "config.json"
+    if not path.is_file():
+        return {}
+    config = json.loads(path.read_text(encoding="utf-8"))
+    return {**config, **config.get("text_config", {})}
+
+
+def _bucket_megabytes(model: dict[str, Any]) -> int:
+    """Size of the buffer through which weights travel: the largest tensor, the embedding, must fit."""
+    if not model:
+        return UNKNOWN_MODEL_BUCKET
+    widest = max(int(model.get("vocab_size", 0)), int(model.get("intermediate_size", 0)))
+    embedding = widest * int(model.get("hidden_size", 0)) * FLOAT32_BYTES
+    return max(SMALLEST_BUCKET, -(-embedding // MEBIBYTE) + 1)
+
+
+def _cache_bytes(model: dict[str, Any], length: int) -> int:
+    """Key-value cache for `CONCURRENT_SEQUENCES` full sequences, at most a quarter of the machine's memory."""
+    if not model:
+        return 8 * SMALLEST_CACHE
+    heads = int(model.get("num_attention_heads", 1))
+    head_dim = int(model.get("head_dim") or int(model.get("hidden_size", 0)) // heads)
+    per_token = 2 * int(model.get("num_hidden_layers", 1)) * int(model.get("num_key_value_heads", heads)) * head_dim
+    wanted = CONCURRENT_SEQUENCES * length * per_token * FLOAT32_BYTES
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(SMALLEST_CACHE, min(wanted, memory // 4))
