@@ -15,7 +15,7 @@ def bucket(numbers: Sequence[int]) -> str:
     The order of the numbers does not matter; the target plays no part. The answer depends on nothing else, so it is the
     same on every machine and for every seed (SHA-256 of the sorted numbers, modulo 100).
     """
-    key = ",".join(str(int(number)) for number in sorted(numbers))
+    key = ",".join(map(str, sorted(numbers)))
     point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 100
     for name, share in SHARES.items():
         if point < share:
