@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recipes.paths import ROOT
 
-FENCE = re.compile(r"^\s*```(\w*)\s*$")
+FENCE = re.compile(r"^\s*```(\w*)(\s.*)?$")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 ASSIGNMENT = re.compile(r"^([A-Z][A-Z0-9_]*)=")
 BACKTICKED_PATH = re.compile(
@@ -63,7 +63,7 @@ def commands(page: Path) -> list[Command]:
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         fence = FENCE.match(line)
         if fence:
-            inside = not inside and fence.group(1) in {"bash", "sh", "shell"}
+            inside = not inside and fence.group(1) in {"bash", "sh", "shell"} and not fence.group(2)
             pending = ""
             continue
         if not inside:
