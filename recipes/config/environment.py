@@ -1,0 +1,190 @@
+"""The one table of environment variables: variable -> key, shared by launchers, validation and the documentation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from recipes.config.layers import Setting, Source
+from recipes.config.suggest import edits
+from recipes.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable that sets a key; `aliases` are other names that users know it by."""
+
+    name: str
+    key: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+
+@dataclass(frozen=True)
+class Control:
+    """A variable that steers the launcher and sets no key."""
+
+    name: str
+    doc: str
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("ENGINE", "engine"),
+    Variable("MODEL_PATH", "worker.actor.model.model_path"),
+    Variable("TRAIN_FILES", "data.train_files"),
+    Variable("VAL_FILES", "data.val_files", ("TEST_FILES",)),
+    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length"),
+    Variable("MAX_RESPONSE_LENGTH", "data.max_response_length"),
+    Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", ("TRAIN_BATCH_SIZE",)),
+    Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
+    Variable("MIN_PIXELS", "data.min_pixels"),
+    Variable("MAX_PIXELS", "data.max_pixels"),
+    Variable("SEED", "data.seed"),
+    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator"),
+    Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", ("NORM_ADV_BY_STD_IN_GRPO",)),
+    Variable("DISABLE_KL", "algorithm.disable_kl"),
+    Variable("USE_KL_LOSS", "algorithm.use_kl_loss"),
+    Variable("KL_COEF", "algorithm.kl_coef"),
+    Variable("KL_PENALTY", "algorithm.kl_penalty"),
+    Variable("KL_LOSS_COEF", "algorithm.kl_loss_coef"),
+    Variable("KL_LOSS_TYPE", "algorithm.kl_loss_type"),
+    Variable("ONLINE_FILTERING", "algorithm.online_filtering"),
+    Variable("GLOBAL_BATCH_SIZE", "worker.actor.global_batch_size", ("PPO_MINI_BATCH_SIZE",)),
+    Variable(
+        "MICRO_BATCH_SIZE", "worker.actor.micro_batch_size_per_device_for_update", ("MICRO_BATCH_SIZE_FOR_UPDATE",)
+    ),
+    Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", "worker.actor.micro_batch_size_per_device_for_experience"),
+    Variable("LR", "worker.actor.optim.lr", ("LEARNING_RATE",)),
+    Variable("LR_SCHEDULER_TYPE", "worker.actor.optim.lr_scheduler_type"),
+    Variable("LORA_RANK", "worker.actor.model.lora.rank"),
+    Variable("LORA_ALPHA", "worker.actor.model.lora.alpha"),
+    Variable("ENTROPY_COEFF", "worker.actor.entropy_coeff"),
+    Variable("CLIP_RATIO_LOW", "worker.actor.clip_ratio_low"),
+    Variable("CLIP_RATIO_HIGH", "worker.actor.clip_ratio_high"),
+    Variable("LOSS_AGG_MODE", "worker.actor.loss_agg_mode"),
+    Variable("PADDING_FREE", "worker.actor.padding_free"),
+    Variable("ROLLOUT_N", "worker.rollout.n"),
+    Variable("TEMPERATURE", "worker.rollout.temperature"),
+    Variable("TOP_P", "worker.rollout.top_p"),
+    Variable("TENSOR_PARALLEL_SIZE", "worker.rollout.tensor_parallel_size"),
+    Variable("GPU_MEMORY_UTIL", "worker.rollout.gpu_memory_utilization", ("GPU_MEMORY_UTILIZATION",)),
+    Variable("REWARD_FUNCTION", "worker.reward.reward_function"),
+    Variable("TOTAL_EPOCHS", "trainer.total_epochs"),
+    Variable("MAX_STEPS", "trainer.max_steps"),
+    Variable("NNODES", "trainer.nnodes"),
+    Variable("GPUS_PER_NODE", "trainer.n_gpus_per_node", ("N_GPUS_PER_NODE",)),
+    Variable("PROJECT_NAME", "trainer.project_name"),
+    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
+    Variable("LOGGER", "trainer.logger"),
+    Variable("VAL_FREQ", "trainer.val_freq", ("TEST_FREQ",)),
+    Variable("VAL_BEFORE_TRAIN", "trainer.val_before_train"),
+    Variable("SAVE_FREQ", "trainer.save_freq"),
+    Variable("SAVE_LIMIT", "trainer.save_limit"),
+    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path"),
+    Variable("RESUME", "trainer.find_last_checkpoint"),
+    Variable("RESUME_FROM", "trainer.load_checkpoint_path"),
+)
+
+CONTROLS: tuple[Control, ...] = (
+    Control("HARDWARE", "cpu or gpu: the hardware file to use; default: gpu if the machine has one"),
+    Control("EMBEDDED", "1 or 0: use the recipe's tiny model and data; default: 1 on a cpu"),
+    Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
+    Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
+    Control("IGNORE_VARIABLES", "names, joined by commas, that belong to another program and are no typing mistake"),
+)
+
+# Families of variables that belong to other programs, so that a likeness to one of ours is chance.
+_OTHERS = (
+    "AWS_", "AZURE_", "CONDA_", "CUDA_", "DOCKER_", "GIT_", "GITHUB_", "GOOGLE_", "HF_", "JAX_", "KUBERNETES_", "LC_",
+    "LS_", "MKL_", "MLFLOW_", "NCCL_", "NVIDIA_", "OMP_", "OPENAI_", "PIP_", "PYTHON", "PYTORCH_", "RAY_", "SLURM_",
+    "SSH_", "SWANLAB_", "TF_", "TOKENIZERS_", "TORCH_", "TRANSFORMERS_", "UV_", "VERL_", "VIRTUAL_", "VLLM_", "WANDB_",
+    "XDG_",
+)  # fmt: skip
+
+
+def known_names() -> list[str]:
+    """Every variable that means something here."""
+    return [name for variable in VARIABLES for name in variable.names] + [control.name for control in CONTROLS]
+
+
+def read_settings(environ: Mapping[str, str]) -> list[Setting]:
+    """The settings that the environment makes, as text; an empty variable counts as unset.
+
+    Raises RecipeError when two variables for one key disagree, or a variable looks like a mistyped one.
+    """
+    _refuse_mistyped(environ)
+    settings = []
+    for variable in VARIABLES:
+        given = {name: environ[name] for name in variable.names if environ.get(name, "").strip()}
+        if len({text.strip() for text in given.values()}) > 1:
+            raise RecipeError(
+                "two variables for one key disagree: " + ", ".join(f"{name}={text}" for name, text in given.items()),
+                where=f"both set {variable.key}",
+                fix=f"unset {' or '.join(given)}",
+            )
+        if given:
+            name, text = next(iter(given.items()))
+            settings.append(Setting(variable.key, text, Source("environment", f"variable {name}={text}")))
+    return settings
+
+
+def is_on(environ: Mapping[str, str], name: str) -> bool | None:
+    """A switch such as DRY_RUN or EMBEDDED; None where it is not set."""
+    text = environ.get(name, "").strip().lower()
+    if not text:
+        return None
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise RecipeError(f"{name}={environ[name]} is neither on nor off", where=f"variable {name}", fix="use 1 or 0")
+
+
+def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether DRY_RUN is on."""
+    return bool(is_on(environ, "DRY_RUN"))
+
+
+def mistyped(environ: Mapping[str, str], known: Iterable[str] | None = None) -> dict[str, str]:
+    """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
+    names = set(known or known_names())
+    ignored = {name.strip() for name in environ.get("IGNORE_VARIABLES", "").split(",")}
+    found = {}
+    for name in environ:
+        if name in names or name in ignored or name.startswith(_OTHERS):
+            continue
+        meant = _meant(name, names)
+        if meant:
+            found[name] = meant
+    return found
+
+
+def _meant(name: str, names: set[str]) -> str | None:
+    """The name that `name` is a slip of: underscores or case aside, one or two letters off, none in short names."""
+    shape = name.replace("_", "").upper()
+    best: tuple[int, str] | None = None
+    for candidate in sorted(names):
+        other = candidate.replace("_", "")
+        allowed = 0 if len(other) < 6 else 1 if len(other) < 9 else 2
+        if len(other) < 5 or abs(len(shape) - len(other)) > allowed:
+            continue
+        distance = edits(shape, other)
+        if distance <= allowed and (best is None or distance < best[0]):
+            best = (distance, candidate)
+    return best[1] if best else None
+
+
+def _refuse_mistyped(environ: Mapping[str, str]) -> None:
+    wrong = mistyped(environ)
+    if wrong:
+        name, meant = next(iter(wrong.items()))
+        more = "".join(f"; {other}: did you mean {its}?" for other, its in list(wrong.items())[1:])
+        raise RecipeError(
+            f"the environment variable {name} is unknown here: did you mean {meant}?{more}",
+            where=f"variable {name}={environ[name]}",
+            fix=f"rename it to {meant}; if it belongs to another program, set IGNORE_VARIABLES={','.join(wrong)}",
+        )

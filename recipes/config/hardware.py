@@ -1,0 +1,52 @@
+"""What the machine has, found out without importing torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from recipes.config.suggest import did_you_mean
+from recipes.errors import RecipeError
+
+KINDS = ("cpu", "gpu")
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """NVIDIA GPUs that a process may use: those of the machine, cut down by CUDA_VISIBLE_DEVICES."""
+    present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
+    present = present or _ask_nvidia_smi()
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or not present:
+        return present
+    listed = [part.strip() for part in chosen.split(",") if part.strip()]
+    usable = listed[: listed.index("-1")] if "-1" in listed else listed
+    return min(present, len(usable))
+
+
+def _ask_nvidia_smi() -> int:
+    """Needed where the devices are not files under /dev, as on WSL."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    try:
+        answer = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+
+
+def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = os.environ) -> str:
+    """`cpu` or `gpu`: what was asked for, else what the machine has."""
+    if asked is None or asked == "auto":
+        return "gpu" if visible_gpus(environ) else "cpu"
+    if asked not in KINDS:
+        raise RecipeError(
+            f"unknown hardware {asked!r}",
+            where=where,
+            fix=did_you_mean(asked, KINDS) or f"use one of {', '.join(KINDS)}",
+        )
+    return asked

@@ -1,0 +1,137 @@
+"""From a task's name to a resolved recipe: four layers, each key with the layer that set it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recipes.config import loggers, yaml_io
+from recipes.config.arguments import read_arguments
+from recipes.config.environment import is_on, read_settings
+from recipes.config.hardware import kind_of_machine
+from recipes.config.layers import Setting, Source
+from recipes.config.locate import located
+from recipes.config.merge import check_names, merge, settings_of
+from recipes.config.schema import Recipe
+from recipes.config.suggest import did_you_mean
+from recipes.config.validate import validated
+from recipes.errors import RecipeError
+from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
+
+
+def load(
+    task_or_path: str,
+    *,
+    arguments: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    hardware: str | None = None,
+) -> Recipe:
+    """Resolve a recipe.
+
+    Args:
+        task_or_path: a task (`countdown` is configs/countdown.yaml) or the path of a YAML file.
+        arguments: `key=value`; keys of the schema, verl's own keys, and `hardware` and `embedded`.
+        environ: where variables are read.
+        hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has.
+
+    Raises:
+        RecipeError: an unknown key or variable, a wrong type, or settings that disagree; names key and layer.
+    """
+    path = find(task_or_path)
+    shown = shown_path(path)
+    tree = yaml_io.read(path, shown)
+    embedded_block = tree.pop("embedded", None) or {}
+    asked = read_arguments(arguments)
+    controls = {setting.path: setting for setting in asked if setting.path in ("hardware", "embedded")}
+    asked = [setting for setting in asked if setting.path not in controls]
+    kind = _hardware(hardware, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
+    embedded = _embedded(controls.get("embedded"), environ, kind) and bool(embedded_block)
+
+    settings = settings_of(tree, Source("recipe", shown))
+    check_names(settings)
+    block = settings_of(embedded_block, Source("embedded", f"{shown}, embedded"))
+    check_names(block)
+    settings += block if embedded else []
+    settings += _hardware_layer(kind)
+    settings += [*read_settings(environ), *asked]
+    values, sources = merge(settings)
+    values.setdefault("name", path.stem)
+    values["hardware"] = kind
+    return _finished(values, sources, embedded, environ)
+
+
+def find(task_or_path: str) -> Path:
+    """The YAML file of a task, or the file itself. Raises RecipeError naming the nearest task."""
+    given = Path(task_or_path)
+    if given.suffix in (".yaml", ".yml"):
+        if not given.is_file():
+            raise RecipeError("the recipe does not exist", where=str(given), fix=f"use one of {', '.join(tasks())}")
+        return given
+    path = CONFIGS / f"{task_or_path}.yaml"
+    if not path.is_file():
+        known = tasks()
+        raise RecipeError(
+            f"unknown task {task_or_path!r}",
+            where=str(CONFIGS),
+            fix=did_you_mean(task_or_path, known) or f"use one of {', '.join(known)}",
+        )
+    return path
+
+
+def tasks() -> list[str]:
+    """The tasks that have a recipe."""
+    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: from the repository's root where it lies below."""
+    full = path.absolute()
+    return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
+
+
+def _hardware(given: str | None, argument: Setting | None, environ: Mapping[str, str], in_file: Any, shown: str) -> str:
+    variable = environ.get("HARDWARE", "").strip()
+    if given is not None:
+        return kind_of_machine(given, "hardware", environ)
+    if argument is not None:
+        return kind_of_machine(str(argument.value), str(argument.source), environ)
+    if variable:
+        return kind_of_machine(variable, f"variable HARDWARE={variable}", environ)
+    return kind_of_machine(in_file, shown, environ)
+
+
+def _embedded(argument: Setting | None, environ: Mapping[str, str], kind: str) -> bool:
+    given = environ if argument is None else {"EMBEDDED": str(argument.value)}
+    asked = is_on(given, "EMBEDDED")
+    return kind == "cpu" if asked is None else asked
+
+
+def _hardware_layer(kind: str) -> list[Setting]:
+    path = CONFIGS / "hardware" / f"{kind}.yaml"
+    shown = shown_path(path)
+    settings = settings_of(yaml_io.read(path, shown), Source("hardware", shown))
+    check_names(settings)
+    return settings
+
+
+def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool, environ: Mapping[str, str]) -> Recipe:
+    """Fill in names and folders that follow from others, make paths absolute, and check types."""
+    recipe = validated(values, sources)
+    experiment = recipe.trainer.experiment_name or recipe.name
+    filled = {
+        "trainer.experiment_name": experiment,
+        "trainer.save_checkpoint_path": str(checkpoint_dir(experiment)),
+    }
+    if recipe.engine == "verl":
+        filled["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
+        filled["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
+    for path, value in filled.items():
+        if values.get(path) is None:
+            values[path] = value
+            sources.setdefault(path, Source("default", "follows from the experiment's name"))
+    asked = sources["trainer.logger"].by_user if "trainer.logger" in sources else False
+    values["trainer.logger"] = loggers.chosen(recipe.trainer.logger, asked, environ)
+    values.update(located(recipe, values, sources))
+    return validated(values, sources, embedded_on=embedded)

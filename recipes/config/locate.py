@@ -1,0 +1,103 @@
+"""Paths in a recipe: made absolute, and listed for the checks before a start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipes.config.layers import Source
+from recipes.config.schema import Recipe, leaves
+from recipes.paths import ROOT, artifacts
+
+_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w.:-]+)?")
+_SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
+
+
+@dataclass(frozen=True)
+class PathKey:
+    """A key that holds a path.
+
+    Attributes:
+        key: dotted key.
+        path: absolute path; the name as it is where `on_hub`.
+        kind: input, output, model or data (see `KeyInfo.path`).
+        on_hub: whether it names something on a hub or behind a URL rather than a file here.
+        source: the layer that set it.
+    """
+
+    key: str
+    path: str
+    kind: str
+    on_hub: bool
+    source: Source
+
+
+def path_keys(recipe: Recipe) -> list[PathKey]:
+    """Every key of the recipe that holds a path, in the schema's order; unset ones are left out.
+
+    A reward function comes without its `:name`.
+    """
+    found = []
+    for key, leaf in leaves(Recipe).items():
+        if leaf.info.path is None:
+            continue
+        value = recipe.value(key)
+        for text in value if isinstance(value, list) else [value]:
+            if text:
+                path = split_function(text)[0] if key.endswith("reward_function") else text
+                found.append(PathKey(key, path, leaf.info.path, _on_hub(path, leaf.info.path), recipe.source_of(key)))
+    return found
+
+
+def split_function(text: str) -> tuple[str, str | None]:
+    """`file.py:name` to file and name; the name is None where it is not given."""
+    path, colon, name = text.rpartition(":")
+    return (path, name) if colon and name.isidentifier() and path else (text, None)
+
+
+def located(recipe: Recipe, values: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
+    """The path-valued keys that were set, absolute.
+
+    In files, a path is meant from the repository's root (`artifacts/` from where artifacts are); in variables and
+    arguments from the working folder, or from the root where nothing is there.
+    """
+    changed: dict[str, Any] = {}
+    for key, leaf in leaves(Recipe).items():
+        value = recipe.value(key) if key in values else None
+        if leaf.info.path is None or not value:
+            continue
+        by_user = key in sources and sources[key].by_user
+        texts = value if isinstance(value, list) else [value]
+        moved = [_absolute(text, leaf.info.path, by_user, key.endswith("reward_function")) for text in texts]
+        changed[key] = moved if isinstance(value, list) else moved[0]
+    return changed
+
+
+def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
+    path, name = split_function(text) if with_function else (text, None)
+    if _on_hub(path, kind):
+        return text
+    expanded = Path(path).expanduser()
+    if expanded.is_absolute():
+        full = expanded
+    elif by_user and (Path.cwd() / expanded).exists():
+        full = Path.cwd() / expanded
+    elif expanded.parts[:1] == ("artifacts",):
+        full = artifacts().joinpath(*expanded.parts[1:])
+    else:
+        full = ROOT / expanded
+    return f"{full}:{name}" if name else str(full)
+
+
+def _on_hub(text: str, kind: str) -> bool:
+    """Whether `text` is a hub's name (`Qwen/Qwen3-4B`, `org/set@train`) or a URL, and nothing of that name is here."""
+    if _SCHEME.match(text):
+        return True
+    if kind == "data":
+        return "@" in text and Path(text).suffix != ".parquet"
+    if kind != "model" or text.startswith((".", "~", "/", "artifacts/")):
+        return False
+    return bool(_HUB.fullmatch(text)) and not (ROOT / text).exists() and not (Path.cwd() / text).exists()

@@ -1,0 +1,160 @@
+"""How a key of a recipe is declared: default, one-line meaning, verl's name for it, and the engines that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+PathKind = Literal["input", "output", "model", "data"]
+RULE = "rule"
+
+# Where verl keeps what EasyR1 keeps under worker.actor, worker.ref and worker.critic.
+VERL_PLACES: dict[str, dict[str, str]] = {
+    "actor": {
+        "role": "actor_rollout_ref.actor",
+        "model": "actor_rollout_ref.model",
+        "fsdp": "actor_rollout_ref.actor.fsdp_config",
+    },
+    "ref": {"role": "actor_rollout_ref.ref", "fsdp": "actor_rollout_ref.ref.fsdp_config"},
+    "critic": {"role": "critic", "model": "critic.model", "fsdp": "critic.fsdp"},
+}
+
+
+@dataclass(frozen=True)
+class KeyInfo:
+    """What the schema knows of a key besides its type.
+
+    Attributes:
+        doc: one line that says what the key does.
+        verl: verl's dotted names of the same quantity; empty where verl has none.
+        via: how the value becomes verl's: "" unchanged, the name of a converter, or "rule": several keys decide.
+        not_on: engine -> why that engine cannot do it; only the default value is accepted there.
+        values_on: engine -> the values that the engine accepts, where it is not all of them.
+        twin: although a rule translates it, verl's first name takes the same values, so that either name may be used.
+        path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
+    """
+
+    doc: str
+    verl: tuple[str, ...] = ()
+    via: str = ""
+    not_on: Mapping[str, str] = field(default_factory=dict)
+    values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    path: PathKind | None = None
+    twin: bool = False
+
+
+class Section(BaseModel):
+    """A group of keys: typed strictly, closed to unknown names, and never changed after it was loaded."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+def key(
+    default: Any,
+    doc: str,
+    *,
+    verl: str | tuple[str, ...] = (),
+    via: str = "",
+    not_on: Mapping[str, str] | None = None,
+    values_on: Mapping[str, tuple[Any, ...]] | None = None,
+    path: PathKind | None = None,
+    twin: bool = False,
+    **bounds: Any,
+) -> Any:
+    """Declare a key. `default` may be a factory; `bounds` are pydantic's (ge, gt, le, lt); the rest is `KeyInfo`'s."""
+    names = (verl,) if isinstance(verl, str) else verl
+    info = KeyInfo(doc, names, via, not_on or {}, values_on or {}, path, twin)
+    value: dict[str, Callable[[], Any] | Any] = (
+        {"default_factory": default} if callable(default) else {"default": default}
+    )
+    return Field(**value, description=doc, json_schema_extra={"key": info}, **bounds)  # type: ignore[arg-type]
+
+
+def only_verl(doc_of_easyr1: str = "EasyR1 has no such setting") -> dict[str, str]:
+    """`not_on` of a key that only verl has."""
+    return {"easyr1": doc_of_easyr1}
+
+
+def only_easyr1(reason: str) -> dict[str, str]:
+    """`not_on` of a key that only EasyR1 has, and why verl does not."""
+    return {"verl": reason}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A key at its full dotted path."""
+
+    path: str
+    info: KeyInfo
+    field: FieldInfo
+
+    @property
+    def default(self) -> Any:
+        return self.field.get_default(call_default_factory=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the key holds a free mapping, whose inner names the schema does not know."""
+        return get_origin(_without_none(self.field.annotation)) is dict
+
+
+@cache
+def leaves(section: type[BaseModel]) -> dict[str, Leaf]:
+    """Every key below `section` that was declared with `key`, by dotted path, in the order of declaration."""
+    return {leaf.path: leaf for leaf in _walk(section, "")}
+
+
+@cache
+def sections(section: type[BaseModel]) -> frozenset[str]:
+    """The dotted paths of the groups below `section`."""
+    return frozenset(
+        ".".join(path.split(".")[:depth]) for path in leaves(section) for depth in range(1, path.count(".") + 1)
+    )
+
+
+def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
+    for name, declared in section.model_fields.items():
+        annotation = declared.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from _walk(annotation, f"{prefix}{name}.")
+        else:
+            extra = declared.json_schema_extra
+            assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
+            yield Leaf(f"{prefix}{name}", _placed(extra["key"], prefix), declared)  # type: ignore[arg-type]
+
+
+def _placed(info: KeyInfo, prefix: str) -> KeyInfo:
+    """Fill in verl's prefix in names such as `{role}.strategy`, which actor, reference and critic share."""
+    role = next((role for role in VERL_PLACES if prefix.startswith(f"worker.{role}.")), None)
+    if role is None:
+        return info
+    return replace(info, verl=tuple(name.format_map(VERL_PLACES[role]) for name in info.verl))
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        rest = [part for part in get_args(annotation) if part is not type(None)]
+        return rest[0] if len(rest) == 1 else annotation
+    return annotation
+
+
+def describe_type(annotation: Any) -> str:
+    """A type in a user's words: `int`, `int or null`, `one of grpo, gae`, `list of str`."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation is type(None):
+        return "null"
+    if origin is Literal:
+        return "one of " + ", ".join(str(value) for value in args)
+    if origin in (Union, UnionType):
+        return " or ".join(describe_type(part) for part in args)
+    if origin is list:
+        return f"list of {describe_type(args[0])}"
+    if origin is dict:
+        return "mapping"
+    return {str: "text", bool: "true or false", float: "number", int: "whole number"}.get(annotation, str(annotation))

@@ -1,0 +1,103 @@
+"""Keys under `trainer`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from recipes.config.schema.field import Section, key, only_verl
+
+Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
+
+
+class Trainer(Section):
+    """How long, on what, and what is written when."""
+
+    total_epochs: int = key(
+        15, "passes over the training rows", verl="trainer.total_epochs", via="rule", twin=True, gt=0
+    )
+    max_steps: int | None = key(
+        None,
+        "steps; null: by total_epochs",
+        verl=("trainer.total_training_steps", "trainer.total_epochs"),
+        via="rule",
+        twin=True,
+        gt=0,
+    )
+    project_name: str = key("grpo-recipes", "project, for loggers", verl="trainer.project_name")
+    experiment_name: str | None = key(
+        None, "name of the run and of its folders; null: the recipe's name", verl="trainer.experiment_name"
+    )
+    logger: list[Backend] = key(
+        lambda: ["console", "file"],
+        "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
+        verl="trainer.logger",
+    )
+    nnodes: int = key(1, "machines", verl="trainer.nnodes", gt=0)
+    n_gpus_per_node: int = key(
+        8, "GPUs of a machine (ranks, on a machine without)", verl="trainer.n_gpus_per_node", gt=0
+    )
+    max_try_make_batch: int = key(
+        20,
+        "with online_filtering: generations tried for one step; -1: no limit (verl's V1 trainer has no limit)",
+        verl="algorithm.filter_groups.max_num_gen_batches",
+        via="rule",
+    )
+    critic_warmup: int = key(0, "steps in which only the critic learns", verl="trainer.critic_warmup", ge=0)
+    val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
+    val_before_train: bool = key(True, "validate at step 0", verl="trainer.val_before_train")
+    val_only: bool = key(False, "validate and stop", verl="trainer.val_only")
+    val_generations_to_log: int = key(0, "validation responses shown by W&B", verl="trainer.log_val_generations", ge=0)
+    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", verl="trainer.save_freq")
+    save_limit: int = key(
+        -1,
+        "checkpoints to keep; -1: all",
+        verl=("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+        via="rule",
+    )
+    save_model_only: bool = key(
+        False,
+        "leave the optimiser out of checkpoints, which then cannot be resumed",
+        verl="actor_rollout_ref.actor.checkpoint.save_contents",
+        via="rule",
+    )
+    save_hf_model: bool = key(
+        True,
+        "write the whole model to actor/huggingface, for vLLM and transformers",
+        verl="actor_rollout_ref.actor.checkpoint.save_contents",
+        via="rule",
+        not_on=only_verl("EasyR1 merges its shards with a script of its own afterwards"),
+    )
+    save_checkpoint_path: str | None = key(
+        None,
+        "folder of the checkpoints; null: artifacts/checkpoints/<experiment_name>",
+        verl="trainer.default_local_dir",
+        path="output",
+    )
+    load_checkpoint_path: str | None = key(
+        None,
+        "checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint",
+        verl=("trainer.resume_mode", "trainer.resume_from_path"),
+        via="rule",
+        path="input",
+    )
+    ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
+    find_last_checkpoint: bool = key(
+        True, "go on from the last checkpoint of the experiment", verl="trainer.resume_mode", via="rule"
+    )
+    rollout_data_dir: str | None = key(
+        None,
+        "folder for the training responses; null: artifacts/runs/<experiment_name>/rollouts",
+        verl="trainer.rollout_data_dir",
+        not_on=only_verl(),
+        path="output",
+    )
+    validation_data_dir: str | None = key(
+        None,
+        "folder for the validation responses; null: artifacts/runs/<experiment_name>/validation",
+        verl="trainer.validation_data_dir",
+        not_on=only_verl(),
+        path="output",
+    )
+    balance_batch: bool = key(
+        True, "give every rank as many tokens", verl="trainer.balance_batch", not_on=only_verl("EasyR1 always does")
+    )

@@ -1,0 +1,83 @@
+"""The recipe in EasyR1's words. Names and nesting are EasyR1's already; what only verl has must be neutral."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from recipes.config import yaml_io
+from recipes.config.locate import split_function
+from recipes.config.loggers import wandb_environment
+from recipes.config.schema import Recipe, leaves
+from recipes.engines.support import require_supported
+from recipes.errors import RecipeError
+
+OWN = ("name", "engine", "hardware", "prepare", "verl")
+VALIDATION = "worker.rollout.val_override_config"
+
+
+def translate(recipe: Recipe) -> dict[str, Any]:
+    """EasyR1's dotted keys for the recipe.
+
+    Raises RecipeError for a key that EasyR1 cannot do, for keys below `verl`, and on a machine without a GPU.
+    """
+    if recipe.hardware == "cpu":
+        raise RecipeError("EasyR1 needs a GPU", where="engine: easyr1", fix="use ENGINE=verl on a machine without one")
+    if recipe.verl:
+        name = next(iter(recipe.verl))
+        raise RecipeError(
+            f"{name} is a key of verl, and the engine is EasyR1", where=recipe.source_of(f"verl.{name}").where
+        )
+    require_supported(recipe, "easyr1")
+    keys = {
+        path: recipe.value(path)
+        for path, leaf in leaves(Recipe).items()
+        if path not in OWN and "easyr1" not in leaf.info.not_on and not path.startswith(VALIDATION)
+    }
+    validation = recipe.worker.rollout.val_override_config.model_dump(exclude_none=True)
+    keys |= {VALIDATION: validation, **_filled(recipe)}
+    del keys["algorithm.kl_loss_coef"], keys["algorithm.kl_loss_type"]
+    return keys
+
+
+def _filled(recipe: Recipe) -> dict[str, Any]:
+    """Keys whose null means another key's value, or something that EasyR1 would take otherwise."""
+    algorithm, model = recipe.algorithm, recipe.worker.actor.model.model_path
+    keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
+    keys["worker.critic.model.model_path"] = recipe.worker.critic.model.model_path or model
+    for name in ("train_files", "val_files"):
+        files = recipe.value(f"data.{name}")
+        if isinstance(files, list):
+            raise RecipeError(
+                f"EasyR1 reads one file as data.{name}, not {len(files)}",
+                where=recipe.source_of(f"data.{name}").where,
+                fix="join the files, or use engine verl",
+            )
+    if algorithm.use_kl_loss:
+        keys["algorithm.kl_coef"] = algorithm.kl_coef if algorithm.kl_loss_coef is None else algorithm.kl_loss_coef
+        keys["algorithm.kl_penalty"] = algorithm.kl_loss_type or algorithm.kl_penalty
+    if recipe.worker.reward.reward_function is not None:
+        path, name = split_function(recipe.worker.reward.reward_function)
+        keys["worker.reward.reward_function"] = f"{path}:{name or 'compute_score_batch'}"
+    return keys
+
+
+def overrides(recipe: Recipe) -> list[str]:
+    """`key=value` for EasyR1's command line, which OmegaConf reads as YAML."""
+    return [f"{name}={_text(value)}" for name, value in sorted(translate(recipe).items())]
+
+
+def _text(value: Any) -> str:
+    return yaml_io.flow(value)
+
+
+def command(recipe: Recipe) -> list[str]:
+    """The argument vector that starts EasyR1's trainer, with this Python."""
+    return [sys.executable, "-m", "verl.trainer.main", *overrides(recipe)]
+
+
+def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables that the trainer needs besides those it inherits."""
+    return {"PYTHONUNBUFFERED": "1", **wandb_environment(list(recipe.trainer.logger), environ)}
