@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recipes.config.layers import Setting, Source
@@ -13,11 +13,19 @@ from recipes.errors import RecipeError
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that sets a key; `aliases` are other names that users know it by."""
+    """A variable that sets a key.
+
+    Attributes:
+        name: the variable.
+        key: the key it sets.
+        aliases: other names that users know it by.
+        also: keys that it sets besides.
+    """
 
     name: str
     key: str
     aliases: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,7 +51,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
     Variable("MIN_PIXELS", "data.min_pixels"),
     Variable("MAX_PIXELS", "data.max_pixels"),
-    Variable("SEED", "data.seed"),
+    Variable("SEED", "data.seed", also=("worker.rollout.seed",)),
     Variable("ADV_ESTIMATOR", "algorithm.adv_estimator"),
     Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", ("NORM_ADV_BY_STD_IN_GRPO",)),
     Variable("DISABLE_KL", "algorithm.disable_kl"),
@@ -106,19 +114,19 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def known_names() -> list[str]:
+def known_names(variables: Iterable[Variable] = VARIABLES) -> list[str]:
     """Every variable that means something here."""
-    return [name for variable in VARIABLES for name in variable.names] + [control.name for control in CONTROLS]
+    return [name for variable in variables for name in variable.names] + [control.name for control in CONTROLS]
 
 
-def read_settings(environ: Mapping[str, str]) -> list[Setting]:
+def read_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:
     """The settings that the environment makes, as text; an empty variable counts as unset.
 
     Raises RecipeError when two variables for one key disagree, or a variable looks like a mistyped one.
     """
-    _refuse_mistyped(environ)
+    _refuse_mistyped(environ, known_names(variables))
     settings = []
-    for variable in VARIABLES:
+    for variable in variables:
         given = {name: environ[name] for name in variable.names if environ.get(name, "").strip()}
         if len({text.strip() for text in given.values()}) > 1:
             raise RecipeError(
@@ -126,9 +134,9 @@ def read_settings(environ: Mapping[str, str]) -> list[Setting]:
                 where=f"both set {variable.key}",
                 fix=f"unset {' or '.join(given)}",
             )
-        if given:
-            name, text = next(iter(given.items()))
-            settings.append(Setting(variable.key, text, Source("environment", f"variable {name}={text}")))
+        for name, text in list(given.items())[:1]:
+            source = Source("environment", f"variable {name}={text}")
+            settings += [Setting(key, text, source) for key in (variable.key, *variable.also)]
     return settings
 
 
@@ -151,11 +159,11 @@ def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
 
 def mistyped(environ: Mapping[str, str], known: Iterable[str] | None = None) -> dict[str, str]:
     """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
-    names = set(known or known_names())
+    names = set(known_names() if known is None else known)
     ignored = {name.strip() for name in environ.get("IGNORE_VARIABLES", "").split(",")}
     found = {}
-    for name in environ:
-        if name in names or name in ignored or name.startswith(_OTHERS):
+    for name, text in environ.items():
+        if not text.strip() or name in names or name in ignored or name.startswith(_OTHERS):
             continue
         meant = _meant(name, names)
         if meant:
@@ -164,7 +172,11 @@ def mistyped(environ: Mapping[str, str], known: Iterable[str] | None = None) -> 
 
 
 def _meant(name: str, names: set[str]) -> str | None:
-    """The name that `name` is a slip of: underscores or case aside, one or two letters off, none in short names."""
+    """The name that `name` is a slip of, or the end of.
+
+    Underscores and case aside, one letter may be off, two in long names, none in short ones. `BATCH_SIZE` is the end
+    of ROLLOUT_BATCH_SIZE; a single word, such as PATH, is nobody's.
+    """
     shape = name.replace("_", "").upper()
     best: tuple[int, str] | None = None
     for candidate in sorted(names):
@@ -175,11 +187,19 @@ def _meant(name: str, names: set[str]) -> str | None:
         distance = edits(shape, other)
         if distance <= allowed and (best is None or distance < best[0]):
             best = (distance, candidate)
-    return best[1] if best else None
+    if best:
+        return best[1]
+    longer = sorted((candidate for candidate in names if candidate.endswith(f"_{name}")), key=_common_first)
+    return longer[0] if "_" in name and longer else None
 
 
-def _refuse_mistyped(environ: Mapping[str, str]) -> None:
-    wrong = mistyped(environ)
+def _common_first(name: str) -> tuple[int, str]:
+    order = [variable.name for variable in VARIABLES]
+    return (order.index(name) if name in order else len(order), name)
+
+
+def _refuse_mistyped(environ: Mapping[str, str], known: Iterable[str]) -> None:
+    wrong = mistyped(environ, known)
     if wrong:
         name, meant = next(iter(wrong.items()))
         more = "".join(f"; {other}: did you mean {its}?" for other, its in list(wrong.items())[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -50,3 +51,8 @@ def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = 
             fix=did_you_mean(asked, KINDS) or f"use one of {', '.join(KINDS)}",
         )
     return asked
+
+
+def lacks_flash_attention(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
+    return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0

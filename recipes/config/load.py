@@ -10,7 +10,7 @@ from typing import Any
 from recipes.config import loggers, yaml_io
 from recipes.config.arguments import read_arguments
 from recipes.config.environment import is_on, read_settings
-from recipes.config.hardware import kind_of_machine
+from recipes.config.hardware import kind_of_machine, lacks_flash_attention
 from recipes.config.layers import Setting, Source
 from recipes.config.locate import located
 from recipes.config.merge import check_names, merge, settings_of
@@ -19,6 +19,9 @@ from recipes.config.suggest import did_you_mean
 from recipes.config.validate import validated
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
+
+RESOLVED = "resolved"
+"""Mark of a recipe that was written by `to_yaml`: its values already hold what the hardware's file said."""
 
 
 def load(
@@ -43,6 +46,7 @@ def load(
     shown = shown_path(path)
     tree = yaml_io.read(path, shown)
     embedded_block = tree.pop("embedded", None) or {}
+    is_resolved = bool(tree.pop(RESOLVED, False))
     asked = read_arguments(arguments)
     controls = {setting.path: setting for setting in asked if setting.path in ("hardware", "embedded")}
     asked = [setting for setting in asked if setting.path not in controls]
@@ -54,7 +58,7 @@ def load(
     block = settings_of(embedded_block, Source("embedded", f"{shown}, embedded"))
     check_names(block)
     settings += block if embedded else []
-    settings += _hardware_layer(kind)
+    settings += [] if is_resolved else _hardware_layer(kind, environ)
     settings += [*read_settings(environ), *asked]
     values, sources = merge(settings)
     values.setdefault("name", path.stem)
@@ -108,11 +112,19 @@ def _embedded(argument: Setting | None, environ: Mapping[str, str], kind: str) -
     return kind == "cpu" if asked is None else asked
 
 
-def _hardware_layer(kind: str) -> list[Setting]:
+def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     shown = shown_path(path)
     settings = settings_of(yaml_io.read(path, shown), Source("hardware", shown))
     check_names(settings)
+    if kind == "gpu" and lacks_flash_attention(environ):
+        source = Source("hardware", "this machine has no flash-attn")
+        settings += [
+            Setting("worker.actor.padding_free", False, source),
+            Setting("worker.actor.model.override_config.attn_implementation", "sdpa", source),
+            Setting("worker.critic.padding_free", False, source),
+            Setting("worker.critic.model.override_config.attn_implementation", "sdpa", source),
+        ]
     return settings
 
 

@@ -61,8 +61,8 @@ def split_function(text: str) -> tuple[str, str | None]:
 def located(recipe: Recipe, values: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
     """The path-valued keys that were set, absolute.
 
-    In files, a path is meant from the repository's root (`artifacts/` from where artifacts are); in variables and
-    arguments from the working folder, or from the root where nothing is there.
+    `artifacts/...` is meant from where artifacts are. In files, other paths are meant from the repository's root; in
+    variables and arguments from the working folder, unless something of that name is at the root alone.
     """
     changed: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
@@ -83,10 +83,10 @@ def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
     expanded = Path(path).expanduser()
     if expanded.is_absolute():
         full = expanded
-    elif by_user and (Path.cwd() / expanded).exists():
-        full = Path.cwd() / expanded
     elif expanded.parts[:1] == ("artifacts",):
         full = artifacts().joinpath(*expanded.parts[1:])
+    elif by_user and ((Path.cwd() / expanded).exists() or not (ROOT / expanded).exists()):
+        full = Path.cwd() / expanded
     else:
         full = ROOT / expanded
     return f"{full}:{name}" if name else str(full)

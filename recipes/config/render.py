@@ -10,9 +10,10 @@ from recipes.config.schema import Recipe, leaves
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Every key of the recipe with its value, nested; verl's own keys stay dotted."""
-    flat = {path: recipe.value(path) for path in leaves(Recipe) if path != "verl"}
-    tree = nest(flat)
+    """Every key that takes part, with its value, nested; the critic only where there is one. verl's own stay dotted."""
+    critic = recipe.algorithm.adv_estimator == "gae"
+    paths = [path for path in leaves(Recipe) if path != "verl" and (critic or not path.startswith("worker.critic."))]
+    tree = {"resolved": True, **nest({path: recipe.value(path) for path in paths})}
     return {**tree, "verl": recipe.verl} if recipe.verl else tree
 
 

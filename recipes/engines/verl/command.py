@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -34,4 +35,6 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
         from recipes.engines.verl_cpu import settings
 
         variables |= settings.environment(recipe)
+    elif importlib.util.find_spec("flashinfer") is None:
+        variables["VLLM_USE_FLASHINFER_SAMPLER"] = environ.get("VLLM_USE_FLASHINFER_SAMPLER", "0")
     return variables

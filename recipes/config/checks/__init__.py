@@ -1,0 +1,21 @@
+"""Numbers that must fit each other, checked before anything starts: each message names the keys and the nearest fit."""
+
+from __future__ import annotations
+
+from recipes.config.checks import batches, easyr1, values
+from recipes.config.schema import Recipe
+
+
+def check(recipe: Recipe, gpus: int | None = None) -> None:
+    """Raise RecipeError for the first combination that the trainer would refuse, or silently change.
+
+    Args:
+        recipe: a resolved recipe.
+        gpus: GPUs of this machine, where they are known; left out on machines without.
+    """
+    for found in (batches.machines(recipe, gpus), batches.batches(recipe), easyr1.problems(recipe)):
+        for error in found:
+            raise error
+    for look in (values.groups, values.lengths, values.kl, values.kl_coef, values.combinations):
+        for error in look(recipe):
+            raise error

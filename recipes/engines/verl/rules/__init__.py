@@ -1,0 +1,9 @@
+"""Keys that decide together: each rule reads a few keys of the recipe and gives a few of verl's."""
+
+from __future__ import annotations
+
+from recipes.engines.verl.rules import algorithm, networks, run
+from recipes.engines.verl.rules.algorithm import kl_places
+from recipes.engines.verl.rules.base import RULES
+
+__all__ = ["RULES", "algorithm", "kl_places", "networks", "run"]
