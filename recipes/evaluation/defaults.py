@@ -1,0 +1,63 @@
+"""What a task's recipe says about data, reward and sampling; every value can be overridden on the command line."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipes.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The recipe's values that an evaluation needs; `batch` is the number of prompts of a training step."""
+
+    train_file: Path
+    test_file: Path
+    reward: str
+    reward_arguments: dict[str, Any]
+    n: int
+    temperature: float
+    top_p: float
+    max_tokens: int
+    batch: int
+    tensor_parallel_size: int
+    prepare: str
+
+
+def from_recipe(task: str) -> Defaults:
+    """Read `configs/<task>.yaml` with the layers above it (hardware, environment)."""
+    from recipes.config import load
+
+    recipe = load(task)
+    rollout = recipe.worker.rollout
+    return Defaults(
+        train_file=_first(recipe.data.train_files),
+        test_file=_first(recipe.data.val_files),
+        reward=recipe.worker.reward.reward_function or f"reward_functions/{task}.py",
+        reward_arguments=dict(recipe.worker.reward.reward_function_kwargs),
+        n=rollout.n,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        max_tokens=recipe.data.max_response_length,
+        batch=recipe.data.rollout_batch_size,
+        tensor_parallel_size=1 if recipe.hardware == "cpu" else rollout.tensor_parallel_size,
+        prepare=shlex.join(["python", *recipe.prepare]) if recipe.prepare else "",
+    )
+
+
+def existing(path: Path, prepare: str) -> Path:
+    """The recipe's data file; where it is missing, an error that says how to make it."""
+    if not path.is_file():
+        raise RecipeError(
+            f"there is no data file {path}",
+            where="the recipe's data.train_files or data.val_files",
+            fix=f"make it: {prepare}" if prepare else "name a file with --data_path",
+        )
+    return path
+
+
+def _first(files: str | list[str]) -> Path:
+    return Path(files if isinstance(files, str) else files[0])

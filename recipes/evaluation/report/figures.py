@@ -1,0 +1,311 @@
+"""The figures of a report, drawn from its JSON alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from recipes.evaluation.report.svg import BAD, BLUE, CARD, GOOD, INK, LINE, MUTED, SLATE, STYLE, inline
+
+SIZE = (5.4, 3.2)
+Series = list[tuple[str, str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its heading and one sentence on how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+def draw_all(report: dict[str, Any]) -> list[Figure]:
+    """Every figure that the report has numbers for."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    colours = {"model": BLUE, "base": SLATE, "trained": BLUE}
+    series = [(label, colours[label], model["passes"]) for label, model in report["models"].items()]
+    sampled = [(label, colour, passes["sampled"]) for label, colour, passes in series]
+    figures = []
+    with mpl.rc_context(STYLE):
+        for name, title, caption, painter in _painters(report, series, sampled):
+            canvas = Canvas(figsize=SIZE)
+            painter(canvas)
+            figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
+    return figures
+
+
+Painter = tuple[str, str, str, Callable[[Any], None]]
+
+
+def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Painter]:
+    summary = sampled[0][2]
+    grouped = summary["groups"] is not None
+    found: list[Painter] = [
+        (
+            "accuracy",
+            "Accuracy with 95% intervals",
+            "Share of full marks when the best of k sampled answers counts; bars are intervals over questions.",
+            lambda canvas: _pass_at_k(canvas, sampled),
+        )
+    ]
+    if report["kind"] == "comparison":
+        comparison = report["comparison"]
+        found += [
+            (
+                "differences",
+                "What training changed",
+                "Trained minus base on the same questions, with paired 95% intervals; one that holds 0 shows nothing.",
+                lambda canvas: _differences(canvas, comparison),
+            ),
+            (
+                "changes",
+                "Questions won and lost",
+                "Greedy answers with full marks, by model; only what changed sides enters McNemar's test.",
+                lambda canvas: _changes(canvas, comparison["changes"]),
+            ),
+        ]
+    if grouped:
+        found += [
+            (
+                "means",
+                "Distribution of group means",
+                "A group at either end has no variance and gives no gradient; the signal is in between.",
+                lambda canvas: _histograms(canvas, sampled, "mean_score", "mean score of a group"),
+            ),
+            (
+                "variance",
+                "Variance against accuracy",
+                "One dot per kind of question, its area the number of questions; the line is the most that right "
+                "or wrong can vary.",
+                lambda canvas: _variance(canvas, sampled),
+            ),
+            (
+                "entropy",
+                "Entropy",
+                "Left: of a group's mean score, 1 where half is right. Right: per token, near 0 where a model "
+                "always says the same.",
+                lambda canvas: _entropies(canvas, sampled),
+            ),
+        ]
+    if summary["histograms"]["tokens"] is not None:
+        caption = "A pile at the right edge is answers that the limit cut off."
+        found.append(("lengths", "Response lengths", caption, lambda canvas: _lengths(canvas, sampled)))
+    found.append(
+        (
+            "reasons",
+            "Reasons",
+            "What the reward said of each response; its codes are explained with the reward.",
+            lambda canvas: _reasons(canvas, sampled),
+        )
+    )
+    return found
+
+
+def _percent_axis(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def _legend(axes: Any, series: Series) -> None:
+    if len(series) > 1:
+        axes.legend(loc="best")
+
+
+def _pass_at_k(canvas: Any, series: Series) -> None:
+    axes = canvas.subplots()
+    for number, (label, colour, summary) in enumerate(series):
+        points = summary["pass_at"]
+        # Models side by side, so that intervals do not hide each other.
+        places = [place + 0.14 * (number - (len(series) - 1) / 2) for place in range(len(points))]
+        values = [point["value"] for point in points.values()]
+        axes.plot(places, values, color=colour, linewidth=1.6, marker="o", markersize=5, label=label, zorder=3)
+        for place, point in zip(places, points.values(), strict=True):
+            if point["low"] is not None:
+                axes.vlines(place, point["low"], point["high"], color=colour, linewidth=2.6, alpha=0.45)
+    names = [f"pass@{k}" for k in series[0][2]["pass_at"]]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylim(0, 1.02)
+    axes.grid(axis="x", visible=False)
+    _percent_axis(axes.yaxis)
+    _legend(axes, series)
+
+
+def _differences(canvas: Any, comparison: dict[str, Any]) -> None:
+    sampled, greedy = comparison["sampled"], comparison["greedy"]
+    rows = [("pass@1, greedy", greedy["pass_at_1"]), ("accuracy", sampled["accuracy"])]
+    rows += [
+        (name.replace("pass_at_", "pass@"), value) for name, value in sampled.items() if name.startswith("pass_at_")
+    ]
+    rows.append(("truncated", sampled["truncated"]))
+    axes = canvas.subplots()
+    axes.axvline(0, color=MUTED, linewidth=1)
+    for place, (_, interval) in enumerate(rows):
+        sure = interval["low"] is not None and not interval["low"] <= 0 <= interval["high"]
+        colour = BLUE if sure else SLATE
+        if interval["low"] is not None:
+            axes.hlines(place, interval["low"], interval["high"], color=colour, linewidth=2.6, alpha=0.45)
+        axes.plot(interval["value"], place, "o", color=colour, markersize=6)
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    _percent_axis(axes.xaxis)
+    axes.set_xlabel("difference, in points")
+
+
+def _changes(canvas: Any, changes: dict[str, Any]) -> None:
+    rows = [
+        ("both right", changes["both_right"], SLATE),
+        ("won", changes["mcnemar"]["won"], GOOD),
+        ("lost", changes["mcnemar"]["lost"], BAD),
+        ("both wrong", changes["both_wrong"], SLATE),
+    ]
+    _bars(canvas.subplots(), rows)
+
+
+def _bars(axes: Any, rows: list[tuple[str, int, str]]) -> None:
+    total = sum(count for _, count, _ in rows) or 1
+    for place, (_, count, colour) in enumerate(rows):
+        axes.barh(place, count, color=colour, height=0.62)
+        axes.annotate(
+            f"{count:,}  ({count / total:.1%})",
+            (count, place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=INK,
+        )
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.35 * max(1, *(count for _, count, _ in rows)))
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+    axes.set_xticks([])
+
+
+def _histograms(canvas: Any, series: Series, name: str, label: str) -> None:
+    _histogram(canvas.subplots(), series, name, label)
+
+
+def _histogram(axes: Any, series: Series, name: str, label: str) -> None:
+    for number, (who, colour, summary) in enumerate(series):
+        histogram = summary["histograms"].get(name)
+        if histogram is None:
+            continue
+        total = sum(histogram["counts"]) or 1
+        shares = [count / total for count in histogram["counts"]]
+        filled = len(series) == 1 or number == 1
+        axes.stairs(
+            shares, histogram["edges"], fill=filled, color=colour, alpha=0.75 if filled else 1, label=who, linewidth=1.8
+        )
+    axes.set_xlabel(label)
+    axes.set_ylabel("share of questions")
+    axes.grid(axis="x", visible=False)
+    _percent_axis(axes.yaxis)
+    _legend(axes, series)
+
+
+def _variance(canvas: Any, series: Series) -> None:
+    axes = canvas.subplots()
+    curve = [step / 100 for step in range(101)]
+    axes.plot(curve, [p * (1 - p) for p in curve], color=LINE, linewidth=1.6, zorder=1)
+    for who, colour, summary in series:
+        points = summary["variance_by_accuracy"]
+        most = max(count for _, _, count in points)
+        sizes = [14 + 260 * count / most for _, _, count in points]
+        xs, ys = [point[0] for point in points], [point[1] for point in points]
+        axes.scatter(
+            xs,
+            ys,
+            s=sizes,
+            color=colour,
+            alpha=0.6,
+            edgecolors=CARD,
+            linewidths=0.8,
+            label=who,
+            zorder=2,
+            clip_on=False,
+        )
+    axes.set_xlim(-0.04, 1.04)
+    axes.set_ylim(bottom=-0.012)
+    axes.set_xlabel("accuracy of a group")
+    axes.set_ylabel("variance of its scores")
+    _percent_axis(axes.xaxis)
+    if len(series) > 1:
+        legend = axes.legend(loc="upper right")
+        for handle in legend.legend_handles:
+            handle.set_sizes([40])
+
+
+def _entropies(canvas: Any, series: Series) -> None:
+    left, right = canvas.subplots(1, 2)
+    _histogram(left, series, "group_entropy_bits", "bits per group")
+    _histogram(
+        right,
+        [one for one in series if one[2]["histograms"].get("token_entropy_nats")],
+        "token_entropy_nats",
+        "nats per token",
+    )
+    right.set_ylabel("")
+    if not any(one[2]["histograms"].get("token_entropy_nats") for one in series):
+        right.text(0.5, 0.5, "not known", transform=right.transAxes, ha="center", color=MUTED)
+        right.set_yticks([])
+        right.set_xticks([])
+    if left.get_legend() is not None and right.get_legend() is not None:
+        left.get_legend().remove()
+
+
+def _lengths(canvas: Any, series: Series) -> None:
+    axes = canvas.subplots()
+    if len(series) == 1:
+        histogram = series[0][2]["histograms"]["tokens"]
+        edges = histogram["edges"]
+        below = [0] * len(histogram["right"])
+        for name, colour in (("right", GOOD), ("wrong", BAD)):
+            top = [low + count for low, count in zip(below, histogram[name], strict=True)]
+            axes.stairs(top, edges, baseline=below, fill=True, color=colour, alpha=0.75, label=name)
+            below = top
+        axes.set_ylabel("responses")
+    else:
+        for number, (who, colour, summary) in enumerate(series):
+            histogram = summary["histograms"]["tokens"]
+            edges = histogram["edges"]
+            counts = [right + wrong for right, wrong in zip(histogram["right"], histogram["wrong"], strict=True)]
+            total = sum(counts) or 1
+            widths = [high - low for low, high in itertools.pairwise(edges)]
+            density = [count / total / width for count, width in zip(counts, widths, strict=True)]
+            axes.stairs(
+                density, edges, fill=number == 1, color=colour, alpha=0.75 if number else 1, label=who, linewidth=1.8
+            )
+        axes.set_ylabel("share of responses per token")
+        axes.set_yticklabels([])
+    axes.set_xlabel("tokens")
+    axes.grid(axis="x", visible=False)
+    axes.legend(loc="best")
+
+
+def _reasons(canvas: Any, series: Series) -> None:
+    axes = canvas.subplots()
+    if len(series) == 1:
+        reasons = series[0][2]["reasons"]
+        _bars(axes, [(name, count, BLUE) for name, count in list(reasons.items())[:10]])
+        return
+    names = list(dict.fromkeys(name for _, _, summary in reversed(series) for name in summary["reasons"]))[:10]
+    height = 0.8 / len(series)
+    for number, (who, colour, summary) in enumerate(series):
+        places = [place + height * (number - (len(series) - 1) / 2) for place in range(len(names))]
+        shares = [summary["reasons"].get(name, 0) / summary["responses"] for name in names]
+        axes.barh(places, shares, height=height, color=colour, label=who)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    _percent_axis(axes.xaxis)
+    axes.legend(loc="lower right")

@@ -1,0 +1,201 @@
+"""Generation through any server that speaks OpenAI's chat completions: bounded concurrency, retries with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from recipes.errors import RecipeError
+from recipes.evaluation.questions import Question
+from recipes.evaluation.records import Group, Response, clean_text
+from recipes.evaluation.sampling import Sampling
+
+# Such servers take the model's generation_config.json (top_k 20, repetition_penalty 1.05 for Qwen2.5) for what a
+# request leaves open, and the samples would not be those of training. OpenAI itself refuses these keys.
+NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+TAKES_NEUTRAL = ("vllm", "sglang")
+# vLLM writes minus infinity as this number, because JSON has none.
+MINUS_INFINITY = -9999.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """How to reach a server and how hard to press it.
+
+    Attributes:
+        api_base: address with its /v1.
+        model: the name under which it serves the model.
+        concurrency: requests in flight at most; each asks for all responses to one question.
+        retries: tries after the first one, 0.5, 1, 2, 4, then 8 seconds apart, or as the server's Retry-After says.
+        timeout: seconds for one request.
+        logprobs: ask for log-probabilities, which give token counts and entropy.
+    """
+
+    api_base: str
+    model: str
+    concurrency: int = 16
+    retries: int = 6
+    timeout: float = 600.0
+    logprobs: bool = True
+
+
+class ServerSampler:
+    """A `Sampler` over a server."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._loop = asyncio.new_event_loop()
+        self._client = _client(server)
+        self._extra = self._loop.run_until_complete(self._ask_models())
+
+    def generate(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[Group]:
+        """One group per question, as each is answered; a server that stays away ends it with a `RecipeError`."""
+        stream = self._stream(questions, sampling)
+        try:
+            while True:
+                try:
+                    yield self._loop.run_until_complete(anext(stream))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._loop.run_until_complete(stream.aclose())
+
+    def close(self) -> None:
+        """Close the connections."""
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._client.close())
+            self._loop.close()
+
+    async def _ask_models(self) -> dict[str, Any]:
+        """Check that the server has the model; return the extra keys that this kind of server takes."""
+        payload = await _payload(self._client.models.with_raw_response.list(), self.server)
+        owners = {str(model["id"]): model.get("owned_by") for model in payload.get("data") or []}
+        if owners and self.server.model not in owners:
+            raise RecipeError(
+                f"the server has no model {self.server.model}, but {', '.join(owners)}",
+                where=self.server.api_base,
+                fix="name it with --served_model (--base_served_model)",
+            )
+        return NEUTRAL if owners.get(self.server.model) in TAKES_NEUTRAL else {}
+
+    async def _stream(self, questions: Sequence[Question], sampling: Sampling) -> AsyncIterator[Group]:
+        """Keep `concurrency` requests in flight; only those hold memory."""
+        waiting = iter(questions)
+        running: set[asyncio.Task[Group]] = set()
+        try:
+            while True:
+                while len(running) < self.server.concurrency and (question := next(waiting, None)) is not None:
+                    running.add(asyncio.create_task(self._answer(question, sampling)))
+                if not running:
+                    return
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                # Whole groups first, so that a failure beside them does not throw them away.
+                for task in sorted(done, key=lambda task: task.exception() is not None):
+                    yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _answer(self, question: Question, sampling: Sampling) -> Group:
+        """All responses to one question; a server that ignores `n` is asked again for the rest."""
+        responses: list[Response] = []
+        while len(responses) < sampling.n:
+            request = self._request(question, sampling, already=len(responses))
+            payload = await _payload(self._client.chat.completions.with_raw_response.create(**request), self.server)
+            choices = payload.get("choices") or []
+            if not choices:
+                raise RecipeError(
+                    f"no response to row {question.row}", where=self.server.api_base, fix=str(payload)[:300]
+                )
+            responses += _responses(choices, payload.get("usage"), entropy=_is_sampled_from(sampling))
+        return Group(question.row, tuple(responses[: sampling.n]))
+
+    def _request(self, question: Question, sampling: Sampling, already: int) -> dict[str, Any]:
+        return {
+            "model": self.server.model,
+            "messages": question.prompt,
+            "n": sampling.n - already,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": sampling.request_seed(question.row) + already,
+            "logprobs": self.server.logprobs,
+            "extra_body": self._extra,
+        }
+
+
+def _is_sampled_from(sampling: Sampling) -> bool:
+    """Whether a server's log-probabilities, which know no temperature, are those of what was sampled."""
+    return sampling.temperature == 1.0 and sampling.top_p == 1.0
+
+
+def _client(server: Server) -> Any:
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(
+        base_url=server.api_base,
+        api_key=os.environ.get("OPENAI_API_KEY") or "none",
+        max_retries=server.retries,
+        timeout=server.timeout,
+    )
+
+
+async def _payload(call: Any, server: Server) -> dict[str, Any]:
+    """The body of a reply. Parsing it here, not into the client's objects, keeps a reply of 16,000 tokens cheap."""
+    import openai
+
+    try:
+        raw = await call
+        return json.loads(raw.http_response.content)
+    except openai.APIConnectionError as error:
+        raise RecipeError(
+            f"the server did not answer, after {server.retries} more tries",
+            where=server.api_base,
+            fix="start it again, or check --api_base",
+        ) from error
+    except openai.APIStatusError as error:
+        raise RecipeError(
+            f"the server refused with status {error.status_code}: {_message(error)}",
+            where=server.api_base,
+            fix="change what it names; --no_logprobs, a smaller --rollout_n or --max_tokens ask for less",
+        ) from error
+    except json.JSONDecodeError as error:
+        raise RecipeError(
+            "the server's reply is not JSON", where=server.api_base, fix="is --api_base right?"
+        ) from error
+
+
+def _message(error: Any) -> str:
+    with suppress(AttributeError, KeyError, TypeError):
+        return str(error.body["message"])
+    return str(error.message)[:300]
+
+
+def _responses(choices: list[dict[str, Any]], usage: dict[str, Any] | None, *, entropy: bool) -> list[Response]:
+    return [_response(choice, usage if len(choices) == 1 else None, entropy=entropy) for choice in choices]
+
+
+def _response(choice: dict[str, Any], usage: dict[str, Any] | None, *, entropy: bool) -> Response:
+    content = (choice.get("logprobs") or {}).get("content")
+    tokens = len(content) if content else (usage or {}).get("completion_tokens")
+    logprob = sum(_logprob(token["logprob"]) for token in content) if content else None
+    # A value that is not finite is kept whatever the temperature: it is how broken weights show.
+    broken = logprob is not None and not abs(logprob) < float("inf")
+    return Response(
+        text=clean_text(choice["message"].get("content") or ""),
+        tokens=tokens,
+        finish=choice.get("finish_reason") or "stop",
+        logprob=logprob if entropy or broken else None,
+    )
+
+
+def _logprob(value: float | None) -> float:
+    if value is None:
+        return float("nan")
+    return value if value > MINUS_INFINITY else float("-inf")

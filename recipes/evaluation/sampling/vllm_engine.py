@@ -1,0 +1,177 @@
+"""Generation with vLLM in this process, on GPUs or on a CPU."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipes.errors import RecipeError
+from recipes.evaluation.questions import Question
+from recipes.evaluation.records import Group, Response, clean_text
+from recipes.evaluation.sampling import Sampling
+
+# Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
+IN_FLIGHT = 512
+# What vLLM needs on a CPU: everything in this process, no compiler, a small cache.
+CPU_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "TORCH_COMPILE_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How vLLM runs: GPUs per engine, share of their memory, precision ("auto": the model's own; float32 on a CPU)."""
+
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float = 0.85
+    dtype: str = "auto"
+
+
+class VllmSampler:
+    """A `Sampler` over a vLLM engine, which starts at the first `generate`.
+
+    `questions` are all that will be asked, and `max_tokens` the longest response: they decide the engine's window.
+    """
+
+    def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
+        self._model, self._settings = model, engine
+        self._tokenizer = _load_tokenizer(model)
+        self._window = self._needed_window(questions, max_tokens)
+        self._llm: Any = None
+
+    def generate(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[Group]:
+        """One group per question, as each is finished."""
+        engine = self._start().llm_engine
+        waiting = iter(questions)
+        running = 0
+        while True:
+            while running < IN_FLIGHT and (question := next(waiting, None)) is not None:
+                prompt = {"prompt_token_ids": self._tokens(question)}
+                engine.add_request(str(question.row), prompt, _parameters(question, sampling))
+                running += 1
+            if not running:
+                return
+            for output in engine.step():
+                if output.finished:
+                    running -= 1
+                    responses = tuple(_response(choice, entropy=not sampling.greedy) for choice in output.outputs)
+                    yield Group(int(output.request_id), responses)
+
+    def close(self) -> None:
+        """Stop the engine and give its memory back, so that a second model fits."""
+        if self._llm is None:
+            return
+        self._llm.llm_engine.engine_core.shutdown()
+        self._llm = None
+        gc.collect()
+        torch = importlib.import_module("torch")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _tokens(self, question: Question) -> list[int]:
+        text = self._tokenizer.apply_chat_template(question.prompt, add_generation_prompt=True, tokenize=False)
+        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
+        lengths = {question.row: len(self._tokens(question)) for question in questions}
+        longest = max(lengths, key=lambda row: lengths[row])
+        needed, limit = lengths[longest] + max_tokens, _context_window(self._model)
+        if needed > limit:
+            raise RecipeError(
+                f"row {longest} has {lengths[longest]} prompt tokens, and with {max_tokens} response tokens it exceeds "
+                f"the model's window of {limit}",
+                where=str(self._model),
+                fix=f"use --max_tokens {max(1, limit - lengths[longest])}, or drop long prompts from the data",
+            )
+        return needed
+
+    def _start(self) -> Any:
+        if self._llm is None:
+            self._llm = _start_engine(self._model, self._window, self._settings)
+        return self._llm
+
+
+def _load_tokenizer(model: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise RecipeError("the model's tokenizer does not load", where=str(model), fix=str(error)[:300]) from error
+    if not tokenizer.chat_template:
+        raise RecipeError(
+            "the model has no chat template, so the trainer would not take it either",
+            where=str(model),
+            fix="add chat_template.jinja to its folder",
+        )
+    return tokenizer
+
+
+def _context_window(model: Path) -> int:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model).get_text_config()
+    return int(getattr(config, "max_position_embeddings", 0) or 1 << 31)
+
+
+def _start_engine(model: Path, window: int, settings: Engine) -> Any:
+    import torch
+
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        for name, value in CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # vLLM asks for its own version by the name vllm; on a CPU the package is vllm-cpu.
+        importlib.import_module("recipes.engines.verl_cpu.vllm_metadata").install()
+    from vllm import LLM
+
+    on_device = {"gpu_memory_utilization": settings.gpu_memory_utilization} if on_gpu else {"enforce_eager": True}
+    try:
+        return LLM(
+            model=str(model),
+            max_model_len=window,
+            dtype="float32" if settings.dtype == "auto" and not on_gpu else settings.dtype,
+            tensor_parallel_size=settings.tensor_parallel_size,
+            # Log-probabilities of what is sampled, after temperature and top_p; the default are those before.
+            logprobs_mode="processed_logprobs",
+            disable_log_stats=True,
+            **on_device,
+        )
+    except (ValueError, RuntimeError, OSError) as error:
+        raise RecipeError("vLLM did not start", where=str(model), fix=str(error)[:500]) from error
+
+
+def _parameters(question: Question, sampling: Sampling) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        n=sampling.n,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        seed=sampling.request_seed(question.row),
+        logprobs=0,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _response(choice: Any, *, entropy: bool) -> Response:
+    # vLLM keeps the sum in the order of the tokens; with logprobs=0 each step holds the sampled token alone.
+    logprob = choice.cumulative_logprob
+    broken = logprob is not None and not math.isfinite(logprob)
+    return Response(
+        text=clean_text(choice.text),
+        tokens=len(choice.token_ids),
+        finish=choice.finish_reason or "stop",
+        logprob=float(logprob) if logprob is not None and (entropy or broken) else None,
+    )

@@ -1,0 +1,15 @@
+"""Probe, measure and compare models on Countdown; `--help` lists the options, docs/EVALUATION_DESIGN.md the metrics."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recipes.evaluation.cli import make_app
+
+app = make_app("countdown")
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,229 @@
+"""A small task, a scripted model and a scripted OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recipes.evaluation.records import Group, Response
+from recipes.evaluation.sampling import Sampling
+
+REWARD = '''
+"""Right where the text ends in the gold answer; a credit of 0.1 for an answer tag."""
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    tagged = "<answer>" in solution_str
+    right = tagged and solution_str.split("<answer>")[-1].split("</answer>")[0].strip() == ground_truth
+    reason = "correct" if right else "wrong_answer" if tagged else "no_answer"
+    return {"score": 1.0 if right else 0.1 * tagged, "accuracy": float(right), "format": float(tagged), "reason": reason}
+'''
+
+
+@pytest.fixture(autouse=True)
+def artifacts(tmp_path, monkeypatch) -> Path:
+    """Everything that a test makes lies in its own folder."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def reward_path(tmp_path) -> Path:
+    path = tmp_path / "reward_file.py"
+    path.write_text(REWARD, encoding="utf-8")
+    return path
+
+
+def row(index: int, **changes: Any) -> dict[str, Any]:
+    """A row as the data scripts write it; its gold answer is twice its index."""
+    return {
+        "data_source": "sums",
+        "prompt": [{"role": "user", "content": f"What is {index} + {index}?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(2 * index)},
+        "extra_info": {"split": "train", "index": index},
+        "problem": f"What is {index} + {index}?",
+        "answer": str(2 * index),
+    } | changes
+
+
+@pytest.fixture
+def make_row() -> Callable[..., dict[str, Any]]:
+    return row
+
+
+@pytest.fixture
+def make_data(tmp_path) -> Callable[..., Path]:
+    def make(count: int = 8, name: str = "train", rows: list[dict[str, Any]] | None = None) -> Path:
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.Table.from_pylist([row(i) for i in range(count)] if rows is None else rows), path)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def make_model(tmp_path) -> Callable[..., Path]:
+    """A folder that looks like a model; `weights` decide its hash."""
+
+    def make(name: str = "model", weights: bytes | None = b"weights") -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}", encoding="utf-8")
+        if weights is not None:
+            (folder / "model.safetensors").write_bytes(weights)
+        return folder
+
+    return make
+
+
+def scripted_text(index: int, sample: int, skill: float) -> str:
+    """Right for a fixed share `skill` of (question, sample) pairs; every tenth wrong one states nothing."""
+    lot = hashlib.sha256(f"{index}:{sample}".encode()).digest()
+    if lot[0] / 256 < skill:
+        return f"<think>adding {index} and {index} gives {2 * index}</think><answer>{2 * index}</answer>"
+    return "I do not know." if lot[1] < 26 else f"<think>a guess</think><answer>{2 * index + 1}</answer>"
+
+
+class ScriptedSampler:
+    """A `Sampler` without a model."""
+
+    def __init__(self, skill: float = 0.5, die_after: int | None = None, logprob: float = -0.25) -> None:
+        self.skill, self.die_after, self.logprob = skill, die_after, logprob
+        self.asked: list[int] = []
+        self.closed = False
+
+    def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
+        for question in questions:
+            if self.die_after is not None and len(self.asked) >= self.die_after:
+                raise KeyboardInterrupt
+            self.asked.append(question.row)
+            texts = [scripted_text(question.row, sample, self.skill) for sample in range(sampling.n)]
+            yield Group(
+                question.row,
+                tuple(
+                    Response(t, len(t.split()), "stop", None if sampling.greedy else self.logprob * len(t.split()))
+                    for t in texts
+                ),
+            )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Script:
+    """What the server does; tests change it before and look at `requests` behind."""
+
+    def __init__(self) -> None:
+        self.models = [{"id": "tiny", "owned_by": "someone"}]
+        self.requests: list[dict[str, Any]] = []
+        self.statuses: list[int] = []  # statuses of the next replies; 0 closes the connection
+        self.die_after: int | None = None  # replies with status 200 until every connection is cut
+        self.most_choices = 1_000
+        self.skill = 0.5
+        self.logprob: Any = -0.5
+        self.logprobs_known = True
+        self.finish = "stop"
+        self.served = 0
+        self.running = 0
+        self.most_running = 0
+        self.lock = threading.Lock()
+        self.gate: threading.Event | None = None
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        index = int(request["messages"][-1]["content"].split()[2])
+        count = min(request.get("n", 1), self.most_choices)
+        texts = [scripted_text(index, sample + request["seed"] % 1000, self.skill) for sample in range(count)]
+        return {
+            "id": "reply",
+            "object": "chat.completion",
+            "model": request["model"],
+            "choices": [self._choice(number, text) for number, text in enumerate(texts)],
+            "usage": {"completion_tokens": sum(len(text.split()) for text in texts)},
+        }
+
+    def _choice(self, number: int, text: str) -> dict[str, Any]:
+        content = [{"token": token, "logprob": self.logprob} for token in text.split()]
+        return {
+            "index": number,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": self.finish,
+            "logprobs": {"content": content} if self.logprobs_known else None,
+        }
+
+
+class Handler(BaseHTTPRequestHandler):
+    """`/v1/models` and `/v1/chat/completions`, by the server's script."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        script: Script = self.server.script
+        if script.die_after is not None and script.served >= script.die_after:
+            self.connection.close()
+            self.close_connection = True
+            return
+        self._send(200, {"object": "list", "data": script.models})
+
+    def do_POST(self) -> None:
+        script: Script = self.server.script
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with script.lock:
+            script.requests.append(request | {"path": self.path})
+            script.running += 1
+            script.most_running = max(script.most_running, script.running)
+            status = script.statuses.pop(0) if script.statuses else 200
+            if script.die_after is not None and script.served >= script.die_after:
+                status = 0
+            script.served += status == 200
+        if script.gate is not None:
+            script.gate.wait(5)
+        if status == 200:
+            self._send(200, script.reply(request))
+        elif status == 0:
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self._send(status, {"error": {"message": f"scripted {status}"}})
+        with script.lock:
+            script.running -= 1
+
+    def _send(self, status: int, payload: dict[str, Any]) -> None:
+        body = json.dumps(payload).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def api_base(script) -> Iterator[str]:
+    """The address of a running scripted server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.script = script
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    if script.gate is not None:
+        script.gate.set()
+    server.shutdown()
+    server.server_close()

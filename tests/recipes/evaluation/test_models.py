@@ -1,0 +1,87 @@
+"""From what a user calls a model to its folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.errors import RecipeError
+from recipes.evaluation.models import find_model
+
+
+def test_a_folder_with_weights(make_model):
+    folder = make_model()
+    model = find_model(str(folder))
+    assert (model.folder, model.name, model.note) == (folder, "model", "")
+
+
+def test_no_such_model(tmp_path):
+    with pytest.raises(RecipeError, match="there is no model") as found:
+        find_model(str(tmp_path / "none"))
+    assert found.value.where == "--model_path"
+
+
+def test_a_file_is_no_model(make_model):
+    file = make_model() / "model.safetensors"
+    with pytest.raises(RecipeError, match="is a file") as found:
+        find_model(str(file))
+    assert str(file.parent) in found.value.fix
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    with pytest.raises(RecipeError, match="no config.json"):
+        find_model(str(tmp_path))
+
+
+def test_a_folder_without_weights(make_model):
+    with pytest.raises(RecipeError, match="no weights") as found:
+        find_model(str(make_model(weights=None)))
+    assert "save_contents" in found.value.fix
+
+
+def test_shards_beside_a_folder_without_weights_are_to_be_merged(make_model):
+    folder = make_model("run/global_step_5/actor/huggingface", weights=None)
+    (folder.parent / "model_world_size_1_rank_0.pt").write_bytes(b"")
+    with pytest.raises(RecipeError, match="no weights") as found:
+        find_model(str(folder))
+    assert "verl.model_merger merge" in found.value.fix
+
+
+@pytest.mark.parametrize("asked", ["run", "run/global_step_5", "run/global_step_5/actor"])
+def test_the_only_model_of_a_checkpoint_is_taken_and_named(make_model, tmp_path, asked):
+    folder = make_model("run/global_step_5/actor/huggingface")
+    model = find_model(str(tmp_path / asked))
+    assert model.folder == folder
+    assert model.name == "run global_step_5"
+    assert str(folder) in model.note
+    assert "only model" in model.note
+
+
+def test_several_checkpoints_are_listed_by_step(make_model, tmp_path):
+    for step in (5, 10, 100):
+        make_model(f"run/global_step_{step}/actor/huggingface")
+    with pytest.raises(RecipeError, match="holds 3 models") as found:
+        find_model(str(tmp_path / "run"))
+    assert "global_step_100/actor/huggingface" in found.value.fix
+    assert found.value.what.index("step_5/") < found.value.what.index("step_10/") < found.value.what.index("step_100/")
+
+
+def test_a_name_that_the_hub_does_not_give(monkeypatch):
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def nothing(*args, **kwargs):
+        raise LocalEntryNotFoundError("cannot reach the hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", nothing)
+    with pytest.raises(RecipeError, match="hub did not give") as found:
+        find_model("someone/no-such-model", "--base_model_path")
+    assert found.value.where == "--base_model_path"
+    assert "cannot reach the hub" in found.value.fix
+
+
+def test_a_name_on_the_hub(monkeypatch, tmp_path, make_model):
+    import huggingface_hub
+
+    folder = make_model("models--Qwen--Qwen2.5-3B/snapshots/abc123")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **kwargs: str(folder))
+    assert find_model("Qwen/Qwen2.5-3B").name == "Qwen/Qwen2.5-3B"

@@ -1,0 +1,87 @@
+"""Rows of a data file, and data files that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.errors import RecipeError
+from recipes.evaluation.questions import load_questions
+
+
+def test_rows_come_in_the_files_order(make_data, make_row):
+    questions = load_questions(make_data(5))
+    assert [question.row for question in questions] == [0, 1, 2, 3, 4]
+    assert questions[3].text == "What is 3 + 3?"
+    assert questions[3].ground_truth == "6"
+    assert questions[3].extra_info == {"split": "train", "index": 3}
+
+
+def test_a_limit_takes_the_first_rows_and_a_seed_random_ones(make_data, make_row):
+    data = make_data(3000)
+    assert [question.row for question in load_questions(data, limit=3)] == [0, 1, 2]
+    drawn = [question.row for question in load_questions(data, limit=40, sample_seed=5)]
+    assert drawn == sorted(drawn)
+    assert len(set(drawn)) == 40
+    assert max(drawn) > 1000
+    assert drawn == [question.row for question in load_questions(data, limit=40, sample_seed=5)]
+    assert drawn != [question.row for question in load_questions(data, limit=40, sample_seed=6)]
+
+
+def test_a_limit_beyond_the_file_is_the_file(make_data, make_row):
+    assert len(load_questions(make_data(3), limit=100)) == 3
+
+
+def test_several_messages_are_shown_with_their_roles(make_data, make_row):
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    assert load_questions(make_data(rows=[make_row(0, prompt=prompt)]))[0].text == "[system]\nBe brief.\n\n[user]\nHi"
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(RecipeError, match="there is no data file"):
+        load_questions(tmp_path / "none.parquet")
+
+
+def test_a_file_that_is_no_parquet(tmp_path):
+    path = tmp_path / "data.parquet"
+    path.write_text("question,answer\n")
+    with pytest.raises(RecipeError, match="not a parquet file"):
+        load_questions(path)
+
+
+def test_an_empty_set(make_data, make_row):
+    import pyarrow.parquet as pq
+
+    data = make_data(2)
+    pq.write_table(pq.read_table(data).slice(0, 0), data)
+    with pytest.raises(RecipeError, match="the data set is empty"):
+        load_questions(data)
+
+
+def test_a_limit_of_nothing(make_data, make_row):
+    with pytest.raises(RecipeError, match="--limit 0"):
+        load_questions(make_data(2), limit=0)
+
+
+def test_a_file_without_gold_answers(make_data, make_row):
+    bare = {name: value for name, value in make_row(0).items() if name != "reward_model"}
+    with pytest.raises(RecipeError, match="holds the gold answers"):
+        load_questions(make_data(rows=[bare]))
+
+
+@pytest.mark.parametrize(
+    "reward_model", [{"style": "rule", "ground_truth": ""}, {"style": "rule", "ground_truth": None}, None]
+)
+def test_a_row_without_a_gold_answer_is_named(make_data, make_row, reward_model):
+    with pytest.raises(RecipeError, match="no gold answer") as found:
+        load_questions(make_data(rows=[make_row(0), make_row(1, reward_model=reward_model)]))
+    assert "row 1" in found.value.where
+
+
+def test_rows_beyond_the_limit_are_not_judged(make_data, make_row):
+    data = make_data(rows=[make_row(0), make_row(1, reward_model=None)])
+    assert len(load_questions(data, limit=1)) == 1
+
+
+def test_images_are_refused(make_data, make_row):
+    with pytest.raises(RecipeError, match="images"):
+        load_questions(make_data(rows=[make_row(0, images=[{"bytes": b"x"}])]))
