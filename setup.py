@@ -1,4 +1,4 @@
-"""The package, and what each kind of machine needs; scripts/setup_env.sh installs it with the pins of constraints.txt."""
+"""The package and what each kind of machine needs; scripts/setup_env.sh installs it, pinned by constraints.txt."""
 
 from __future__ import annotations
 

@@ -1,0 +1,196 @@
+"""`python -m recipes.launch TASK [key=value ...]`: resolve a recipe, check what can be checked, train, sum up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from recipes import overview, preflight, rundir
+from recipes.config import Recipe, accounting, dry_run, load, to_yaml
+from recipes.engines import easyr1, verl
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import ROOT
+from recipes.preflight import checkpoints, data
+from recipes.supervise.child import Child
+from recipes.supervise.metrics import MetricsFollower, read_history, rollout_accuracy
+from recipes.supervise.progress import Progress
+from recipes.supervise.summary import last_checkpoint, summary
+from recipes.supervise.supervisor import Outcome, supervise
+from recipes.supervise.watchdog import Limits
+
+ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
+WATCHDOG_MINUTES = 20.0
+
+
+def main(
+    task: Annotated[str | None, typer.Argument(help="a recipe in configs/, or the path of one")] = None,
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value, the last layer")] = None,
+    help: Annotated[bool, typer.Option("--help", "-h", help="show the tasks and the environment variables")] = False,
+) -> None:
+    """Train a recipe with GRPO on the real trainer."""
+    console = Console(highlight=False)
+    if help or task is None:
+        overview.show(console)
+        raise typer.Exit(0 if help else 2)
+    with reported_errors():
+        recipe = load(task, arguments=settings or ())
+        if dry_run():
+            show_plan(recipe)
+            return
+        raise typer.Exit(run(recipe, console))
+
+
+def show_plan(recipe: Recipe) -> None:
+    """What would run: the resolved YAML, the trainer's command, and the accounting; on plain standard output."""
+    rows = data.rows(recipe)
+    print(to_yaml(recipe))
+    print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
+    for name, value in accounting(recipe, rows).table():
+        unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
+        print(f"# {name}: {'known when the data is made' if unknown else value}")
+
+
+def run(recipe: Recipe, console: Console) -> int:
+    """Prepare, check, train, and sum up. Returns the exit code."""
+    experiment = recipe.trainer.experiment_name or recipe.name
+    told = "tiny embedded model and data" if recipe.embedded_on else recipe.worker.actor.model.model_path
+    say(console, f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {told}; experiment {experiment}")
+    prepare(recipe, console)
+    for remark in preflight.inspect(recipe):
+        say(console, f"note: {remark}")
+    total = accounting(recipe, data.rows(recipe)).total_steps or None
+    with rundir.opened(experiment) as files:
+        before = last_checkpoint(checkpoints.folder(recipe))
+        resumable = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
+        if before and total and resumable and before.step >= total:
+            say(console, f"nothing to do: the experiment {experiment} has all {total} steps")
+            outcome = None
+        else:
+            outcome = train(recipe, files, total, console)
+        return close(recipe, files, total, outcome, console)
+
+
+def prepare(recipe: Recipe, console: Console) -> None:
+    """Make the data, if files that the recipe itself names are missing."""
+    absent = [key for key in data.missing(recipe) if not key.source.by_user]
+    if not absent or not recipe.prepare:
+        return
+    say(console, f"making the data: python {' '.join(recipe.prepare)}")
+    code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
+    if code:
+        raise RecipeError(
+            f"the data could not be made (exit code {code}; its message is above)",
+            where=f"prepare, from {recipe.source_of('prepare')}",
+            fix=f"mend it, then: python {' '.join(recipe.prepare)}",
+        )
+
+
+def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
+    """What the trainer's environment has beyond the launcher's."""
+    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
+    return {"PYTHONPATH": path, **ENGINES[recipe.engine].environment(recipe), "VERL_FILE_LOGGER_PATH": str(metrics)}
+
+
+def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console) -> Outcome:
+    """Start the trainer and watch it until it ends."""
+    variables = trainer_variables(recipe, files.attempt)
+    command = ENGINES[recipe.engine].command(recipe)
+    limits = Limits.from_minutes(watchdog_minutes(os.environ))
+    checkpoints.record(recipe)
+    offset = rundir.write(files, to_yaml(recipe), command, variables)
+    say(console, f"the trainer's own output goes to {shown(files.log)}")
+    rollouts = recipe.trainer.rollout_data_dir
+    folder = Path(rollouts) if rollouts else None
+
+    def accuracy(step: int) -> float | None:
+        return rollout_accuracy(folder, step)
+
+    child = Child(command, {**os.environ, **variables}, files.log, ROOT)
+    with Progress(console, total, accuracy) as progress:
+        return supervise(
+            child,
+            files.log,
+            offset,
+            MetricsFollower(files.attempt, files.metrics),
+            progress,
+            limits,
+            lambda step: folder is None or accuracy(step) is not None,
+        )
+
+
+def close(recipe: Recipe, files: rundir.RunFiles, total: int | None, outcome: Outcome | None, console: Console) -> int:
+    """Say how it ended, and what to type next. Returns the exit code."""
+    checkpoint = last_checkpoint(checkpoints.folder(recipe))
+    if outcome and outcome.exit_code:
+        say_failure(outcome, files, console)
+        if checkpoint:
+            say(console, f"the run can be resumed from step {checkpoint.step}: the same command again")
+        else:
+            say(console, "no checkpoint was written yet: the same command starts again from the beginning")
+        return outcome.exit_code
+    commands = overview.next_commands(recipe, checkpoint, total, os.environ)
+    console.print(summary(read_history(files.metrics), total, checkpoint, shown(files.log), commands))
+    return 0
+
+
+def say_failure(outcome: Outcome, files: rundir.RunFiles, console: Console) -> None:
+    """Why a run ended early."""
+    if outcome.left:
+        say(console, f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")
+    if outcome.interrupted:
+        say(console, f"stopped by {outcome.interrupted.name}")
+        return
+    error = outcome.error
+    if outcome.hung:
+        say(console, f"error: the trainer hung and was stopped: {outcome.hung}")
+    cause = error.error if error and error.error else f"the trainer ended with exit code {outcome.code}"
+    say(console, f"{'cause' if outcome.hung else 'error'}: {cause}")
+    if error and error.frame:
+        say(console, f"  where: {error.frame}{f' {error.speaker}' if error.speaker else ''}")
+    say(console, f"  log:   {shown(files.log)}")
+    if error and error.hint:
+        say(console, f"  fix:   {error.hint}")
+
+
+def watchdog_minutes(environ: Mapping[str, str]) -> float:
+    """Minutes of idle silence before a run is given up; `WATCHDOG_MINUTES` overrides."""
+    text = environ.get("WATCHDOG_MINUTES", "").strip()
+    try:
+        minutes = float(text) if text else WATCHDOG_MINUTES
+    except ValueError:
+        minutes = 0.0
+    if minutes <= 0:
+        raise RecipeError(
+            f"WATCHDOG_MINUTES={text} is not a positive number", where="variable WATCHDOG_MINUTES", fix="for example 30"
+        )
+    return minutes
+
+
+def shown(path: Path) -> Path:
+    """A path as a user would type it."""
+    base = Path.cwd()
+    return path.relative_to(base) if path.is_relative_to(base) else path
+
+
+def say(console: Console, text: str) -> None:
+    """One line, whatever its length, with no markup."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def cli() -> None:
+    """Entry point."""
+    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    application.command(context_settings={"help_option_names": []})(main)
+    application()
+
+
+if __name__ == "__main__":
+    cli()

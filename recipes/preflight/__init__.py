@@ -1,0 +1,30 @@
+"""What can be known to fail before the trainer starts: a check raises one RecipeError, or returns remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recipes.config import Recipe, check, visible_gpus
+from recipes.preflight import checkpoints, data, disk, machine, model, reward
+
+CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
+    machine.inspect,
+    data.inspect,
+    model.inspect,
+    checkpoints.inspect,
+    disk.inspect,
+    reward.inspect,
+)
+
+
+def inspect(recipe: Recipe) -> list[str]:
+    """Run every check, the quick ones first.
+
+    Returns:
+        Remarks that do not stop the run.
+
+    Raises:
+        RecipeError: the first thing that would stop it.
+    """
+    check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
+    return [remark for look in CHECKS for remark in look(recipe)]

@@ -1,0 +1,92 @@
+"""The model: a folder that is one, or a name that a hub could know."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from recipes.config import PathKey, Recipe, path_keys
+from recipes.errors import RecipeError
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+def inspect(recipe: Recipe) -> list[str]:
+    """Raise where the model, or what stands in for its tokenizer, is not there or is not a model."""
+    remarks = []
+    for key in path_keys(recipe):
+        if key.kind != "model":
+            continue
+        if key.on_hub:
+            remarks += _on_hub(key)
+        elif key.key.endswith("tokenizer_path"):
+            _has_tokenizer(key)
+        else:
+            _is_model(key)
+    return remarks
+
+
+def weights(folder: Path) -> list[Path]:
+    """The files that hold a model's weights."""
+    return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+
+
+def _is_model(key: PathKey) -> None:
+    folder = Path(key.path)
+    where = f"{key.key}, from {key.source}"
+    if not folder.exists():
+        raise RecipeError(
+            f"the model {folder} does not exist", where=where, fix="set MODEL_PATH to a folder or a hub's name"
+        )
+    config = folder / "config.json"
+    if not config.is_file():
+        raise RecipeError(
+            f"{folder} is not a model: it has no config.json", where=where, fix="set MODEL_PATH to a model's folder"
+        )
+    try:
+        architecture = json.loads(config.read_text(encoding="utf-8")).get("architectures")
+    except (ValueError, AttributeError) as error:
+        raise RecipeError(f"{config} cannot be read: {error}", where=where, fix="fetch the model again") from error
+    if not architecture:
+        raise RecipeError(f"{config} names no architecture", where=where, fix="give a causal language model")
+    if not weights(folder):
+        raise RecipeError(f"{folder} has no weights (*.safetensors)", where=where, fix="fetch the model again, whole")
+    pointer = next((file for file in weights(folder) if file.stat().st_size < 1024), None)
+    if pointer is not None:
+        raise RecipeError(
+            f"{pointer} is too small to hold weights",
+            where=where,
+            fix="fetch it again: `git lfs pull` if it came by git",
+        )
+    _has_tokenizer(key)
+
+
+def _has_tokenizer(key: PathKey) -> None:
+    folder = Path(key.path)
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise RecipeError(
+            f"{folder} has no tokenizer",
+            where=f"{key.key}, from {key.source}",
+            fix="put the model's tokenizer files there",
+        )
+
+
+def _on_hub(key: PathKey) -> list[str]:
+    if _cached(key.path):
+        return []
+    offline = next((name for name in _OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
+    if offline:
+        raise RecipeError(
+            f"the model {key.path} is no folder here and not in the hub's cache, and {offline} forbids asking the hub",
+            where=f"{key.key}, from {key.source}",
+            fix=f"unset {offline}, or set MODEL_PATH to a folder",
+        )
+    return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
+
+
+def _cached(name: str) -> bool:
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return any((hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json"))

@@ -1,0 +1,115 @@
+"""Metrics of a run: one JSON object a line, appended to over all attempts and never truncated.
+
+verl opens its file anew at every start, so each attempt writes one of its own, whose lines are copied as they come.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FULL_SCORE = 1.0
+
+
+class Step(NamedTuple):
+    """The metrics of one step; step 0 is the validation before training."""
+
+    step: int
+    data: dict[str, Any]
+
+    def get(self, *names: str) -> float | None:
+        """The first of these metrics that is there and a number."""
+        for name in names:
+            value = self.data.get(name)
+            if isinstance(value, int | float):
+                return float(value)
+        return None
+
+
+class MetricsFollower:
+    """Copies the lines of an attempt's file to the history.
+
+    Args:
+        attempt: the file that the trainer writes (`VERL_FILE_LOGGER_PATH`).
+        history: `metrics.jsonl` of the run.
+    """
+
+    def __init__(self, attempt: Path, history: Path) -> None:
+        self._attempt, self._history, self._offset = attempt, history, 0
+
+    def poll(self) -> list[Step]:
+        """The steps that were completed since the last call; they are in the history when this returns."""
+        if not self._attempt.is_file():
+            return []
+        with self._attempt.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        if whole:
+            with self._history.open("ab") as history:
+                history.write(whole)
+        return [step for line in whole.splitlines() if (step := _parsed(line))]
+
+
+def adopt_leftovers(attempts: list[Path], history: Path) -> None:
+    """Bring in what an attempt wrote after its launcher was killed, then remove the attempts' files."""
+    if not attempts:
+        return
+    have = set(history.read_bytes().splitlines()) if history.is_file() else set()
+    with history.open("ab") as file:
+        for attempt in attempts:
+            data = attempt.read_bytes()
+            for line in data[: data.rfind(b"\n") + 1].splitlines():
+                if line not in have:
+                    file.write(line + b"\n")
+    for attempt in attempts:
+        attempt.unlink()
+
+
+def read_history(history: Path) -> list[Step]:
+    """Every step once, in order; where a resumed run wrote a step again, the later line wins."""
+    if not history.is_file():
+        return []
+    steps: dict[int, Step] = {}
+    for line in history.read_bytes().splitlines():
+        if step := _parsed(line):
+            steps[step.step] = step
+    return [steps[number] for number in sorted(steps)]
+
+
+def rollout_accuracy(folder: Path | None, step: int) -> float | None:
+    """Share of a step's training responses that earned the full score; None where they are not written (yet).
+
+    verl logs the mean score of training responses but not how many were right.
+    """
+    path = folder / f"{step}.jsonl" if folder else None
+    if path is None or not path.is_file():
+        return None
+    scores = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            scores.append(float(json.loads(line)["score"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+    return sum(score >= FULL_SCORE for score in scores) / len(scores) if scores else None
+
+
+def validation(step: Step) -> dict[str, float]:
+    """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`."""
+    found = {}
+    for name in step.data:
+        if name.startswith("val-core/") and "/acc/mean@" in name:
+            value = step.get(name)
+            if value is not None:
+                found[name.removeprefix("val-core/").split("/acc/")[0]] = value
+    return found
+
+
+def _parsed(line: bytes) -> Step | None:
+    try:
+        entry = json.loads(line)
+        return Step(int(entry["step"]), dict(entry["data"]))
+    except (ValueError, KeyError, TypeError):
+        return None
