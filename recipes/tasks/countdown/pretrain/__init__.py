@@ -1,0 +1,1 @@
+"""How the tiny Countdown model was made: tokenizer, architecture, demonstrations, training."""
