@@ -18,8 +18,9 @@ import numpy as np
 # A tree is a position into the numbers, or (operator, left tree, right tree).
 Tree = int | tuple
 
-# Plain ones first: the first spelling found of an expression is the one that is printed.
-OPERATORS = "+*-/"
+# The first spelling found of an expression is the one that is printed: "a + b - c" rather than "a - c + b", and larger
+# numbers before smaller ones (positions are sorted), so that fewer steps are negative.
+OPERATORS = "-+/*"
 
 
 class Entry(NamedTuple):
@@ -122,9 +123,9 @@ def _join(entry: Entry, positions: Sequence[int]) -> Tree:
 def _splits(whole: tuple[int, ...], *, ordered: bool) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     splits = []
     for size in range(len(whole) - 1, 0, -1):
-        for left in combinations(whole, size):
-            right = tuple(p for p in whole if p not in left)
-            if ordered or len(left) > len(right) or (len(left) == len(right) and left < right):
+        for chosen in combinations(reversed(whole), size):
+            left, right = tuple(sorted(chosen)), tuple(p for p in whole if p not in chosen)
+            if ordered or len(left) > len(right) or (len(left) == len(right) and left > right):
                 splits.append((left, right))
     return splits
 

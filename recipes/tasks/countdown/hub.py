@@ -55,15 +55,16 @@ class HubProblems:
     """The problems of a table in a seeded random order, each once, solved, and without those that do not fit.
 
     Attributes:
-        dropped: why rows were left out so far: other_size, out_of_range, unsolvable, duplicate.
+        dropped: rows of the split read last that were left out: other_size, out_of_range, unsolvable, duplicate.
     """
 
     def __init__(self, table: pa.Table, settings: Settings, *, seed: int) -> None:
         self._table, self._settings, self._seed = table, settings, seed
-        self.dropped: Counter[str] = Counter(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
+        self.dropped: Counter[str] = Counter()
 
     def split(self, buckets: Sequence[str]) -> Iterator[Problem]:
-        """The problems whose numbers are in these buckets; what is dropped is counted for these alone."""
+        """The problems whose numbers are in these buckets."""
+        self.dropped = Counter(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
         seen: set[tuple[tuple[int, ...], int]] = set()
         order = np.random.default_rng(self._seed).permutation(len(self._table))
         for start in range(0, len(order), BATCH):

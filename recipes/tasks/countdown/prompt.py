@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 DATA_SOURCE = "countdown"
@@ -33,4 +32,4 @@ def gold_response(solution: str, reasoning: str | None = None) -> str:
 
 def ground_truth(numbers: Sequence[int], target: int) -> str:
     """What the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
-    return json.dumps({"target": int(target), "numbers": [int(number) for number in numbers]})
+    return f'{{"target": {target}, "numbers": [{", ".join(map(str, numbers))}]}}'

@@ -15,11 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.expressions import Block, catalogue, full_blocks
+from recipes.tasks.countdown.expressions import Block, Tree, catalogue, full_blocks, tree
 
 SIZES = (2, 3, 4, 5)
 # Problems that are solved at once: few enough for the processor's caches, enough to spread numpy's cost of a call.
 CHUNK = {2: 8192, 3: 4096, 4: 1024, 5: 64}
+
+
+Fraction = tuple[np.ndarray, np.ndarray | None]  # numerators and denominators; None stands for 1
 
 
 class Solved(NamedTuple):
@@ -88,6 +91,34 @@ def all_solutions(numbers: Sequence[int], target: int) -> list[str]:
     return [templates[rank].format(*ordered[0].tolist()) for rank in sorted(ranks.tolist())]
 
 
+def count_placed(numbers: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """(batch,) solutions of each problem when equal numbers count as different ones, by their places."""
+    numbers, targets = _checked(numbers, targets)
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    for members, _, _, places in _found(numbers, targets, exchange_equal=False):
+        counts[members] = np.bincount(places, minlength=len(members))
+    return counts
+
+
+def evaluate(size: int, row: int, columns: np.ndarray) -> np.ndarray:
+    """(batch,) values of one row of the catalogue of different numbers, NaN where it divides by zero.
+
+    Each is the exact value rounded once, so it is a whole number only if the exact value is.
+
+    Args:
+        columns: (size, batch) whole numbers.
+    """
+    numerator, denominator = _fraction(tree(size, row, range(size)), columns)
+    return _over(numerator, denominator)
+
+
+def _fraction(shape: Tree, columns: np.ndarray) -> Fraction:
+    if isinstance(shape, int):
+        return columns[shape], None
+    operator, left, right = shape
+    return _combined(operator, _fraction(left, columns), _fraction(right, columns))
+
+
 def _checked(numbers: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     numbers, targets = np.sort(np.asarray(numbers), axis=1), np.asarray(targets)
     if numbers.min(initial=1) < 1 or targets.min(initial=1) < 1:
@@ -99,10 +130,10 @@ def _checked(numbers: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _found(
-    ordered: np.ndarray, targets: np.ndarray
+    ordered: np.ndarray, targets: np.ndarray, *, exchange_equal: bool = True
 ) -> Iterator[tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]]:
     """Chunks of problems with the same equalities: their rows, the templates, and for each hit its rank and place."""
-    for labels, group in _by_equalities(ordered):
+    for labels, group in _by_equalities(ordered) if exchange_equal else _all_different(ordered):
         blocks, templates = catalogue(labels)
         rank_of_row = np.concatenate([block.rows for block in blocks])
         for start in range(0, len(group), CHUNK[len(labels)]):
@@ -119,6 +150,10 @@ def _by_equalities(ordered: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.nd
     for code in np.unique(codes):
         members = np.flatnonzero(codes == code)
         yield (0, *np.cumsum(steps[members[0]]).tolist()), members
+
+
+def _all_different(ordered: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    yield tuple(range(ordered.shape[1])), np.arange(len(ordered))
 
 
 def _hits(columns: np.ndarray, targets: np.ndarray, blocks: Sequence[Block]) -> np.ndarray:
@@ -197,18 +232,24 @@ def _evaluate(positions: tuple[int, ...], values: dict[tuple[int, ...], Values],
     return Values(numerator, denominator, np.where(numerator == 0, np.nan, numerator), numerator / denominator)
 
 
-def _apply(block: Block, left: Values, right: Values) -> tuple[np.ndarray, np.ndarray | None]:
+def _apply(block: Block, left: Values, right: Values) -> Fraction:
     """Numerators and denominators (None for 1) of a block's expressions, (rows of the block, batch)."""
-    left_over, left_under = left.numerator[block.left_rows], _rows(left.denominator, block.left_rows)
-    right_over, right_under = right.numerator[block.right_rows], _rows(right.denominator, block.right_rows)
-    if block.operator == "/":
-        right_over, right_under = right_under, right.divisor[block.right_rows]
-        return _times(left_over, right_over), _times(right_under, left_under)
-    under = left_under if right_under is None else _times(right_under, left_under)
-    if block.operator == "*":
-        return left_over * right_over, under
-    left_over, right_over = _times(left_over, right_under), _times(right_over, left_under)
-    return (left_over + right_over if block.operator == "+" else left_over - right_over), under
+    first = left.numerator[block.left_rows], _rows(left.denominator, block.left_rows)
+    second = right.numerator[block.right_rows], _rows(right.denominator, block.right_rows)
+    return _combined(block.operator, first, second)
+
+
+def _combined(operator: str, first: Fraction, second: Fraction) -> Fraction:
+    over, under = first
+    other_over, other_under = second
+    if operator == "/":
+        divisor = np.where(other_over == 0, np.nan, other_over)
+        return _times(over, other_under), _times(divisor, under)
+    below = under if other_under is None else _times(other_under, under)
+    if operator == "*":
+        return over * other_over, below
+    over, other_over = _times(over, other_under), _times(other_over, under)
+    return (over + other_over if operator == "+" else over - other_over), below
 
 
 def _rows(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:

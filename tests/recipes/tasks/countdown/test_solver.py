@@ -1,3 +1,5 @@
+"""The solver against brute force in fractions, and the catalogue against rational functions modulo a prime."""
+
 from __future__ import annotations
 
 import re

@@ -1,0 +1,86 @@
+"""Time Countdown's generator, and the whole way from the generator to checked rows in a parquet file, on one core."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recipes.errors import RecipeError, reported_errors
+from recipes.tasks.countdown.generate import generate
+from recipes.tasks.countdown.prepare import generated, prepare
+from recipes.tasks.countdown.settings import PRESETS, Settings
+from recipes.tasks.rewards import load_reward
+
+TARGET = 20_000
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of wall clock and of processor time."""
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def stages(settings: Settings, folder: Path, seed: int) -> dict[str, Callable[[], object]]:
+    """What is timed; each makes the settings' number of problems."""
+    score = load_reward("reward_functions/countdown.py").compute_score
+    whole = generated(settings, seed=seed)
+    buckets = settings.train_buckets + settings.test_buckets
+    return {
+        "problems": lambda: list(
+            islice(generate(settings, buckets, seed=seed), settings.train_size + settings.test_size)
+        ),
+        "problems, rows, gold check, parquet": lambda: prepare(
+            whole, folder, score=score, command="bench", force=True, watch=lambda rows, *_: rows
+        ),
+    }
+
+
+def main(
+    preset: str = typer.Option("paper", help="paper or tiny."),
+    count: int = typer.Option(100_000, min=1000, help="Problems."),
+    repeats: int = typer.Option(3, min=1, help="Passes; the fastest counts."),
+    seed: int = typer.Option(0, min=0),
+    json_path: Path | None = typer.Option(None, "--json", help="Write the figures to this file."),
+) -> None:
+    """Problems a second; processor seconds tell one core's speed where others share the machine."""
+    with reported_errors():
+        if preset not in PRESETS:
+            raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
+        test_size = max(1, count // 10)
+        base = PRESETS[preset]
+        settings = Settings(**{**vars(base), "train_size": count - test_size, "test_size": test_size})
+        report: dict[str, object] = {
+            "python": platform.python_version(),
+            "preset": preset,
+            "count": count,
+            "seed": seed,
+        }
+        table = Table(title=f"{count:,} problems, preset {preset}; the target is {TARGET:,} a second")
+        for column in ("stage", "wall s", "processor s", "a second (wall)", "a second (processor)"):
+            table.add_column(column, justify="left" if column == "stage" else "right")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, work in stages(settings, Path(folder), seed).items():
+                wall, processor = (min(column) for column in zip(*(timed(work) for _ in range(repeats)), strict=True))
+                rates = round(count / wall), round(count / processor)
+                table.add_row(name, f"{wall:.2f}", f"{processor:.2f}", f"{rates[0]:,}", f"{rates[1]:,}")
+                report[name] = {"per_second": rates[0], "per_processor_second": rates[1]}
+        Console().print(table)
+        if json_path:
+            json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

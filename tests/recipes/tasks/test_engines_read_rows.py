@@ -1,0 +1,68 @@
+"""verl's own dataset reads our files, and so does the way that EasyR1's dataset goes about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.tasks.countdown.generate import Problem
+from recipes.tasks.countdown.rows import rows
+from recipes.tasks.rows import write_split
+
+PROBLEMS = [Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6), Problem((20, 39, 37), 18, "37 + 20 - 39", 1)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    target = tmp_path / "train.parquet"
+    write_split(target, rows(PROBLEMS, "train"), manifest={})
+    return target
+
+
+@pytest.fixture
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", pad_token="<unk>")
+    made.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    return made
+
+
+def test_verl_reads_it(path, tokenizer, tmp_path, monkeypatch):
+    dataset = pytest.importorskip("verl.utils.dataset.rl_dataset")
+    from omegaconf import OmegaConf
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    config = OmegaConf.create(
+        {
+            "cache_dir": str(tmp_path / "verl"),
+            "max_prompt_length": 256,
+            "filter_overlong_prompts": True,
+            "filter_overlong_prompts_workers": 1,
+        }
+    )
+    read = dataset.RLHFDataset(str(path), tokenizer, config)
+    assert len(read) == 2
+    first = read[0]
+    assert first["data_source"] == "countdown"
+    assert first["reward_model"] == {"style": "rule", "ground_truth": '{"target": 24, "numbers": [3, 8, 1, 1]}'}
+    assert first["raw_prompt"][0]["role"] == "user"
+    assert (first["index"], first["extra_info"]["solution"]) == (0, "8 * 3 + 1 - 1")
+    batch = dataset.collate_fn([read[0], read[1]])
+    assert batch["raw_prompt"].shape == (2,)
+    config.max_prompt_length = 3
+    assert len(dataset.RLHFDataset(str(path), tokenizer, config)) == 0
+
+
+def test_easyr1_reads_it(path, tmp_path):
+    """The steps of EasyR1's dataset at commit b44b311b669bf1fd1aa2fc36f2251482ba33cb16, with its column names."""
+    from datasets import load_dataset
+
+    read = load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    example = read[1]
+    assert "images" not in example  # its presence alone asks for an image processor
+    assert "videos" not in example
+    assert isinstance(example["problem"], str)
+    assert example["answer"] == '{"target": 18, "numbers": [20, 39, 37]}'

@@ -1,0 +1,172 @@
+"""The Countdown data script as a user runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from recipes.paths import ROOT
+from recipes.tasks.countdown.buckets import bucket
+from recipes.tasks.rows import read_manifest
+
+SCRIPT = ROOT / "scripts" / "data_prep_countdown.py"
+
+
+@pytest.fixture(scope="module")
+def call():
+    """Run the script's main in this process; returns typer's result."""
+    import typer
+
+    spec = importlib.util.spec_from_file_location("data_prep_countdown", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    app = typer.Typer()
+    app.command()(module.main)
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def read(folder, split):
+    return pq.read_table(folder / f"{split}.parquet").to_pylist()
+
+
+def keys(rows):
+    return [(tuple(sorted(r["extra_info"]["numbers"])), r["extra_info"]["target"]) for r in rows]
+
+
+def test_the_paper_preset_as_a_command(tmp_path):
+    environ = os.environ | {"ARTIFACTS_DIR": str(tmp_path), "COLUMNS": "120"}
+    command = [sys.executable, str(SCRIPT), "--preset", "paper", "--train_size", "4096", "--seed", "7"]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "4,608 rows" in done.stdout
+    folder = tmp_path / "data" / "countdown"
+    train, test = read(folder, "train"), read(folder, "test")
+    assert (len(train), len(test)) == (4096, 512)
+    assert len({*keys(train), *keys(test)}) == 4608
+    assert not {numbers for numbers, _ in keys(train)} & {numbers for numbers, _ in keys(test)}
+    manifest = read_manifest(folder / "train.parquet", verify=True)
+    assert manifest["command"] == "python scripts/data_prep_countdown.py --preset paper --train_size 4096 --seed 7"
+    assert manifest["counts"]["sizes"].keys() == {"3", "4"}
+    assert sum(manifest["counts"]["num_solutions"].values()) == 4096
+    assert manifest["seed"] == 7
+    for index, row in enumerate(train):
+        info = row["extra_info"]
+        assert (info["split"], info["index"]) == ("train", index)
+        assert json.loads(row["answer"]) == {"target": info["target"], "numbers": info["numbers"]}
+        assert row["answer"] == row["reward_model"]["ground_truth"]
+        assert info["num_solutions"] >= 1
+
+
+def test_the_tiny_preset_keeps_out_of_what_was_seen_beforehand(call, tmp_path):
+    result = call("--preset", "tiny", "--train_size", 300, "--test_size", 100, "--output_dir", tmp_path)
+    assert result.exit_code == 0, result.output
+    for split in ("train", "test"):
+        assert {bucket(row["extra_info"]["numbers"]) for row in read(tmp_path, split)} == {split}
+
+
+def test_same_seed_same_bytes_and_other_data_need_force(call, tmp_path):
+    small = ("--train_size", 200, "--test_size", 50, "--output_dir", tmp_path)
+    assert call(*small).exit_code == 0
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix == ".parquet"}
+    again = call(*small)
+    assert again.exit_code == 0
+    assert again.output.count("unchanged") == 2
+    other = call(*small, "--seed", 1)
+    assert other.exit_code == 2
+    assert "holds other data" in other.output
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix == ".parquet"} == before
+    forced = call(*small, "--seed", 1, "--force")
+    assert forced.exit_code == 0
+    assert forced.output.count("replaced") == 2
+    assert before["train.parquet"] != (tmp_path / "train.parquet").read_bytes()
+
+
+def hub_copy(path, rows):
+    table = {"target": [target for _, target in rows], "nums": [numbers for numbers, _ in rows]}
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+@pytest.fixture
+def hub_rows():
+    """40 good problems and four that must go: twice the same, no solution, a target too large, two numbers."""
+    good = [([a, a + 1, a + 2], 3 * a + 3) for a in range(1, 31)] + [([a, 50, 3, 2], 55 + a) for a in range(4, 14)]
+    return good, [([3, 2, 1], 6), ([1, 1, 1], 77), ([90, 30, 7], 127), ([5, 6], 11)]
+
+
+def test_a_hub_file_is_cleaned_and_split(call, tmp_path, hub_rows):
+    good, bad = hub_rows
+    inside = sum(bucket(numbers) == "test" for numbers, _ in good)
+    copy = hub_copy(tmp_path / "hub.parquet", good + bad)
+    given = ("--source", "hub", "--hub_path", copy, "--output_dir", tmp_path / "out")
+    result = call(*given, "--train_size", len(good) - inside, "--test_size", inside)
+    assert result.exit_code == 0, result.output
+    train, test = read(tmp_path / "out", "train"), read(tmp_path / "out", "test")
+    assert sorted(keys(train) + keys(test)) == sorted((tuple(sorted(n)), t) for n, t in good)
+    manifest = read_manifest(tmp_path / "out" / "train.parquet")
+    assert manifest["source"] == "hub.parquet"
+    dropped = [read_manifest(tmp_path / "out" / f"{s}.parquet")["dropped"] for s in ("train", "test")]
+    totals = {reason: sum(part[reason] for part in dropped) for reason in dropped[0]}
+    assert totals == {"other_size": 1, "out_of_range": 1, "unsolvable": 1, "duplicate": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--preset", "large"), "no preset 'large'"),
+        (("--source", "web"), "no source 'web'"),
+        (("--sizes", "3;4"), "not a list of numbers"),
+        (("--sizes", "9"), "9 numbers a problem"),
+        (("--max_target", "0"), "max_target=0"),
+        (("--train_size", "-1"), "train_size=-1"),
+        (("--reward_path", "nowhere.py"), "no reward file"),
+        (("--max_number", "2", "--sizes", "2", "--train_size", "500"), "no further problem"),
+        (("--source", "hub", "--hub_path", "nowhere.parquet"), "nowhere.parquet"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(call, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments, "--output_dir", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.output.startswith("error: ")
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_hub_files_that_do_not_fit_are_refused(call, tmp_path, hub_rows):
+    pq.write_table(pa.table({"question": ["?"]}), tmp_path / "other.parquet")
+    given = ("--source", "hub", "--output_dir", tmp_path / "out", "--hub_path")
+    wrong = call(*given, tmp_path / "other.parquet")
+    assert (wrong.exit_code, "no column nums, target" in wrong.output) == (2, True)
+    few = call(*given, hub_copy(tmp_path / "few.parquet", hub_rows[0]))
+    assert (few.exit_code, "were asked for" in few.output) == (2, True)
+    assert "--train_size" in few.output
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_an_unreachable_hub_is_an_error_that_names_the_ways_out(tmp_path):
+    environ = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, str(SCRIPT), "--source", "hub", "--output_dir", str(tmp_path / "out")]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Jiayi-Pan/Countdown-Tasks-3to4 cannot be read" in done.stderr
+    assert "HF_ENDPOINT" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_reward_that_denies_the_gold_answer_stops_it(call, tmp_path):
+    (tmp_path / "strict.py").write_text('def compute_score(*_, **__): return {"score": 0.5, "reason": "strict"}\n')
+    result = call("--reward_path", tmp_path / "strict.py", "--output_dir", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "scores 0.5, not 1.0 (strict)" in result.output
+    assert not list((tmp_path / "out").glob("*"))
