@@ -1,0 +1,173 @@
+"""Checkpoints that are whole or absent: written aside and renamed, found through small pointer files.
+
+<folder>/global_step_<n>/{config.json,model.safetensors,trainer_state.pt}
+<folder>/latest_checkpointed_iteration.txt   the step to resume from
+<folder>/best.json, <folder>/warm_up.json    which step is best by validation, overall and in the warm-up
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recipes.errors import RecipeError
+from recipes.pointer_selector.config import PolicyConfig
+from recipes.pointer_selector.policy import PointerPolicy
+
+LATEST = "latest_checkpointed_iteration.txt"
+FORMAT = 1
+
+
+def save(folder: Path, step: int, policy: PointerPolicy, shot_num: int, state: Mapping[str, Any] | None) -> Path:
+    """Write `global_step_<step>`; the weights alone where `state` is None. An existing folder of that step is replaced."""
+    from safetensors.torch import save_file
+
+    target, partial = folder / f"global_step_{step}", folder / f".partial_{step}_{os.getpid()}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    config = {
+        "format": FORMAT,
+        "policy": policy.config.model_dump(),
+        "query_width": policy.query_width,
+        "pool_width": policy.pool_width,
+        "shot_num": shot_num,
+        "step": step,
+    }
+    (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    save_file(
+        {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()},
+        partial / "model.safetensors",
+    )
+    if state is not None:
+        torch.save(dict(state), partial / "trainer_state.pt")
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(partial, target)
+    return target
+
+
+def point(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    """Replace `best.json` or `warm_up.json` in one step."""
+    _replace(folder / name, json.dumps(content) + "\n")
+
+
+def point_latest(folder: Path, step: int) -> None:
+    """Say which checkpoint to resume from."""
+    _replace(folder / LATEST, f"{step}\n")
+
+
+def _replace(path: Path, content: str) -> None:
+    partial = path.with_name(f".partial_{path.name}")
+    partial.write_text(content, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def read_pointer(folder: Path, name: str) -> dict[str, Any] | None:
+    """The content of `best.json` or `warm_up.json`, or None."""
+    path = folder / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def latest(folder: Path) -> Path | None:
+    """The checkpoint to resume from, or None where there is none."""
+    path = folder / LATEST
+    if not path.is_file():
+        return None
+    found = folder / f"global_step_{path.read_text(encoding='utf-8').strip()}"
+    if not (found / "trainer_state.pt").is_file():
+        raise RecipeError(
+            f"{LATEST} names {found.name}, which cannot be resumed from",
+            where=str(folder),
+            fix="choose another EXPERIMENT_NAME, or remove the folder",
+        )
+    return found
+
+
+def prune(folder: Path, keep: set[str]) -> None:
+    """Remove checkpoints that no pointer names, and what an interrupted write left behind."""
+    for path in folder.glob("global_step_*"):
+        if path.name not in keep:
+            shutil.rmtree(path)
+    for path in folder.glob(".partial_*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """The trainer's state; tensors and plain values only, nothing pickled is executed."""
+    try:
+        return torch.load(checkpoint / "trainer_state.pt", map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        raise RecipeError(
+            f"the trainer's state is broken: {str(error).splitlines()[0]}",
+            where=str(checkpoint),
+            fix="choose another EXPERIMENT_NAME, or remove the folder",
+        ) from error
+
+
+def resolve(folder: str | Path) -> Path:
+    """The checkpoint that a folder stands for: itself, or the best one of an experiment's folder.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    folder = Path(folder)
+    if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
+        return folder
+    best = read_pointer(folder, "best.json")
+    if best is None or not (folder / best["folder"] / "model.safetensors").is_file():
+        raise RecipeError(
+            "there is no trained selector here", where=str(folder), fix="give a folder that training wrote"
+        )
+    return folder / best["folder"]
+
+
+def load_policy(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
+    """The policy of a checkpoint in evaluation mode, and its config.json.
+
+    Raises:
+        RecipeError: no checkpoint, a broken one, or one of another layout.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    checkpoint = resolve(folder)
+    try:
+        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+        policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
+        policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
+    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise RecipeError(
+            f"the selector cannot be read: {str(error).splitlines()[0]}",
+            where=str(checkpoint),
+            fix="it was cut off or written by another version; train again",
+        ) from error
+    return policy.eval(), config
+
+
+def require_like(policy: PointerPolicy, other: PointerPolicy, where: str) -> None:
+    """Refuse a policy of another architecture or for embeddings of another size."""
+    ours, theirs = ((p.config.model_dump(), p.query_width, p.pool_width) for p in (policy, other))
+    if ours != theirs:
+        raise RecipeError(
+            f"the checkpoint is {theirs[0]} for embeddings of {theirs[1]} and {theirs[2]} features, "
+            f"and this run asks for {ours[0]} with {ours[1]} and {ours[2]}",
+            where=where,
+            fix="use the keys under policy, and the embeddings, that it was trained with",
+        )
+
+
+def require_shots(config: Mapping[str, Any], shot_num: int, where: str) -> None:
+    """Refuse a checkpoint that was trained for another number of shots."""
+    if config["shot_num"] != shot_num:
+        raise RecipeError(
+            f"the checkpoint was trained for {config['shot_num']} shots, and this run asks for {shot_num}",
+            where=where,
+            fix=f"set SHOT_NUM={config['shot_num']}, or train for {shot_num}",
+        )

@@ -1,0 +1,185 @@
+"""The recipe's keys, in the form that every recipe's keys have: a default, bounds and one line of meaning."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from recipes.config.schema.field import Section, key
+
+Quality = Literal["beam_score", "logprob_score"]
+RewardMode = Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"]
+
+
+class SplitConfig(Section):
+    """Parts by query, where the candidate file does not name them."""
+
+    validation_share: float = key(0.15, "share of the queries used for validation", gt=0, lt=1)
+    test_share: float = key(0.15, "share of the queries used for nothing but the final test", gt=0, lt=1)
+    seed: int = key(0, "another seed gives another split", ge=0)
+
+
+class FilterConfig(Section):
+    """What is left out of the training part; validation and test are never filtered by outcome."""
+
+    skip_fallback: bool = key(True, "leave out candidates whose reward comes from a fallback evaluation")
+    drop_repeated: bool = key(True, "leave out candidates that repeat a sequence of their query")
+    score: Literal["beam_score", "logprob_score", "vqa_acc_score", "vqa_gt_prob"] = key(
+        "vqa_gt_prob", "number that drop_incorrect_below looks at"
+    )
+    drop_incorrect_below: float | None = key(
+        None, "leave out incorrect candidates whose score is below this; null: none"
+    )
+    require_positive: bool = key(False, "leave out queries without a correct candidate")
+
+
+class DataConfig(Section):
+    """Files, and what is taken from them."""
+
+    candidates: str | None = key(None, "JSON with the logged candidates; null: made by `prepare`", path="input")
+    query_embeddings: str | None = key(
+        None, "safetensors, npz or pt with query_embeddings; null: made by `prepare`", path="input"
+    )
+    candidate_embeddings: str | None = key(
+        None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries", path="input"
+    )
+    frozen_model: str | None = key(
+        None,
+        "frozen in-context classifier to ask for the answer in validation; null: logged candidates only",
+        path="input",
+    )
+    shot_num: int = key(4, "picks of the sequences that are trained on", ge=1, le=32)
+    shot_mode: Literal["up_to", "exact"] = key(
+        "up_to", "train on sequences of 1 to shot_num picks, or of shot_num only"
+    )
+    batch_size: int = key(16, "queries in a batch, each with all its candidates", ge=1)
+    split: SplitConfig = SplitConfig()
+    filters: FilterConfig = FilterConfig()
+
+
+class WorkloadConfig(Section):
+    """The embedded workload: handwritten digits from scikit-learn."""
+
+    frozen_images: int = key(40, "images that the frozen classifier was trained on; in no other part", ge=20)
+    pool_size: int = key(32, "examples in a query's pool", ge=4)
+    label_noise: float = key(0.15, "share of pool examples that show a wrong label", ge=0, lt=1)
+    embed_labels: bool = key(False, "append the shown label to a pool example's embedding")
+    test_pools: int = key(2, "pools drawn for each validation and test query", ge=1)
+    train_pools: int = key(1, "pools drawn for each training query", ge=1)
+    max_shots: int = key(4, "candidates are logged for 1 to max_shots picks", ge=1, le=8)
+    beam: int = key(5, "candidates of a group found by beam search under the retriever", ge=1)
+    sampled: int = key(7, "candidates of a group sampled from the retriever", ge=0)
+    random: int = key(4, "candidates of a group drawn at random", ge=0)
+    retriever_temperature: float = key(0.1, "temperature of the retriever's softmax over cosine similarity", gt=0)
+    seed: int = key(0, "seed of everything above", ge=0)
+
+
+class PolicyConfig(Section):
+    """The pointer network."""
+
+    hidden: int = key(256, "width of the projection and of the state", ge=8)
+    layers: int = key(1, "layers of cross-attention of the query over its pool", ge=1, le=3)
+    heads: int = key(4, "attention heads", ge=1)
+    temperature: float = key(0.1, "temperature of the cosine scores", gt=0)
+    dropout: float = key(0.1, "dropout in towers and attention", ge=0, lt=1)
+    start: Literal["similarity", "random"] = key(
+        "similarity", "untrained policy: nearest neighbour, or two random towers"
+    )
+
+
+class RewardConfig(Section):
+    """What counts as good."""
+
+    mode: RewardMode = key("combined", "which reward; see the table in docs/POINTER_SELECTOR.md")
+    alpha: float = key(0.2, "weight of the soft part (quality, accuracy score or probability)", ge=0)
+    beta: float = key(1.0, "weight of correctness", ge=0)
+    quality: Quality = key("beam_score", "the number that `combined` and `quality` rescale within the group")
+
+
+class RceConfig(Section):
+    """The warm-up by reward-conditioned cross-entropy."""
+
+    epochs: int = key(5, "passes over the training groups", ge=0)
+    lr: float = key(1e-5, "peak learning rate", gt=0)
+    tau_start: float = key(2.0, "temperature of the weights at the first step", gt=0)
+    tau_end: float = key(0.5, "temperature of the weights at the last step", gt=0)
+
+
+class KlConfig(Section):
+    """The penalty for leaving the warm-up policy."""
+
+    beta: float = key(0.1, "weight of k3; the first one where it adapts", ge=0)
+    adaptive: bool = key(False, "change the weight after every epoch, so that the KL stays in the target band")
+    target_low: float = key(0.01, "below this KL the weight is divided by the factor", ge=0)
+    target_high: float = key(0.1, "above this KL the weight is multiplied by the factor", gt=0)
+    factor: float = key(1.5, "by how much the weight changes", gt=1)
+    beta_min: float = key(1e-3, "least weight", ge=0)
+    beta_max: float = key(10.0, "largest weight", gt=0)
+
+
+class CurriculumConfig(Section):
+    """Few candidates first, all of them later."""
+
+    early_candidates: int = key(3, "best candidates of each group used early; 0: all from the start", ge=0)
+    early_share: float = key(0.0, "share of the GRPO epochs that counts as early; 0: no curriculum", ge=0, le=1)
+
+
+class GrpoConfig(Section):
+    """The second phase."""
+
+    epochs: int = key(10, "passes over the training groups", ge=0)
+    lr: float = key(1e-5, "peak learning rate", gt=0)
+    clip: float = key(0.2, "PPO's clip of the ratio", gt=0, lt=1)
+    level: Literal["sequence", "step"] = key("sequence", "one ratio per candidate, or one per pick")
+    advantage: Literal["zscore", "rank", "mean"] = key("zscore", "how rewards of a group become advantages")
+    advantage_floor: float = key(0.1, "least deviation that zscore divides by", gt=0)
+    advantage_clip: float = key(5.0, "largest magnitude of an advantage", gt=0)
+    freeze_backbone: bool = key(False, "train attention and gate only, not the two towers")
+    kl: KlConfig = KlConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+
+
+class ValidationConfig(Section):
+    """What is measured after every epoch."""
+
+    shots: list[int] = key(lambda: [1, 2, 3, 4], "numbers of picks to validate at")
+    metric: Literal["accuracy", "probability"] = key(
+        "accuracy",
+        "what the best checkpoint is chosen by: mean over shots of right answers, or of the true answer's probability",
+    )
+    train_queries: int = key(300, "training queries measured in the same way, so that over-fitting shows", ge=0)
+    batch_size: int = key(256, "queries decoded at once", ge=1)
+
+
+class TrainerConfig(Section):
+    """The loop and what it writes."""
+
+    experiment_name: str = key("pointer_selector", "name of the run and of its folders")
+    seed: int = key(1, "initial weights, order of the data, dropout", ge=0)
+    early_stop_patience: int = key(3, "epochs without a better validation before a phase stops; 0: never stop", ge=0)
+    weight_decay: float = key(0.01, "AdamW's weight decay", ge=0)
+    warmup_share: float = key(0.1, "share of a phase's steps with a rising learning rate", ge=0, lt=1)
+    max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", gt=0)
+    save_steps: int = key(0, "also save after every so many steps; 0: after epochs only", ge=0)
+    resume: bool = key(True, "go on from the last checkpoint of the experiment")
+    warm_up_from: str | None = key(None, "folder of a finished warm-up to begin GRPO from; skips RCE", path="input")
+    logger: list[Literal["console", "file", "tensorboard", "wandb"]] = key(
+        lambda: ["console", "file", "tensorboard", "wandb"],
+        "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
+    )
+    project_name: str = key("grpo-recipes", "project, for loggers")
+    device: Literal["auto", "cpu", "cuda"] = key("auto", "auto: a GPU if there is one")
+
+
+class PointerRecipe(Section):
+    """The whole recipe."""
+
+    name: str = key("pointer_selector", "name of the recipe")
+    prepare: list[str] = key(list, "script and arguments that make the data when it is missing")
+    data: DataConfig = DataConfig()
+    workload: WorkloadConfig = WorkloadConfig()
+    policy: PolicyConfig = PolicyConfig()
+    reward: RewardConfig = RewardConfig()
+    rce: RceConfig = RceConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    validation: ValidationConfig = ValidationConfig()
+    trainer: TrainerConfig = TrainerConfig()

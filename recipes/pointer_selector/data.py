@@ -1,0 +1,232 @@
+"""All queries and candidates in flat arrays: about 60 bytes a candidate, so that 100,000 queries fit in 100 MB.
+
+A group is what rewards are compared within: the candidates of one query that have the same number of picks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from array import array
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from recipes.errors import RecipeError
+from recipes.pointer_selector.embeddings import Table, load_table
+from recipes.pointer_selector.reader import stream_entries
+from recipes.pointer_selector.records import METHODS, SCORES, SPLITS, Record, parse_record
+
+
+@dataclass(frozen=True)
+class PointerData:
+    """Queries, pools and candidates.
+
+    Q queries, M candidates sorted by query and then by number of picks, S the largest number of picks.
+
+    Attributes:
+        query_ids: the Q names.
+        query_rows: [Q], rows of `queries`.
+        split: [Q], index into `SPLITS`, or -1 where the file says nothing.
+        pool_offsets: [Q + 1], where each query's pool begins in `pool_rows`; None where all share the whole table.
+        pool_rows: rows of `examples`, pool after pool.
+        candidate_query: [M], the query of each candidate.
+        pointers: [M, S], slots in the query's pool, -1 behind the last pick.
+        lengths: [M], number of picks.
+        scores: {name: [M]} for the names in `SCORES`; NaN where the file has none.
+        method: [M], index into `METHODS`.
+        fallback: [M], true where the reward comes from a fallback evaluation.
+        skipped: what was left out while reading, by reason.
+    """
+
+    queries: Table
+    examples: Table
+    query_ids: list[str]
+    query_rows: np.ndarray
+    split: np.ndarray
+    pool_offsets: np.ndarray | None
+    pool_rows: np.ndarray
+    candidate_query: np.ndarray
+    pointers: np.ndarray
+    lengths: np.ndarray
+    scores: dict[str, np.ndarray]
+    method: np.ndarray
+    fallback: np.ndarray
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    @cached_property
+    def group_starts(self) -> np.ndarray:
+        """[G + 1], where each group's candidates begin."""
+        key = self.candidate_query.astype(np.int64) * (int(self.lengths.max(initial=0)) + 1) + self.lengths
+        return (
+            np.concatenate([[0], np.flatnonzero(np.diff(key)) + 1, [len(key)]]) if len(key) else np.zeros(1, np.int64)
+        )
+
+    @cached_property
+    def group_query(self) -> np.ndarray:
+        return self.candidate_query[self.group_starts[:-1]]
+
+    @cached_property
+    def group_shots(self) -> np.ndarray:
+        return self.lengths[self.group_starts[:-1]]
+
+    @cached_property
+    def query_groups(self) -> np.ndarray:
+        """[Q + 1], where each query's groups begin."""
+        return np.searchsorted(self.group_query, np.arange(len(self) + 1))
+
+    def pool_size(self, query: int | np.ndarray) -> int | np.ndarray:
+        if self.pool_offsets is None:
+            return len(self.examples.rows) if np.isscalar(query) else np.full(len(query), len(self.examples.rows))
+        return self.pool_offsets[query + 1] - self.pool_offsets[query]
+
+    def keep_candidates(self, mask: np.ndarray) -> PointerData:
+        """The same queries with some of their candidates."""
+        return dataclasses.replace(
+            self,
+            candidate_query=self.candidate_query[mask],
+            pointers=self.pointers[mask],
+            lengths=self.lengths[mask],
+            scores={name: values[mask] for name, values in self.scores.items()},
+            method=self.method[mask],
+            fallback=self.fallback[mask],
+        )
+
+    def keep_queries(self, mask: np.ndarray) -> PointerData:
+        """Some of the queries with all their candidates; pools are copied, tables are shared."""
+        kept = np.flatnonzero(mask)
+        offsets, rows = self.pool_offsets, self.pool_rows
+        if offsets is not None:
+            sizes = (offsets[1:] - offsets[:-1])[kept]
+            rows = rows[np.repeat(mask, offsets[1:] - offsets[:-1])]
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+        number = np.full(len(mask), -1, np.int64)
+        number[kept] = np.arange(len(kept))
+        data = self.keep_candidates(mask[self.candidate_query])
+        return dataclasses.replace(
+            data,
+            query_ids=[self.query_ids[q] for q in kept],
+            query_rows=self.query_rows[kept],
+            split=self.split[kept],
+            pool_offsets=offsets,
+            pool_rows=rows,
+            candidate_query=number[data.candidate_query],
+        )
+
+    def digest(self) -> str:
+        """A fingerprint of everything that training reads, so that a run is not resumed on other data."""
+        sha = hashlib.sha256("\n".join(self.query_ids).encode())
+        for values in (self.query_rows, self.pool_rows, self.candidate_query, self.pointers, *self.scores.values()):
+            sha.update(np.ascontiguousarray(values).tobytes())
+        for table in (self.queries, self.examples):
+            sha.update(np.ascontiguousarray(table.rows.float().numpy()).tobytes())
+        return sha.hexdigest()
+
+
+def read_data(candidates: str | Path, query_embeddings: str | Path, candidate_embeddings: str | Path) -> PointerData:
+    """Read the candidate file and both tables, resolving every id.
+
+    Pointers are ids of the candidate table; where a query names its own `pool` they must be in it.
+
+    Raises:
+        RecipeError: with the query's id, for an id outside the pool or the table, a repeated pick, a number that is not
+            finite, truncated JSON, or a pool smaller than a sequence.
+    """
+    queries, examples = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
+    packer = _Packer(queries, examples, str(candidates))
+    for key, value in stream_entries(candidates):
+        if key.startswith("_"):
+            packer.skip("entries that begin with an underscore")
+        else:
+            packer.add(parse_record(key, value, source=str(candidates)))
+    return packer.finish()
+
+
+class _Packer:
+    def __init__(self, queries: Table, examples: Table, source: str) -> None:
+        self.queries, self.examples, self.source = queries, examples, source
+        self.query_ids: list[str] = []
+        self.query_rows, self.split, self.pool_rows, self.pool_sizes = array("q"), array("b"), array("q"), array("q")
+        self.owner, self.length, self.picks = array("q"), array("h"), array("i")
+        self.scores, self.method, self.fallback = array("f"), array("b"), array("b")
+        self.own_pools: bool | None = None
+        self.skipped: dict[str, int] = {}
+
+    def skip(self, reason: str, count: int = 1) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def add(self, record: Record) -> None:
+        usable = [candidate for candidate in record.candidates if not candidate.failed]
+        if len(usable) < len(record.candidates):
+            self.skip("candidates whose evaluation failed", len(record.candidates) - len(usable))
+        if not usable:
+            self.skip("queries whose evaluations all failed")
+            return
+        slots = self._pool(record)
+        number = len(self.query_ids)
+        self.query_ids.append(record.query_id)
+        self.query_rows.append(self.queries.row(record.embedding, record.query_id))
+        self.split.append(-1 if record.split is None else SPLITS.index(record.split))
+        for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
+            for item in candidate.pointer:
+                self.picks.append(self._slot(item, slots, record.query_id))
+            self.owner.append(number)
+            self.length.append(len(candidate.pointer))
+            self.scores.extend(candidate.scores)
+            self.method.append(METHODS.index(candidate.method))
+            self.fallback.append(candidate.fallback)
+
+    def _pool(self, record: Record) -> dict | None:
+        if self.own_pools is None:
+            self.own_pools = record.pool is not None
+        if self.own_pools != (record.pool is not None):
+            raise RecipeError(
+                f"query {record.query_id!r} {'has no' if self.own_pools else 'has a'} pool, unlike the ones before it",
+                where=self.source,
+                fix="give every query a pool, or none",
+            )
+        if record.pool is None:
+            return None
+        self.pool_rows.extend(self.examples.row(item, record.query_id) for item in record.pool)
+        self.pool_sizes.append(len(record.pool))
+        return {item: slot for slot, item in enumerate(record.pool)}
+
+    def _slot(self, item, slots: dict | None, query_id: str) -> int:
+        if slots is None:
+            return self.examples.row(item, query_id)
+        if item not in slots:
+            raise RecipeError(
+                f"query {query_id!r} picks {item!r}, which is not among the {len(slots)} examples of its pool",
+                where=self.source,
+                fix="pointers hold ids of the query's pool",
+            )
+        return slots[item]
+
+    def finish(self) -> PointerData:
+        if not self.query_ids:
+            raise RecipeError("no query is left after reading", where=self.source, fix=f"skipped: {self.skipped}")
+        lengths = np.frombuffer(self.length, np.int16).copy()
+        pointers = np.full((len(lengths), int(lengths.max())), -1, np.int32)
+        pointers[np.arange(pointers.shape[1]) < lengths[:, None]] = np.frombuffer(self.picks, np.int32)
+        scores = np.frombuffer(self.scores, np.float32).reshape(-1, len(SCORES))
+        return PointerData(
+            queries=self.queries,
+            examples=self.examples,
+            query_ids=self.query_ids,
+            query_rows=np.array(self.query_rows),
+            split=np.array(self.split, np.int8),
+            pool_offsets=np.concatenate([[0], np.cumsum(self.pool_sizes)]) if self.own_pools else None,
+            pool_rows=np.array(self.pool_rows, np.int64),
+            candidate_query=np.array(self.owner),
+            pointers=pointers,
+            lengths=lengths,
+            scores={name: scores[:, column].copy() for column, name in enumerate(SCORES)},
+            method=np.array(self.method, np.int8),
+            fallback=np.array(self.fallback, bool),
+            skipped=self.skipped,
+        )

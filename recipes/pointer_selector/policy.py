@@ -1,0 +1,186 @@
+"""The policy: a bi-encoder whose query state attends over a pool and points at one example after another.
+
+Shapes: B queries, K pool slots (padded), N candidate sequences a query, S picks, H hidden size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from recipes.errors import RecipeError
+from recipes.pointer_selector.config import PolicyConfig
+
+if TYPE_CHECKING:
+    from recipes.pointer_selector.batches import Batch
+
+MASKED = -1e9
+"""Logit of a slot that may not be picked. Finite, so that a row without any free slot gives no NaN."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What one pass over a pool leaves for every step of decoding.
+
+    Attributes:
+        state: [B, H], the query after attention.
+        keys: [B, K, H], unit vectors that scores are taken against.
+        values: [B, K, 2H], each slot's share of the two gates, so that a step multiplies the state alone.
+        mask: [B, K], true where the slot holds an example.
+    """
+
+    state: Tensor
+    keys: Tensor
+    values: Tensor
+    mask: Tensor
+
+
+class Tower(nn.Module):
+    """One side of the bi-encoder: a projection to H, then a residual two-layer perceptron."""
+
+    def __init__(self, width: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, hidden, bias=False)
+        self.norm = nn.LayerNorm(hidden)
+        self.widen = nn.Linear(hidden, hidden)
+        self.narrow = nn.Linear(hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[..., width] -> [..., H]."""
+        projected = self.project(functional.normalize(inputs, dim=-1)) * math.sqrt(self.norm.normalized_shape[0])
+        update = self.narrow(self.dropout(functional.gelu(self.widen(self.norm(projected)))))
+        return projected + update
+
+
+class CrossAttention(nn.Module):
+    """The query attends over its pool; residual, then LayerNorm."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.ask = nn.Linear(hidden, hidden)
+        self.offer = nn.Linear(hidden, 2 * hidden)
+        self.out = nn.Linear(hidden, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, state: Tensor, pool: Tensor, mask: Tensor) -> Tensor:
+        """[B, H], [B, K, H], [B, K] -> [B, H]."""
+        batch, slots, hidden = pool.shape
+        ask = self.ask(state).view(batch, self.heads, 1, hidden // self.heads)
+        key, value = self.offer(pool).view(batch, slots, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = (ask @ key.transpose(-1, -2)) / math.sqrt(hidden // self.heads)
+        weights = scores.masked_fill(~mask[:, None, None, :], MASKED).softmax(-1)
+        return self.norm(state + self.dropout(self.out((weights @ value).reshape(batch, hidden))))
+
+
+class PointerPolicy(nn.Module):
+    """Picks S examples out of a pool of K for a query, one at a time, without replacement."""
+
+    def __init__(self, config: PolicyConfig, query_width: int, pool_width: int) -> None:
+        super().__init__()
+        self.config, self.query_width, self.pool_width = config, query_width, pool_width
+        hidden = config.hidden
+        self.query_tower = Tower(query_width, hidden, config.dropout)
+        self.pool_tower = Tower(pool_width, hidden, config.dropout)
+        self.layers = nn.ModuleList(CrossAttention(hidden, config.heads, config.dropout) for _ in range(config.layers))
+        self.gate_state = nn.Linear(hidden, 2 * hidden)
+        self.gate_pick = nn.Linear(hidden, 2 * hidden, bias=False)
+        self.state_norm = nn.LayerNorm(hidden)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
+
+        With `start: similarity` both towers share one orthogonal projection, so that cosine scores equal those of the
+        embeddings themselves; with `start: random` each tower has its own.
+        """
+        for branch in [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in self.layers)]:
+            nn.init.zeros_(branch.weight)
+            nn.init.zeros_(branch.bias)
+        with torch.no_grad():
+            self.gate_state.bias[: self.config.hidden].fill_(-3.0)
+        nn.init.orthogonal_(self.query_tower.project.weight)
+        nn.init.orthogonal_(self.pool_tower.project.weight)
+        if self.config.start == "similarity":
+            if self.query_width != self.pool_width:
+                raise RecipeError(
+                    f"queries have {self.query_width} features and pool examples {self.pool_width}, so their similarity "
+                    "is not defined",
+                    where="policy.start=similarity",
+                    fix="set policy.start=random, or give embeddings of one size",
+                )
+            with torch.no_grad():
+                self.pool_tower.project.weight.copy_(self.query_tower.project.weight)
+
+    def backbone(self) -> list[nn.Parameter]:
+        """The parameters of the two towers, which `grpo.freeze_backbone` holds still."""
+        return [*self.query_tower.parameters(), *self.pool_tower.parameters()]
+
+    def encode(self, query: Tensor, pool: Tensor, mask: Tensor) -> Encoded:
+        """One pass over the pool: query [B, Dq], pool [B, K, Dp], mask [B, K] -> what decoding needs."""
+        state, slots = self.query_tower(query), self.pool_tower(pool)
+        for layer in self.layers:
+            state = layer(state, slots, mask)
+        return Encoded(state, functional.normalize(slots, dim=-1), self.gate_pick(slots), mask)
+
+    def log_probs(self, encoded: Encoded, state: Tensor, free: Tensor) -> Tensor:
+        """Log-probability of each slot as the next pick: state [B, N, H], free [B, N, K] -> [B, N, K]."""
+        scores = functional.normalize(state, dim=-1) @ encoded.keys.transpose(-1, -2) / self.config.temperature
+        return scores.masked_fill(~free, MASKED).log_softmax(-1)
+
+    def update(self, encoded: Encoded, state: Tensor, picks: Tensor) -> Tensor:
+        """The state after a pick, through a gate as in a GRU: state [B, N, H], picks [B, N] -> [B, N, H]."""
+        width = encoded.values.shape[-1]
+        picked = encoded.values.gather(1, picks[..., None].expand(-1, -1, width))
+        gate, proposal = (self.gate_state(state) + picked).chunk(2, dim=-1)
+        gate = gate.sigmoid()
+        return self.state_norm((1 - gate) * state + gate * proposal.tanh())
+
+    def step_log_probs(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        pointers: Tensor,
+        steps: Tensor,
+        first: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of given sequences, batched over queries and candidates; a loop over the S picks only.
+
+        Args:
+            inputs: query [B, Dq], pool [B, K, Dp], and mask [B, K], true where a slot holds an example.
+            pointers: [B, N, S], slots; 0 where `steps` is false.
+            steps: [B, N, S], true where the candidate has a pick.
+            first: for each pick, how many candidates in front have none; they are left out of the work.
+
+        Returns:
+            Log-probabilities [B, N, S], 0 where `steps` is false, and the entropy in nats of each step's distribution,
+            likewise but without gradient.
+        """
+        encoded = self.encode(*inputs)
+        _, count, picks = pointers.shape
+        state = encoded.state[:, None].expand(-1, count, -1)
+        free = encoded.mask[:, None].expand(-1, count, -1)
+        begin, chosen, entropies = 0, [], []
+        for step in range(picks):
+            skip, begin = (first[step] - begin, first[step]) if first else (0, 0)
+            state, free, pick = state[:, skip:], free[:, skip:], pointers[:, begin:, step]
+            log_probs = self.log_probs(encoded, state, free)
+            here = log_probs.gather(-1, pick[..., None]).squeeze(-1)
+            chosen.append(functional.pad(here, (begin, 0)))
+            entropies.append(functional.pad(-(log_probs.exp() * log_probs).sum(-1).detach(), (begin, 0)))
+            if step + 1 < picks:
+                free = free.scatter(-1, pick[..., None], False)
+                state = self.update(encoded, state, pick)
+        zero = chosen[0].new_zeros(())
+        return torch.where(steps, torch.stack(chosen, -1), zero), torch.where(steps, torch.stack(entropies, -1), zero)
+
+    def of_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """`step_log_probs` of a batch: [B, L * N, S] each."""
+        return self.step_log_probs(batch.inputs, batch.pointers, batch.steps, batch.first)

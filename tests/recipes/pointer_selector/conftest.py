@@ -1,0 +1,27 @@
+"""One thread, a small policy, and the folder's own helpers on the path (tests are no package)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pointer_testing import make_policy
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def policy():
+    """An untied policy in float64 whose residual branches are not zero, as after some training."""
+    return make_policy()
