@@ -1,0 +1,1 @@
+"""Synthetic inputs and stopwatches for the benchmarks in scripts/bench_*.py."""

@@ -1,0 +1,60 @@
+"""Public graders' behaviour, written again for differential tests and benchmarks; it stands here because it evals."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+FORMAT_SCORE = 0.1
+
+
+def _tinyzero_answer(text: str) -> str | None:
+    """The last one-line answer block on the last line behind the first `Assistant:`."""
+    for mark in ("Assistant:", "<|im_start|>assistant"):
+        if mark in text:
+            last_line = text.split(mark, 1)[1].split("\n")[-1]
+            found = list(re.finditer(r"<answer>(.*?)</answer>", last_line))
+            return found[-1].group(1).strip() if found else None
+    return None
+
+
+def tinyzero_score(sequence: str, target: int, numbers: list[int]) -> float:
+    """TinyZero's Countdown rule: a regex, the multiset of digit runs, then Python's `eval`.
+
+    Args:
+        sequence: prompt and response in one string; without `Assistant:` in it there is no answer.
+        target, numbers: the truth.
+
+    Returns:
+        1.0 right, 0.1 for any other answer block on the last line, 0.0 without one.
+    """
+    answer = _tinyzero_answer(sequence)
+    if answer is None:
+        return 0.0
+    try:
+        if sorted(int(run) for run in re.findall(r"\d+", answer)) != sorted(numbers):
+            return FORMAT_SCORE
+        if not re.match(r"^[\d+\-*/().\s]+$", answer):
+            return FORMAT_SCORE
+        value = eval(answer, {"__builtins__": None}, {})
+        return 1.0 if abs(value - target) < 1e-5 else FORMAT_SCORE
+    except Exception:  # the rule that is described here really does swallow everything
+        return FORMAT_SCORE
+
+
+def verl_gsm8k() -> ModuleType:
+    """verl's GSM8K grader, loaded from its file: importing `verl` itself takes seconds."""
+    package = importlib.util.find_spec("verl")
+    path = Path(package.submodule_search_locations[0]) / "utils" / "reward_score" / "gsm8k.py"
+    spec = importlib.util.spec_from_file_location("verl_gsm8k", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def easyr1_number_game(response: str) -> str:
+    """EasyR1's number game rule: the first character that is 0, 1 or 2 is the answer; "" where there is none."""
+    found = re.search("[012]", response)
+    return found.group(0) if found else ""

@@ -1,0 +1,210 @@
+"""What every reward file must keep: one signature, one key set, closed reasons, no side effects, linear time."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import math
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.paths import ROOT
+
+FILES = sorted((ROOT / "reward_functions").glob("*.py"))
+ALLOWED_IMPORTS = {"__future__", "collections", "functools", "json", "math", "operator", "re", "typing"}
+FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
+LONGEST = 300
+
+# Per file: a ground truth, a response with full marks, and responses that go wrong in different ways.
+SAMPLES = {
+    "countdown": (
+        '{"target": 24, "numbers": [3, 8]}',
+        "<think>3 times 8</think>\n<answer>3 * 8</answer>",
+        ["", "24", "<think>", "<answer>3 + 8</answer>", "<think>a</think><answer>3 *</answer>", "<answer>8/0</answer>"],
+    ),
+}
+BROKEN_GOLD = ["", "{", "[]", "null", "NaN", '"', "[" * 100_000, "9" * 100_000, "x", "true", "{}", "\ud800"]
+
+
+def load(path: Path):
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem, scope="module")
+def path(request) -> Path:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def reward(path):
+    return load(path)
+
+
+@pytest.fixture(scope="module")
+def sample(path):
+    assert path.stem in SAMPLES, f"give {path.name} a row in SAMPLES"
+    return SAMPLES[path.stem]
+
+
+def assert_result(reward, result: dict, keys: set[str] | None = None) -> None:
+    parts = dict(result)
+    reason = parts.pop("reason")
+    assert reason in reward.REASONS
+    assert {"score", "acc", "accuracy", "format"} <= set(parts)
+    assert keys is None or set(result) == keys, "verl stacks the keys of all responses"
+    for key, value in parts.items():
+        if key == "pred":
+            assert type(value) is str
+            assert len(value) <= 100
+        else:
+            assert type(value) is float
+            assert math.isfinite(value)
+            assert 0.0 <= value <= 1.0
+    assert (result["accuracy"] == 1.0) == (reason == "correct")
+    assert result["acc"] == result["accuracy"]
+
+
+def test_source_is_small_and_harmless(path):
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\n") <= LONGEST
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= ALLOWED_IMPORTS
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            assert node.module.split(".")[0] in ALLOWED_IMPORTS
+        elif isinstance(node, ast.Name):
+            assert node.id not in FORBIDDEN_NAMES
+        elif isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "Exception"
+            assert "Exception" not in caught, f"line {node.lineno} hides bugs"
+        else:
+            assert not isinstance(node, ast.Global)
+
+
+def test_loads_without_any_package(path):
+    """A worker process has neither this package nor, in the worst case, any other."""
+    code = f"import runpy; module = runpy.run_path({str(path)!r}); assert callable(module['compute_score'])"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+
+
+def test_signatures(reward):
+    score = inspect.signature(reward.compute_score).parameters
+    assert list(score)[:4] == ["data_source", "solution_str", "ground_truth", "extra_info"]
+    assert score["extra_info"].default is None
+    assert list(score.values())[-1].kind is inspect.Parameter.VAR_KEYWORD
+    assert all(p.default is not inspect.Parameter.empty for p in list(score.values())[3:-1])
+    batch = inspect.signature(reward.compute_score_batch).parameters
+    assert next(iter(batch)) == "reward_inputs"
+    assert list(batch.values())[-1].kind is inspect.Parameter.VAR_KEYWORD
+    assert isinstance(reward.REWARD_NAME, str)
+    assert reward.REWARD_TYPE == "batch"
+    assert isinstance(reward.REASONS, tuple)
+    assert len(set(reward.REASONS)) == len(reward.REASONS)
+    assert "gold_unparsable" in reward.REASONS
+
+
+def test_full_marks_and_one_key_set(reward, sample):
+    gold, right, wrongs = sample
+    full = reward.compute_score("any", right, gold)
+    assert_result(reward, full)
+    assert full["score"] == 1.0
+    assert full["reason"] == "correct"
+    keys = set(full)
+    for response in wrongs:
+        result = reward.compute_score("other source", response, gold, {"index": 3}, reward_router_address="unused")
+        assert_result(reward, result, keys)
+        assert result["score"] < 0.5
+    for broken in [*BROKEN_GOLD, None, 1.5, [], {}, True, b"72"]:
+        result = reward.compute_score("any", right, broken)
+        assert_result(reward, result, keys)
+        assert (result["score"], result["reason"]) == (0.0, "gold_unparsable"), broken
+
+
+def test_calls_by_keyword_as_verl_does(reward, sample):
+    gold, right, _ = sample
+    arguments = {"data_source": "any", "solution_str": right, "ground_truth": gold, "extra_info": {"num_turns": None}}
+    assert reward.compute_score(**arguments)["score"] == 1.0
+
+
+def test_batch_has_only_numbers_that_easyr1_can_average(reward, sample):
+    gold, right, wrongs = sample
+    inputs = [{"response": text, "response_length": 7, "ground_truth": gold} for text in (right, *wrongs)]
+    results = reward.compute_score_batch(inputs)
+    singles = [reward.compute_score("any", each["response"], gold) for each in inputs]
+    assert len(results) == len(inputs)
+    assert len({frozenset(result) for result in results}) == 1
+    for result, single in zip(results, singles, strict=True):
+        assert all(type(value) is float for value in result.values())
+        assert result["overall"] == single["score"]
+        assert result["accuracy"] == single["accuracy"]
+        assert [code for code in reward.REASONS if result[f"reason/{code}"]] == [single["reason"]]
+    assert reward.compute_score_batch([]) == []
+
+
+def test_scores_do_not_depend_on_the_call_before(path, reward, sample):
+    gold, right, wrongs = sample
+    responses = [right, *wrongs]
+    again = load(path)
+    first = [reward.compute_score("any", text, gold) for text in responses]
+    second = [again.compute_score("any", text, gold) for text in reversed(responses)]
+    assert first == second[::-1]
+    first[0]["score"] = -1.0
+    assert reward.compute_score("any", right, gold)["score"] == 1.0, "results are shared between calls"
+
+
+def test_the_document_names_every_reason_and_the_readme_of_rules_exists(path, reward):
+    page = (ROOT / "docs" / f"REWARD_{path.stem.upper()}.md").read_text(encoding="utf-8")
+    missing = [code for code in reward.REASONS if f"`{code}`" not in page]
+    assert not missing
+    listed = set(re.findall(r"^\| `([a-z_]+)` \|", page, flags=re.MULTILINE))
+    assert listed >= set(reward.REASONS), "the table of reasons has one row per code"
+
+
+PIECES = (
+    *("(", ")", "[", "{", "((1)", "-", "+", "1", "9", "0", "1 ", "1,", "1,111", "1/", ".", "1.", "=", "1=", "\\", "$"),
+    *("<think>", "</think>", "<answer>", "</answer>", "<answer></answer>", "<answer>1", "<", "<a", "\\frac{", "\\frac"),
+    *("####", "#### ", "#### 1", "#### 1\n", "#", "\\boxed{", "\\boxed", "}", "\\boxed{1}", "answer is ", "answer:"),
+    *(" ", "\n", "\t", "\x00", "é", "\u2212", "1 1/", "1e", "% ", "x", "^", "*", "**", "//", "\ud800"),
+)
+SIZE = 200_000  # characters; quadratic work on that would take minutes
+
+
+WRAPS = ("{}", "<think>{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}", "{} 1")
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_linear_time_on_adversarial_input(reward, sample, wrap):
+    slow = {}
+    for piece in PIECES:
+        text = wrap.format(piece * (SIZE // len(piece)))
+        begin = time.process_time()
+        assert_result(reward, reward.compute_score("any", text, sample[0]))
+        elapsed = time.process_time() - begin
+        if elapsed > 0.3:
+            slow[piece] = elapsed
+    assert not slow
+
+
+MARKUP = st.sampled_from([*PIECES, "3", "8", "24", "72", "3*8", "0", "2", "and", "Answer: ", "<|im_end|>"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.one_of(st.text(max_size=60), st.lists(MARKUP, max_size=25).map("".join)), broken=st.text(max_size=20))
+def test_never_raises_and_stays_in_range(reward, sample, text, broken):
+    keys = set(reward.compute_score("any", "", sample[0]))
+    assert_result(reward, reward.compute_score("any", text, sample[0]), keys)
+    assert_result(reward, reward.compute_score("any", text, broken), keys)
