@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -34,21 +35,47 @@ SAME_ANSWER_SHARE = 0.9
 SAME_ANSWER_GROUPS = 5
 TRACKED_ANSWERS = 4096
 
-_MARKERS = re.compile(r"<answer>(?P<tag>.*?)</answer>|\\boxed\{(?P<box>[^{}]*)\}|####\s*(?P<hash>[^\n]*)", re.DOTALL)
+_OPENINGS = re.compile(r"<answer>|\\boxed\{|####")
+_BOXED = re.compile(r"[^{}]*\}")
 _TAGS = re.compile(r"</?(?:think|answer)>")
 
 
 def stated_answer(text: str) -> str | None:
     """The last answer behind a marker (`<answer>`, `\\boxed`, `####`), without outer blanks; None without a marker."""
-    answer = None
-    for match in _MARKERS.finditer(text):
-        answer = next(value for value in match.groups() if value is not None).strip()
-    return answer
+    last: deque[tuple[int, int, str]] = deque(_answers(text), maxlen=1)
+    return last[0][2] if last else None
 
 
 def reasoning_size(text: str) -> int:
     """Characters that are not blanks, outside the answers and the tags."""
-    return len("".join(_TAGS.sub(" ", _MARKERS.sub(" ", text)).split()))
+    parts, position = [], 0
+    for start, end, _ in _answers(text):
+        parts.append(text[position:start])
+        position = end
+    outside = " ".join([*parts, text[position:]])
+    return len("".join(_TAGS.sub(" ", outside).split()))
+
+
+def _answers(text: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and content of each answer with its marker; one pattern for all would be quadratic in open tags."""
+    position, last_close = 0, text.rfind("</answer>")
+    while opening := _OPENINGS.search(text, position):
+        start = position = opening.end()
+        if opening.group() == "<answer>":
+            if start > last_close:
+                continue
+            end = text.index("</answer>", start)
+            position = end + len("</answer>")
+        elif opening.group() == "####":
+            newline = text.find("\n", start)
+            end = position = len(text) if newline == -1 else newline
+        else:
+            boxed = _BOXED.match(text, start)
+            if boxed is None:
+                continue
+            position = boxed.end()
+            end = position - 1
+        yield opening.start(), position, text[start:end].strip()
 
 
 def flags(text: str, ground_truth: str, score: Score) -> list[str]:

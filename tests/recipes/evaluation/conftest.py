@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,13 +20,17 @@ from recipes.evaluation.records import Group, Response
 from recipes.evaluation.sampling import Sampling
 
 REWARD = '''
-"""Right where the text ends in the gold answer; a credit of 0.1 for an answer tag."""
+"""Right where the answer tag holds the gold answer; a credit of 0.1 for the tag."""
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     tagged = "<answer>" in solution_str
     right = tagged and solution_str.split("<answer>")[-1].split("</answer>")[0].strip() == ground_truth
-    reason = "correct" if right else "wrong_answer" if tagged else "no_answer"
-    return {"score": 1.0 if right else 0.1 * tagged, "accuracy": float(right), "format": float(tagged), "reason": reason}
+    return {
+        "score": 1.0 if right else 0.1 * tagged,
+        "accuracy": float(right),
+        "format": float(tagged),
+        "reason": "correct" if right else "wrong_answer" if tagged else "no_answer",
+    }
 '''
 
 
@@ -86,9 +92,9 @@ def make_model(tmp_path) -> Callable[..., Path]:
     return make
 
 
-def scripted_text(index: int, sample: int, skill: float) -> str:
+def scripted_text(index: int, sample: int, skill: float, salt: str = "") -> str:
     """Right for a fixed share `skill` of (question, sample) pairs; every tenth wrong one states nothing."""
-    lot = hashlib.sha256(f"{index}:{sample}".encode()).digest()
+    lot = hashlib.sha256(f"{salt}{index}:{sample}".encode()).digest()
     if lot[0] / 256 < skill:
         return f"<think>adding {index} and {index} gives {2 * index}</think><answer>{2 * index}</answer>"
     return "I do not know." if lot[1] < 26 else f"<think>a guess</think><answer>{2 * index + 1}</answer>"
@@ -97,8 +103,10 @@ def scripted_text(index: int, sample: int, skill: float) -> str:
 class ScriptedSampler:
     """A `Sampler` without a model."""
 
-    def __init__(self, skill: float = 0.5, die_after: int | None = None, logprob: float = -0.25) -> None:
-        self.skill, self.die_after, self.logprob = skill, die_after, logprob
+    def __init__(self, skill: float = 0.5, salt: str = "") -> None:
+        self.skill, self.salt = skill, salt
+        self.die_after: int | None = None
+        self.logprob = -0.25
         self.asked: list[int] = []
         self.closed = False
 
@@ -107,7 +115,7 @@ class ScriptedSampler:
             if self.die_after is not None and len(self.asked) >= self.die_after:
                 raise KeyboardInterrupt
             self.asked.append(question.row)
-            texts = [scripted_text(question.row, sample, self.skill) for sample in range(sampling.n)]
+            texts = [scripted_text(question.row, sample, self.skill, self.salt) for sample in range(sampling.n)]
             yield Group(
                 question.row,
                 tuple(
@@ -118,6 +126,11 @@ class ScriptedSampler:
 
     def close(self) -> None:
         self.closed = True
+
+
+@pytest.fixture
+def scripted() -> type[ScriptedSampler]:
+    return ScriptedSampler
 
 
 class Script:
@@ -137,7 +150,7 @@ class Script:
         self.running = 0
         self.most_running = 0
         self.lock = threading.Lock()
-        self.gate: threading.Event | None = None
+        self.wait_for = 0  # hold replies back until so many requests were in flight together
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
         index = int(request["messages"][-1]["content"].split()[2])
@@ -185,8 +198,9 @@ class Handler(BaseHTTPRequestHandler):
             if script.die_after is not None and script.served >= script.die_after:
                 status = 0
             script.served += status == 200
-        if script.gate is not None:
-            script.gate.wait(5)
+        deadline = time.monotonic() + 5
+        while script.most_running < script.wait_for and time.monotonic() < deadline:
+            time.sleep(0.005)
         if status == 200:
             self._send(200, script.reply(request))
         elif status == 0:
@@ -223,7 +237,71 @@ def api_base(script) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
-    if script.gate is not None:
-        script.gate.set()
     server.shutdown()
     server.server_close()
+
+
+HOSTILE = (
+    "<script>window.hacked = 1</script>",
+    "</pre></details><img src=x onerror='window.hacked = 1'>",
+    "{{ 7 * 7 }} {% raw %} \u202e reversed \x00 \x1b[31m",
+    "<!-- <script> --> ]]> </script>",
+)
+
+
+@pytest.fixture(scope="session")
+def hostile() -> tuple[str, ...]:
+    """Texts that a page must show and not obey."""
+    return HOSTILE
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """A report and its samples of each kind, from scripted models; the first questions get hostile answers."""
+    from recipes.evaluation import evaluate
+    from recipes.evaluation.plan import Plan
+    from recipes.evaluation.scoring import Reward
+    from recipes.evaluation.subjects import Subject
+
+    folder = tmp_path_factory.mktemp("reports")
+    (folder / "reward_file.py").write_text(REWARD, encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist([row(i) for i in range(40)]), folder / "test.parquet")
+
+    class Scripted(Subject):
+        def start(self, *args: Any) -> Any:
+            return HostileSampler({"old": 0.35, "new": 0.6}[self.name], salt=self.name)
+
+    def subject(label: str, name: str) -> Subject:
+        return Scripted(label, name, name, f"hash of {name}", folder, "a <b>note</b>" if name == "old" else "")
+
+    sampled, greedy = Sampling(8, 1.0, 1.0, 32, 0), Sampling(1, 0.0, 1.0, 32, 0)
+    one, two = (subject("model", "new"),), (subject("base", "old"), subject("trained", "new"))
+    kinds = {"analyse": (one, None), "evaluation": (one, greedy), "comparison": (two, greedy)}
+    captured: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARTIFACTS_DIR", str(folder / "artifacts"))
+        patch.setattr(evaluate, "draw_all", lambda report: [])
+        patch.setattr(evaluate, "write_report", lambda folder, report, samples, figures: captured.update(last=samples))
+        for kind, (subjects, first) in kinds.items():
+            reward = Reward(str(folder / "reward_file.py"))
+            plan = Plan("sums", subjects, folder / "test.parquet", reward, sampled, first, batch=32, shown=60)
+            report = evaluate.run(plan, _silent).report
+            captured[kind] = (report, captured["last"])
+    return {kind: captured[kind] for kind in kinds}
+
+
+@contextlib.contextmanager
+def _silent(words: str, total: int) -> Iterator[Callable[[int], None]]:
+    yield lambda count: None
+
+
+class HostileSampler(ScriptedSampler):
+    """Writes each hostile text as the first answer to one of the first questions."""
+
+    def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
+        for group in super().generate(questions, sampling):
+            if group.row < len(HOSTILE):
+                first = Response(HOSTILE[group.row], 3, "length", None if sampling.greedy else -1.0)
+                yield Group(group.row, (first, *group.responses[1:]))
+            else:
+                yield group

@@ -36,7 +36,7 @@ def test_pass_at_k_is_unbiased(n, k, p):
     expected = sum(scipy.stats.binom.pmf(c, n, p) * pass_at_k(n, c, k) for c in range(n + 1))
     assert expected == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
     plug_in = sum(scipy.stats.binom.pmf(c, n, p) * (1 - (1 - c / n) ** k) for c in range(n + 1))
-    if 1 < k:
+    if k > 1:
         assert abs(plug_in - (1 - (1 - p) ** k)) > 1e-3, "the biased formula would not have been noticed"
 
 

@@ -28,7 +28,7 @@ def test_a_file_is_no_model(make_model):
 
 
 def test_a_folder_that_is_no_model(tmp_path):
-    with pytest.raises(RecipeError, match="no config.json"):
+    with pytest.raises(RecipeError, match=r"no config\.json"):
         find_model(str(tmp_path))
 
 

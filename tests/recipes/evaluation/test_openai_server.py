@@ -1,0 +1,166 @@
+"""Generation through a scripted server: concurrency, retries, refusals, and servers with habits of their own."""
+
+from __future__ import annotations
+
+import openai._base_client
+import pytest
+
+from recipes.errors import RecipeError
+from recipes.evaluation.questions import load_questions
+from recipes.evaluation.records import check_group
+from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling.openai_server import NEUTRAL, Server, ServerSampler
+
+SAMPLED = Sampling(n=4, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+
+
+@pytest.fixture
+def ask(api_base, make_data):
+    """Ask the server `count` questions; returns the groups by row."""
+
+    def run(count=6, sampling=SAMPLED, **settings):
+        sampler = ServerSampler(Server(api_base, **({"model": "tiny", "retries": 2} | settings)))
+        try:
+            return {group.row: group for group in sampler.generate(load_questions(make_data(count)), sampling)}
+        finally:
+            sampler.close()
+
+    return run
+
+
+def test_every_question_is_answered_n_times(ask, script):
+    groups = ask()
+    assert sorted(groups) == list(range(6))
+    for group in groups.values():
+        check_group(group, 4)
+        for response in group.responses:
+            assert response.tokens == len(response.text.split())
+            assert response.logprob == pytest.approx(-0.5 * response.tokens)
+            assert response.finish == "stop"
+    sent = script.requests[0]
+    assert (sent["n"], sent["temperature"], sent["top_p"], sent["max_tokens"]) == (4, 1.0, 1.0, 32)
+    assert sent["path"] == "/v1/chat/completions"
+    assert {request["seed"] for request in script.requests} == {SAMPLED.request_seed(row) for row in range(6)}
+
+
+def test_no_more_requests_than_allowed_are_in_flight(ask, script):
+    script.wait_for = 3
+    ask(count=12, concurrency=3)
+    assert script.most_running == 3
+
+
+def test_requests_run_side_by_side(ask, script):
+    script.wait_for = 8
+    ask(count=8, concurrency=8)
+    assert script.most_running == 8
+
+
+@pytest.mark.parametrize("statuses", [[500, 503], [429], [0], [408, 0]])
+def test_what_passes_is_tried_again(ask, script, statuses):
+    script.statuses = list(statuses)
+    assert len(ask(count=1)) == 1
+    assert len(script.requests) == len(statuses) + 1
+
+
+def test_a_server_that_stays_away_ends_it(ask, script):
+    script.statuses = [0] * 50
+    with pytest.raises(RecipeError, match="did not answer, after 2 more tries") as found:
+        ask(count=1)
+    assert found.value.where.startswith("http://127.0.0.1")
+
+
+def test_a_server_that_is_not_there(make_data):
+    with pytest.raises(RecipeError, match="did not answer"):
+        ServerSampler(Server("http://127.0.0.1:9/v1", "tiny", retries=0))
+
+
+def test_a_refusal_is_not_tried_again(ask, script):
+    script.statuses = [400]
+    with pytest.raises(RecipeError, match="status 400: scripted 400"):
+        ask(count=1)
+    assert len(script.requests) == 1
+
+
+def test_groups_that_are_done_are_handed_over_before_a_failure(api_base, script, make_data):
+    script.die_after = 5
+    sampler = ServerSampler(Server(api_base, "tiny", concurrency=2, retries=1))
+    got = []
+    with pytest.raises(RecipeError, match="did not answer"):
+        got.extend(group.row for group in sampler.generate(load_questions(make_data(12)), SAMPLED))
+    sampler.close()
+    assert len(got) == 5
+
+
+def test_a_server_that_gives_fewer_choices_is_asked_for_the_rest(ask, script):
+    script.most_choices = 1
+    groups = ask(count=2)
+    assert all(len(group.responses) == 4 for group in groups.values())
+    seeds = [
+        request["seed"] for request in script.requests if request["messages"][0]["content"].startswith("What is 1")
+    ]
+    assert seeds == [SAMPLED.request_seed(1) + already for already in range(4)]
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang"])
+def test_the_models_own_sampling_defaults_are_switched_off(ask, script, owner):
+    script.models = [{"id": "tiny", "owned_by": owner}]
+    ask(count=1)
+    assert {name: script.requests[0][name] for name in NEUTRAL} == NEUTRAL
+
+
+def test_a_server_of_another_kind_is_sent_no_foreign_keys(ask, script):
+    ask(count=1)
+    assert not set(NEUTRAL) & set(script.requests[0])
+
+
+def test_a_model_that_is_not_served_is_named(ask, script):
+    script.models = [{"id": "other", "owned_by": "vllm"}]
+    with pytest.raises(RecipeError, match="has no model tiny, but other"):
+        ask(count=1)
+    assert script.requests == []
+
+
+@pytest.mark.parametrize("changes", [{"temperature": 0.7}, {"top_p": 0.9}, {"temperature": 0.0, "n": 1}])
+def test_log_probabilities_of_another_distribution_give_no_entropy(ask, changes):
+    sampling = Sampling(**({"n": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 32} | changes))
+    response = ask(count=1, sampling=sampling)[0].responses[0]
+    assert response.logprob is None
+    assert response.tokens > 0
+
+
+@pytest.mark.parametrize("logprob", [float("nan"), None, -9999.0])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_broken_log_probabilities_are_found_at_any_temperature(ask, script, logprob, temperature):
+    script.logprob = logprob
+    group = ask(count=1, sampling=Sampling(n=2, temperature=temperature, max_tokens=8))[0]
+    with pytest.raises(RecipeError, match="log-probability of response 0 to row 0"):
+        check_group(group, 2)
+
+
+def test_a_server_without_log_probabilities(ask, script):
+    script.logprobs_known = False
+    group = ask(count=1, logprobs=False)[0]
+    assert script.requests[0]["logprobs"] is False
+    assert {(response.tokens, response.logprob) for response in group.responses} == {(None, None)}
+
+
+def test_usage_counts_the_tokens_of_a_lone_choice(ask, script):
+    script.logprobs_known, script.most_choices = False, 1
+    responses = ask(count=1)[0].responses
+    assert all(response.tokens == len(response.text.split()) for response in responses)
+
+
+def test_a_truncated_response_is_known(ask, script):
+    script.finish = "length"
+    assert all(response.truncated for response in ask(count=1)[0].responses)
+
+
+def test_a_reply_without_choices(ask, script, monkeypatch):
+    monkeypatch.setattr(type(script), "reply", lambda self, request: {"choices": []})
+    with pytest.raises(RecipeError, match="no response to row 0"):
+        ask(count=1)
