@@ -114,9 +114,9 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def known_names(variables: Iterable[Variable] = VARIABLES) -> list[str]:
-    """Every variable that means something here."""
-    return [name for variable in variables for name in variable.names] + [control.name for control in CONTROLS]
+def variable_names(variables: Iterable[Variable] = VARIABLES) -> set[str]:
+    """Every variable that means something here, aliases included."""
+    return {name for variable in variables for name in variable.names} | {control.name for control in CONTROLS}
 
 
 def read_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:
@@ -124,7 +124,7 @@ def read_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VA
 
     Raises RecipeError when two variables for one key disagree, or a variable looks like a mistyped one.
     """
-    _refuse_mistyped(environ, known_names(variables))
+    _refuse_mistyped(environ, variable_names(variables))
     settings = []
     for variable in variables:
         given = {name: environ[name] for name in variable.names if environ.get(name, "").strip()}
@@ -159,7 +159,7 @@ def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
 
 def mistyped(environ: Mapping[str, str], known: Iterable[str] | None = None) -> dict[str, str]:
     """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
-    names = set(known_names() if known is None else known)
+    names = set(variable_names() if known is None else known)
     ignored = {name.strip() for name in environ.get("IGNORE_VARIABLES", "").split(",")}
     found = {}
     for name, text in environ.items():
@@ -181,7 +181,7 @@ def _meant(name: str, names: set[str]) -> str | None:
     best: tuple[int, str] | None = None
     for candidate in sorted(names):
         other = candidate.replace("_", "")
-        allowed = 0 if len(other) < 6 else 1 if len(other) < 9 else 2
+        allowed = 0 if len(other) < 6 else 1 if len(other) < 12 else 2
         if len(other) < 5 or abs(len(shape) - len(other)) > allowed:
             continue
         distance = edits(shape, other)

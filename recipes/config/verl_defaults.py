@@ -24,7 +24,6 @@ ROOTS = (
     "custom_reward_function",
     "distillation",
     "global_profiler",
-    "model_engine",
     "ray_kwargs",
     "reward",
     "reward_model",

@@ -65,9 +65,18 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
         return True
 
 
-_Dumper.add_representer(
-    list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
-)
+def _list(dumper: Any, data: list[Any]) -> yaml.Node:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+def _text(dumper: Any, data: str) -> yaml.Node:
+    """Text of several lines in double quotes, where a line's end is an escape."""
+    plain = yaml.SafeDumper.represent_str
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"') if "\n" in data else plain(dumper, data)
+
+
+_Dumper.add_representer(list, _list)
+_Dumper.add_representer(str, _text)
 
 
 def dump(tree: Any) -> str:

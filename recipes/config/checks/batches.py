@@ -49,7 +49,7 @@ def batches(recipe: Recipe) -> Iterator[RecipeError]:
         roles.append(("worker.critic", recipe.worker.critic))  # type: ignore[arg-type]
     step, n = recipe.data.rollout_batch_size, recipe.worker.rollout.n
     for name, role in roles:
-        size, micro = role.global_batch_size, role.micro_batch_size_per_device_for_update
+        size = role.global_batch_size
         if step % size:
             yield problem(
                 recipe,
@@ -71,16 +71,9 @@ def batches(recipe: Recipe) -> Iterator[RecipeError]:
                 "worker.rollout.n",
                 "trainer.n_gpus_per_node",
             )
-        elif not role.dynamic_batching and responses // ranks % micro:
-            each = responses // ranks
-            yield problem(
-                recipe,
-                f"{each} responses per GPU and update are not a multiple of "
-                f"{name}.micro_batch_size_per_device_for_update {micro}",
-                f"set {name}.micro_batch_size_per_device_for_update to {either(nearest_divisors(micro, each))}",
-                f"{name}.micro_batch_size_per_device_for_update",
-                f"{name}.global_batch_size",
-            )
+        elif not role.dynamic_batching:
+            yield from _micro_batches(recipe, name, responses // ranks, "update")
+            yield from _micro_batches(recipe, name, step * n // ranks, "experience")
     mini = recipe.data.mini_rollout_batch_size
     if mini is not None and step % mini:
         yield problem(
@@ -89,6 +82,20 @@ def batches(recipe: Recipe) -> Iterator[RecipeError]:
             f"set data.mini_rollout_batch_size to {either(nearest_divisors(mini, step))}",
             "data.mini_rollout_batch_size",
             "data.rollout_batch_size",
+        )
+
+
+def _micro_batches(recipe: Recipe, name: str, each: int, use: str) -> Iterator[RecipeError]:
+    """verl cuts a GPU's responses into whole micro-batches, for an update as well as for log-probabilities."""
+    key = f"{name}.micro_batch_size_per_device_for_{use}"
+    micro, whole = recipe.value(key), "update" if use == "update" else "step"
+    if each % micro:
+        yield problem(
+            recipe,
+            f"{each} responses per GPU and {whole} are not a multiple of {key} {micro}",
+            f"set {key} to {either(nearest_divisors(micro, each))}",
+            key,
+            f"{name}.global_batch_size" if use == "update" else "data.rollout_batch_size",
         )
 
 

@@ -78,6 +78,7 @@ def lengths(recipe: Recipe) -> Iterator[RecipeError]:
             "DAPO uses a fifth of the response's length",
             "worker.reward.overlong_buffer.len",
             "data.max_response_length",
+            "worker.reward.overlong_buffer.enable",
         )
 
 

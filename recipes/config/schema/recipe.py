@@ -22,7 +22,7 @@ class Recipe(Section):
 
     name: str = key("recipe", "name of the recipe; default: the file's")
     engine: EngineName = key("verl", "trainer that runs the recipe")
-    hardware: Hardware = key("cpu", "machine class, which chooses configs/hardware/<name>.yaml")
+    hardware: Hardware = key("cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml")
     prepare: list[str] = key(list, "script and arguments that make the data when it is missing")
     data: Data = Data()
     algorithm: Algorithm = Algorithm()

@@ -69,7 +69,7 @@ class Trainer(Section):
     )
     save_checkpoint_path: str | None = key(
         None,
-        "folder of the checkpoints; null: artifacts/checkpoints/<experiment_name>",
+        "folder of the checkpoints; null: artifacts/checkpoints/EXPERIMENT_NAME",
         verl="trainer.default_local_dir",
         path="output",
     )
@@ -86,14 +86,14 @@ class Trainer(Section):
     )
     rollout_data_dir: str | None = key(
         None,
-        "folder for the training responses; null: artifacts/runs/<experiment_name>/rollouts",
+        "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
         verl="trainer.rollout_data_dir",
         not_on=only_verl(),
         path="output",
     )
     validation_data_dir: str | None = key(
         None,
-        "folder for the validation responses; null: artifacts/runs/<experiment_name>/validation",
+        "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
         verl="trainer.validation_data_dir",
         not_on=only_verl(),
         path="output",

@@ -88,7 +88,12 @@ class Critic(Updates):
     loss_avg_mode: Literal["token", "seq"] = key(
         "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", via="rule"
     )
-    padding_free: bool = key(False, "pack responses without padding", verl="{model}.use_remove_padding")
+    padding_free: bool = key(
+        False,
+        "pack responses without padding",
+        verl=("{model}.use_remove_padding", "{fsdp}.use_remove_padding"),
+        via="rule",
+    )
 
 
 class Worker(Section):

@@ -1,0 +1,37 @@
+"""Write the generated tables of the documentation, or check that they are up to date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from recipes.config.documents import rendered, stale
+from recipes.config.tables import BLOCKS
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import ROOT
+
+PAGES = ("docs/CONFIGURATION.md",)
+
+
+def main(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a table is stale.")] = False,
+) -> None:
+    """Write the generated tables of the documentation, or check that they are up to date."""
+    with reported_errors():
+        for name in PAGES:
+            page = ROOT / name
+            if not stale(page, BLOCKS):
+                continue
+            if check:
+                raise RecipeError(f"{name} is stale", where=name, fix="run python scripts/render_docs.py")
+            page.write_text(rendered(page, BLOCKS), encoding="utf-8")
+            print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,125 @@
+"""Numbers that do not fit are refused before a start, with keys, layers and the nearest that fit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.config import check, load
+from recipes.config.checks.problem import nearest_divisors, nearest_multiples
+from recipes.config.validate import validated
+from recipes.errors import RecipeError
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_the_recipes_pass(hardware):
+    check(load("countdown", environ={}, hardware=hardware), gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["data.rollout_batch_size=60"], ["60", "global_batch_size 64", "set worker.actor.global_batch_size to 60"]),
+        (["data.rollout_batch_size=100"], ["to 50 or 100", "data.rollout_batch_size to 64 or 128"]),
+        (["worker.rollout.tensor_parallel_size=3"], ["does not divide the 8 GPUs", "to 2 or 4"]),
+        (["worker.actor.ulysses_size=3"], ["worker.actor.ulysses_size 3", "to 2 or 4"]),
+        (["trainer.n_gpus_per_node=7", "worker.rollout.n=5"], ["= 320 responses", "7 data-parallel", "63 or 70"]),
+        (
+            ["worker.actor.dynamic_batching=false", "worker.actor.micro_batch_size_per_device_for_update=5"],
+            ["128", "to 4 or 8"],
+        ),
+        (
+            ["worker.actor.dynamic_batching=false", "worker.actor.micro_batch_size_per_device_for_experience=48"],
+            ["128 responses per GPU and step", "to 32 or 64"],
+        ),
+        (["data.mini_rollout_batch_size=24"], ["data.mini_rollout_batch_size 24", "16 or 32"]),
+        (["worker.rollout.n=1"], ["grpo compares", "ROLLOUT_N"]),
+        (["worker.rollout.max_model_len=100"], ["100", "1024 tokens"]),
+        (["worker.actor.max_token_len_per_device=100"], ["cannot hold one sequence", "1024 or more"]),
+        (["data.min_pixels=9", "data.max_pixels=3"], ["data.min_pixels 9 is above"]),
+        (["worker.reward.overlong_buffer.enable=true"], ["overlong_buffer.len 0"]),
+        (["algorithm.disable_kl=true", "algorithm.use_kl_loss=true"], ["both true"]),
+        (["algorithm.use_kl_in_reward=false"], ["neither in the loss nor in the reward"]),
+        (["algorithm.kl_loss_coef=0.1"], ["algorithm.kl_loss_coef has no effect", "USE_KL_LOSS"]),
+        (
+            ["algorithm.use_kl_loss=true", "algorithm.kl_loss_coef=0.1", "algorithm.kl_coef=0.2"],
+            ["algorithm.kl_coef 0.2 has no"],
+        ),
+        (["worker.actor.ulysses_size=2", "worker.actor.padding_free=false"], ["needs worker.actor.padding_free"]),
+        (["worker.actor.loss_avg_mode=seq", "worker.actor.loss_agg_mode=token-mean"], ["loss_avg_mode is seq"]),
+        (["algorithm.filter_low=0.9", "algorithm.filter_high=0.1"], ["filter_low 0.9"]),
+        (
+            ["worker.rollout.val_override_config.n=4", "worker.rollout.val_override_config.temperature=0"],
+            ["temperature 0, which are all the same"],
+        ),
+        (["algorithm.adv_estimator=gae", "worker.critic.global_batch_size=48"], ["worker.critic.global_batch_size 48"]),
+        (
+            ["engine=easyr1", "worker.actor.micro_batch_size_per_device_for_experience=3"],
+            ["1024 responses", "to 2 or 4"],
+        ),
+        (["engine=easyr1", "worker.rollout.max_num_batched_tokens=100"], ["100 is less than", "1024"]),
+        (["engine=easyr1", "worker.actor.micro_batch_size_per_device_for_update=3"], ["128 responses", "2 or 4"]),
+        (["engine=easyr1", "worker.actor.fsdp.enable_cpu_offload=true"], ["cannot accumulate"]),
+    ],
+)
+def test_what_does_not_fit_is_named(resolve, arguments, words):
+    with pytest.raises(RecipeError) as raised:
+        check(resolve(*arguments))
+    said = str(raised.value)
+    for word in words:
+        assert word in said
+    assert arguments[-1].split("=")[0] in raised.value.where
+    assert f"argument {arguments[-1]}" in raised.value.where
+    assert raised.value.fix
+
+
+def test_more_gpus_than_there_are(resolve):
+    with pytest.raises(RecipeError, match="n_gpus_per_node is 8, but this machine has 1 GPU\n") as raised:
+        check(resolve(), gpus=1)
+    assert raised.value.fix == "set GPUS_PER_NODE=1"
+    check(resolve(), gpus=8)
+    check(resolve(), gpus=None)
+    check(resolve(hardware="cpu", GPUS_PER_NODE="2"), gpus=0)
+
+
+def test_ranks_without_gpus_are_not_gpus(resolve):
+    check(resolve(hardware="cpu", GPUS_PER_NODE="4", ROLLOUT_BATCH_SIZE="8"), gpus=0)
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+@settings(max_examples=200, deadline=None)
+def test_suggested_numbers_fit_and_are_nearest(number, of):
+    divisors = [candidate for candidate in range(1, of + 1) if of % candidate == 0]
+    found = nearest_divisors(number, of)
+    assert found
+    assert set(found) <= set(divisors)
+    assert min(abs(candidate - number) for candidate in divisors) in [abs(candidate - number) for candidate in found]
+    for multiple in nearest_multiples(number, of):
+        assert multiple > 0
+        assert multiple % of == 0
+        assert abs(multiple - number) <= of
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
+@settings(max_examples=200, deadline=None)
+def test_what_passes_divides(step, update, n, gpus, micro, tensor):
+    """No recipe passes whose batches leave a rest, and none is refused whose batches leave none."""
+    values = {
+        "data.rollout_batch_size": step,
+        "worker.actor.global_batch_size": update,
+        "worker.actor.micro_batch_size_per_device_for_update": micro,
+        "worker.actor.micro_batch_size_per_device_for_experience": micro,
+        "worker.actor.dynamic_batching": False,
+        "worker.rollout.n": n + 1,
+        "worker.rollout.tensor_parallel_size": tensor,
+        "trainer.n_gpus_per_node": gpus,
+    }
+    responses = update * (n + 1)
+    fits = step % update == gpus % tensor == responses % gpus == 0 and responses // gpus % micro == 0
+    try:
+        check(validated(values, {}))
+    except RecipeError:
+        assert not fits
+    else:
+        assert fits

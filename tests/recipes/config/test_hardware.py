@@ -1,0 +1,49 @@
+"""What the machine has, without torch."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.config import hardware, load
+from recipes.errors import RecipeError
+
+
+@pytest.mark.parametrize(
+    ("present", "chosen", "usable"),
+    [(8, None, 8), (8, "", 0), (8, "-1", 0), (8, "0,1", 2), (2, "0,1,2,3", 2), (8, "3,-1,4", 1), (0, "0", 0)],
+)
+def test_visible_gpus(monkeypatch, present, chosen, usable):
+    monkeypatch.setattr(hardware.Path, "glob", lambda *_: [])
+    monkeypatch.setattr(hardware, "_ask_nvidia_smi", lambda: present)
+    environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+    assert hardware.visible_gpus(environ) == usable
+
+
+def test_devices_are_counted_without_the_control_files(monkeypatch):
+    names = ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps"]
+    monkeypatch.setattr(hardware.Path, "glob", lambda *_: [hardware.Path("/dev") / name for name in names])
+    assert hardware.visible_gpus({}) == 2
+
+
+def test_the_machine_decides_where_nobody_does(monkeypatch):
+    for count, kind in ((0, "cpu"), (1, "gpu")):
+        monkeypatch.setattr(hardware, "visible_gpus", lambda _environ, count=count: count)
+        assert hardware.kind_of_machine(None, "", {}) == kind
+        assert hardware.kind_of_machine("cpu", "", {}) == "cpu"
+    with pytest.raises(RecipeError, match="unknown hardware 'tpu'"):
+        hardware.kind_of_machine("tpu", "variable HARDWARE=tpu", {})
+
+
+def test_a_gpu_machine_without_flash_attention_keeps_padding(monkeypatch):
+    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 1)
+    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: None)
+    recipe = load("countdown", environ={}, hardware="gpu")
+    assert not recipe.worker.actor.padding_free
+    assert recipe.worker.actor.model.override_config == {"attn_implementation": "sdpa"}
+    assert "flash-attn" in recipe.source_of("worker.actor.padding_free").where
+    assert load("countdown", environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
+
+
+def test_a_machine_without_gpus_says_nothing_about_flash_attention(monkeypatch):
+    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 0)
+    assert load("countdown", environ={}, hardware="gpu").worker.actor.padding_free

@@ -1,0 +1,64 @@
+"""The generated tables of the documentation say what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from recipes.config.documents import rendered, stale
+from recipes.config.environment import variable_names
+from recipes.config.schema import Recipe, leaves
+from recipes.config.tables import BLOCKS, environment_table, markdown, schema_table
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+_spec = importlib.util.spec_from_file_location("render_docs", ROOT / "scripts/render_docs.py")
+render_docs = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(render_docs)
+
+
+@pytest.mark.parametrize("name", render_docs.PAGES)
+def test_pages_are_fresh(name):
+    assert not stale(ROOT / name, BLOCKS), "run python scripts/render_docs.py"
+
+
+def test_check_fails_on_a_stale_page_and_writing_mends_it(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "PAGE.md"
+    page.write_text("before\n<!-- generated: controls -->\nold\n<!-- end of controls -->\nafter\n")
+    monkeypatch.setattr(render_docs, "ROOT", tmp_path)
+    monkeypatch.setattr(render_docs, "PAGES", ("PAGE.md",))
+    with pytest.raises(SystemExit) as raised:
+        render_docs.main(check=True)
+    assert raised.value.code == 2
+    assert "PAGE.md is stale" in capsys.readouterr().err
+    render_docs.main(check=False)
+    render_docs.main(check=True)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "DRY_RUN" in text
+    assert "old" not in text.splitlines()
+
+
+def test_unknown_and_open_blocks_are_named(tmp_path):
+    page = tmp_path / "PAGE.md"
+    page.write_text("<!-- generated: nothing -->\n<!-- end of nothing -->\n")
+    with pytest.raises(RecipeError, match="unknown generated block 'nothing'"):
+        rendered(page, BLOCKS)
+    page.write_text("<!-- generated: schema -->\n")
+    with pytest.raises(RecipeError, match="'schema' has no end"):
+        rendered(page, BLOCKS)
+
+
+def test_every_key_and_variable_is_in_the_tables():
+    table = schema_table()
+    for path, leaf in leaves(Recipe).items():
+        assert f"| `{path.rpartition('.')[2]}` |" in table
+        assert leaf.info.doc.replace("|", "\\|") in table
+    documented = environment_table() + BLOCKS["controls"]()
+    assert all(f"`{name}`" in documented for name in variable_names())
+
+
+def test_bars_in_cells_are_escaped():
+    assert markdown(["a"], [["x|y"]]).splitlines()[-1] == "| x\\|y |"
