@@ -1,8 +1,76 @@
-"""`python -m recipes.engines.verl_cpu.main key=value ...`: verl's own entry point, for a machine without a GPU."""
+"""`python -m recipes.engines.verl_cpu.main key=value ...`: verl's PPO entry point, for a machine without a GPU.
+
+verl's own `verl.trainer.main_ppo` would do the same with the same keys, more slowly. Here Ray's own processes start
+while Python imports (`head.py`); the imports happen once, in a process from which all others are forked
+(`forkserver.py`); and verl's task runner runs in the driver (`driver.py`).
+"""
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    from verl.trainer.main_ppo import main
+import os
+import sys
+from functools import partial
+from typing import Any
 
-    main()
+import yaml
+
+from recipes.engines.verl_cpu import forkserver, head, versions
+from recipes.errors import reported_errors
+
+RAY_INIT = "ray_kwargs.ray_init."
+FIRST_JOB = "01000000"
+"""The id that a new Ray cluster gives its first driver."""
+BEFORE_RAY = ("torch", "numpy", "pandas", "pyarrow.parquet", "transformers")
+AFTER_RAY = (
+    "ray._private.workers.setup_worker",
+    "recipes.engines.verl_cpu.driver",
+    "verl.trainer.ppo.v1",
+    "recipes.engines.verl_cpu.engine",
+    "recipes.engines.verl_cpu.vllm_server",
+    "recipes.engines.verl_cpu.vllm_worker",
+    "vllm.v1.engine.core",
+    "vllm.v1.worker.cpu_worker",
+)
+"""What the driver, Ray's workers and the vLLM server import."""
+
+
+def main() -> int:
+    """Run the trainer, or, in a process forked for it, one of Ray's workers; the exit status."""
+    with reported_errors():
+        versions.check()
+    ray_init = ray_arguments(sys.argv[1:])
+    if not sys.platform.startswith("linux") or "address" in ray_init:
+        return train(None)
+    server = forkserver.ForkServer()
+    starting = head.launch(ray_init)
+    forkserver.preload(BEFORE_RAY)
+    node = head.connect(starting)
+    os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
+    forkserver.preload(AFTER_RAY)
+    owner = os.getpid()
+    job = server.serve(partial(train, node.address))
+    if os.getpid() == owner:
+        node.stop()
+    return job()
+
+
+def ray_arguments(overrides: list[str]) -> dict[str, Any]:
+    """The plain values that the command line gives `ray_kwargs.ray_init`."""
+    found = {}
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key.startswith(RAY_INIT):
+            found[key.removeprefix(RAY_INIT)] = yaml.safe_load(value)
+    return found
+
+
+def train(address: str | None) -> int:
+    """Compose verl's configuration from the command line and train; a Ray cluster may run at `address` already."""
+    from recipes.engines.verl_cpu import driver
+
+    driver.run(address)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

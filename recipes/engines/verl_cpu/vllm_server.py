@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from typing import Any
 
 import ray
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
+from recipes.engines.verl_cpu import spawn
+
 
 class CpuHttpServer(vLLMHttpServer):
-    """verl's server; only the class that vLLM mixes into its worker differs."""
+    """verl's server, whose engine process is forked rather than started where a fork server runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if spawn.INTERPRETER in os.environ:
+            multiprocessing.set_executable(os.environ[spawn.INTERPRETER])
 
     def _get_worker_extension_cls(self) -> str:
         return "recipes.engines.verl_cpu.vllm_worker.CpuWorkerExtension"

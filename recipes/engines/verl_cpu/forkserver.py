@@ -1,0 +1,241 @@
+"""Start Python processes by forking one that has already imported torch, Ray, verl and vLLM.
+
+Those imports take some ten seconds and 800 MB, and a run has eight processes that need them. Imported once, before the
+fork, they are paid for once, and the processes share the memory.
+
+Who is who: the *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM
+start `spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the
+server has no Ray connection, no event loop and no thread that holds a lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from recipes.engines.verl_cpu import spawn
+
+FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+"""Ray's C++ code reads these once, at import, so a process can be forked only if it wants them as they were then."""
+MOST_DESCRIPTORS = 64
+MAXIMUM_REQUEST = 1 << 20
+_OUT_OF_THE_WAY = 1 << 9
+_PR_SET_PDEATHSIG = 1
+Job = Callable[[], int]
+"""What a process has to run; its result is the exit status."""
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import `modules` and keep the collector from touching, and so copying, what they made."""
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+class ForkServer:
+    """Listens from the moment it is made; `serve` answers."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._folder = Path(tempfile.mkdtemp(prefix="recipes-"))  # only this user may enter it, and so connect
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"{self._folder}/fork.sock")
+        self._listener.listen(64)
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        os.environ[spawn.ADDRESS] = f"{self._folder}/fork.sock"
+        interpreter = self._folder / "python"
+        interpreter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{spawn.__file__}" "$@"\n', encoding="utf-8")
+        interpreter.chmod(0o700)
+        os.environ[spawn.INTERPRETER] = os.fspath(interpreter)
+
+    def serve(self, driver: Job) -> Job:
+        """Fork the driver, then a process for every request, until the driver ends.
+
+        Returns:
+            What the calling process, which may by then be any of the children, has to run.
+        """
+        fixed = {name: os.environ.get(name) for name in FIXED_VARIABLES}
+        _flush()
+        driver_pid = os.fork()
+        if driver_pid == 0:
+            self._leave()
+            _die_with_parent(signal.SIGTERM)
+            return driver
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda received, _: _send(driver_pid, received))
+        while True:
+            ready, _, _ = select.select([self._listener, self._wake], [], [])
+            if self._wake in ready:
+                self._wake.recv(4096)
+                status = _reap(driver_pid)
+                if status is not None:
+                    shutil.rmtree(self._folder, ignore_errors=True)
+                    return lambda: status
+            if self._listener in ready:
+                job = self._answer(fixed)
+                if job is not None:
+                    return job
+
+    def _leave(self) -> None:
+        for end in (self._listener, self._wake, self._waker):
+            end.close()
+
+    def _answer(self, fixed: dict[str, str | None]) -> Job | None:
+        """Answer one request with the child's process id, or 0; in the child, what it has to run."""
+        connection, _ = self._listener.accept()
+        length, received, _, _ = socket.recv_fds(connection, 8, MOST_DESCRIPTORS)
+        try:
+            request = json.loads(_receive(connection, int.from_bytes(length, "big")))
+            if any(request["env"].get(name) != value for name, value in fixed.items()):
+                connection.sendall(bytes(8))
+                return None
+            _flush()
+            pid = os.fork()
+            if pid == 0:
+                self._leave()
+                return _become(request, received, connection)
+            connection.sendall(pid.to_bytes(8, "big"))
+        finally:
+            if os.getpid() == self._owner:
+                connection.close()
+                for descriptor in received:
+                    os.close(descriptor)
+        return None
+
+
+def _receive(connection: socket.socket, length: int) -> bytes:
+    if length > MAXIMUM_REQUEST:
+        raise ValueError(f"a request of {length} bytes")
+    parts = []
+    while length:
+        part = connection.recv(min(length, 65536))
+        if not part:
+            raise EOFError("the request was cut off")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _become(request: dict, received: list[int], connection: socket.socket) -> Job:
+    """Take on the arguments, variables and files of the process that asked, as if it had started this one."""
+    _die_with_parent(signal.SIGKILL)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    connection = _take_files(received, request["descriptors"], connection)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.argv = list(request["argv"])
+    _renew_libraries()
+    if request["argv"][0] == "-c":
+        del sys.argv[1]  # as Python does with the code
+        ended = threading.Event()
+        threading.Thread(target=_end_with, args=(connection, ended), daemon=True).start()
+        return lambda: _run_code(request["argv"][1], connection, ended)
+    connection.close()
+    # Ray blocks Ctrl-C in all that it starts: it is the driver's to handle.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    return lambda: _run_script(request["argv"])
+
+
+def _take_files(received: list[int], targets: list[int], connection: socket.socket) -> socket.socket:
+    """Give the received files the numbers that they had, and the connection one that is in nobody's way."""
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for descriptor in received]
+    kept = socket.socket(fileno=fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY))
+    connection.close()
+    for descriptor in received:
+        os.close(descriptor)
+    for source, target in zip(moved, targets, strict=True):
+        os.dup2(source, target)
+        os.close(source)
+    return kept
+
+
+def _renew_libraries() -> None:
+    """What the imports fixed and a new process would have had of its own."""
+    import numpy
+    import torch
+
+    numpy.random.seed()  # noqa: NPY002 - the legacy state is what a fork shares
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads:
+        torch.set_num_threads(int(threads))
+
+
+def _run_script(argv: list[str]) -> int:
+    """Run `argv[0]` as Python's main script."""
+    runpy.run_path(argv[0], run_name="__main__")
+    return 0
+
+
+def _run_code(code: str, connection: socket.socket, ended: threading.Event) -> int:
+    """Run `code` as `python -c` does, and tell whoever waits in `spawn.py` how it ended."""
+    status = 1
+    try:
+        exec(code, {"__name__": "__main__"})
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        ended.set()
+        with suppress(OSError):
+            connection.sendall(bytes([status & 0xFF]))
+    return status
+
+
+def _end_with(connection: socket.socket, ended: threading.Event) -> None:
+    """End this process when the one that stands in for it has been killed."""
+    with suppress(OSError):
+        connection.recv(1)
+    if not ended.is_set():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _reap(driver_pid: int) -> int | None:
+    """Collect ended children; the driver's exit status once it has ended, as a shell would report it."""
+    status = None
+    with suppress(ChildProcessError):
+        while True:
+            pid, result = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == driver_pid:
+                code = os.waitstatus_to_exitcode(result)
+                status = code if code >= 0 else 128 - code
+    return status
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _die_with_parent(number: int) -> None:
+    """Have the kernel send this process `number` when the server ends, however it ends (Linux)."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

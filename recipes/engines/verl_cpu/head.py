@@ -1,0 +1,94 @@
+"""Ray's head node, started as a process of its own while the fork server is still importing.
+
+`python -m recipes.engines.verl_cpu.head '{"num_cpus": 16, ...}'` starts what `ray.init()` would start, without the
+autoscaler and with `spawn.py` to start workers, prints one line of JSON, and stops everything when its input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+PARAMETERS = {
+    "num_cpus": "num_cpus",
+    "num_gpus": "num_gpus",
+    "object_store_memory": "object_store_memory",
+    "include_dashboard": "include_dashboard",
+    "_temp_dir": "temp_dir",
+}
+"""Keys of `ray_kwargs.ray_init` that a head node takes, with Ray's names for them here."""
+STOP_SECONDS = 10.0
+
+
+@dataclass
+class Head:
+    """A running head node: its process, its address, and the process id of its raylet."""
+
+    process: subprocess.Popen
+    address: str
+    raylet_pid: int
+
+    def stop(self) -> None:
+        """Stop Ray's processes and wait for that."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # the kernel then kills what it started
+
+
+def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
+    """Start a head node in the background; only this user's processes can join it."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+    known = {name: ray_init[key] for key, name in PARAMETERS.items() if key in ray_init}
+    return subprocess.Popen(
+        [sys.executable, "-m", "recipes.engines.verl_cpu.head", json.dumps(known)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def connect(process: subprocess.Popen) -> Head:
+    """Wait until the head node is up."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"Ray's head node did not start (exit status {process.wait()}); its messages are above")
+    return Head(process, **json.loads(line))
+
+
+def main(parameters: dict[str, Any]) -> None:
+    """Start the node, say where it is, and stop it when the parent closes the pipe or dies."""
+    from ray._common.usage import usage_lib
+    from ray._private import ray_constants
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+    from ray._private.workers import setup_worker
+
+    from recipes.engines.verl_cpu import spawn
+
+    os.environ[spawn.SETUP_WORKER] = setup_worker.__file__
+    usage_lib.set_usage_stats_enabled_via_env_var(False)
+    node = Node(
+        RayParams(**parameters, setup_worker_path=spawn.__file__, no_monitor=True, dashboard_host="127.0.0.1"),
+        head=True,
+        shutdown_at_exit=False,
+        spawn_reaper=True,
+        ray_init_cluster=True,
+    )
+    raylet = node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process
+    print(json.dumps({"address": node.gcs_address, "raylet_pid": raylet.pid}), flush=True)
+    sys.stdin.read()
+    node.kill_all_processes(check_alive=False, allow_graceful=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

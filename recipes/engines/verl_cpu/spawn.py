@@ -1,0 +1,103 @@
+"""Run instead of a new Python interpreter: ask the fork server for a process; without a server, do the ordinary thing.
+
+Two callers start it. It imports next to nothing, since it runs once for every process.
+
+- raylet, in place of `ray/_private/workers/setup_worker.py`, whose two arguments it understands. It ends when the worker
+  has been forked; the worker makes itself known to raylet.
+- `multiprocessing`, in place of `sys.executable`, for vLLM's engine. It stays, passes signals on, and ends with the
+  process, with its exit status, because `multiprocessing` watches what it started.
+"""
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
+ADDRESS = "RECIPES_FORK_SERVER"
+"""Variable that names the server's socket."""
+INTERPRETER = "RECIPES_FORK_PYTHON"
+"""Variable that names an executable for `multiprocessing.set_executable`."""
+SETUP_WORKER = "RECIPES_RAY_SETUP_WORKER"
+"""Variable that names Ray's own script."""
+STARTS_PROCESS = "from multiprocessing.spawn import spawn_main"
+
+
+def main(arguments: list) -> None:
+    """Do what the caller wants of these arguments."""
+    if "-c" in arguments:
+        start_process(arguments)
+    else:
+        start_worker(arguments)
+
+
+def start_worker(arguments: list) -> None:
+    """Fork a Ray worker, or start it as Ray would."""
+    context = next((json.loads(item[len(CONTEXT) :]) for item in arguments if item.startswith(CONTEXT)), {})
+    plain = [item for item in arguments if not item.startswith((CONTEXT, LANGUAGE))]
+    if _only_variables(context):
+        environment = dict(os.environ)
+        environment.update({name: os.path.expandvars(value) for name, value in context.get("env_vars", {}).items()})
+        connection, pid = request_fork(plain, environment, [0, 1, 2])
+        if pid:
+            connection.close()
+            return
+    os.execv(sys.executable, [sys.executable, os.environ[SETUP_WORKER], *arguments])
+
+
+def _only_variables(context: dict) -> bool:
+    """True if the worker needs nothing but environment variables: not another Python, container or entry point."""
+    return not (
+        context.get("command_prefix")
+        or context.get("override_worker_entrypoint")
+        or context.get("py_executable", sys.executable) != sys.executable
+    )
+
+
+def start_process(arguments: list) -> None:
+    """Fork a process of `multiprocessing` and stand in for it, or become Python."""
+    code = arguments[arguments.index("-c") + 1]
+    if code.startswith(STARTS_PROCESS):
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+        connection, pid = request_fork(
+            arguments[arguments.index("-c") :], dict(os.environ), [fd for fd in descriptors if _is_open(fd)]
+        )
+        if pid:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda received, _: os.kill(pid, received))
+            status = connection.recv(1)
+            os._exit(status[0] if status else 1)
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False  # the one that listed the folder
+    return True
+
+
+def request_fork(argv: list, environment: dict, descriptors: list) -> tuple:
+    """Ask the server for a process with these arguments, variables and open files.
+
+    Returns:
+        The connection, which the process holds for as long as it lives, and its process id, 0 if there is none.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    request = {"argv": argv, "env": environment, "cwd": os.getcwd(), "descriptors": descriptors}
+    payload = json.dumps(request).encode()
+    try:
+        connection.connect(os.environ.get(ADDRESS, ""))
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        connection.sendmsg([len(payload).to_bytes(8, "big")], [rights])
+        connection.sendall(payload)
+        return connection, int.from_bytes(connection.recv(8), "big")
+    except OSError:
+        return connection, 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
