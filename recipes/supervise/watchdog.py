@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 IDLE_SHARE = 0.2
 """Of one core: what Ray's daemons use while nothing happens stays below."""
+_TOGETHER_S = 2.0
+"""A step that is read so soon after an exception may have been completed before it."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,23 @@ class Watchdog:
     """
 
     def __init__(self, limits: Limits, now: float, window_s: float = 20.0) -> None:
-        self._limits, self._window = limits, window_s
+        self._limits = limits
+        self._window = min(window_s, limits.alarmed_s, limits.idle_s)
         self._last_sign = now
-        self._alarmed = False
+        self._alarmed_at: float | None = None
         self._cpu: deque[tuple[float, float]] = deque()
 
     def saw_output(self, now: float, alarming: bool) -> None:
-        """Note new lines; `alarming` if the last exception among them was not followed by a sign of life."""
+        """Note new lines; `alarming` if one of them tells of an exception."""
         self._last_sign = now
-        self._alarmed = self._alarmed or alarming
+        if alarming:
+            self._alarmed_at = now
 
     def saw_step(self, now: float) -> None:
-        """Note a completed step: whatever was raised before, the run goes on."""
+        """Note a completed step: what was raised before it did no harm, unless both came about at once."""
         self._last_sign = now
-        self._alarmed = False
+        if self._alarmed_at is not None and now - self._alarmed_at > _TOGETHER_S:
+            self._alarmed_at = None
 
     def saw_cpu(self, now: float, seconds: float) -> None:
         """Note the CPU time that the run's processes have used together."""
@@ -67,7 +72,7 @@ class Watchdog:
         """Why the run has to be ended, in words; None while it may go on."""
         silent = now - self._last_sign
         idle = self._is_idle()
-        if self._alarmed and idle and silent >= self._limits.alarmed_s:
+        if self._alarmed_at is not None and idle and silent >= self._limits.alarmed_s:
             return f"an exception in a worker, then {silent:.0f} s of silence: nothing will answer the trainer"
         if idle and silent >= self._limits.idle_s:
             return f"no output and no work for {silent / 60:.0f} minutes"
@@ -79,4 +84,4 @@ class Watchdog:
         (since, before), (now, after) = (self._cpu[0], self._cpu[-1]) if len(self._cpu) > 1 else ((0, 0), (0, 0))
         span = now - since
         # A process that ended takes its seconds along, so the sum may fall: that is work too.
-        return span >= min(self._window, self._limits.alarmed_s) * 0.5 and abs(after - before) < IDLE_SHARE * span
+        return span >= self._window * 0.5 and abs(after - before) < IDLE_SHARE * span
