@@ -7,9 +7,9 @@ from recipes.supervise.log import LogReader, clean, phase_of
 
 def test_decoration_is_taken_off():
     line = clean(
-        "\x1b[36m(CpuHttpServer pid=17053, ip=192.0.2.2)\x1b[0m (EngineCore pid=4) ERROR 11-21 20:10:47 [a.py:1] no weight"
+        "\x1b[36m(CpuHttpServer pid=17053, ip=192.0.2.2)\x1b[0m (EngineCore pid=4) ERROR 11-21 20:10:47 [a.py:1] gone"
     )
-    assert line.text == "no weight"
+    assert line.text == "gone"
     assert line.speaker.startswith("(CpuHttpServer pid=17053, ip=192.0.2.2)(EngineCore pid=4)")
     assert clean("plain text").speaker == ""
 

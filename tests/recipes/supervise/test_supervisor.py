@@ -143,7 +143,8 @@ def test_a_hang_after_an_exception_is_noticed_sooner_and_names_it(trial):
 def test_the_trainer_dies_with_its_launcher(tmp_path):
     script = (
         "import os, sys, time; from pathlib import Path; from recipes.supervise.child import Child\n"
-        "child = Child([sys.executable, '-c', 'import time; time.sleep(600)'], dict(os.environ), Path(sys.argv[1]), Path())\n"
+        "sleeper = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "child = Child(sleeper, dict(os.environ), Path(sys.argv[1]), Path())\n"
         "print(child.pid, flush=True); time.sleep(600)"
     )
     launcher = psutil.Popen([sys.executable, "-c", script, str(tmp_path / "log")], stdout=-1, text=True)

@@ -1,0 +1,64 @@
+"""Folders that cannot be written, little shared memory, and GPUs that are not there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from recipes import preflight
+from recipes.errors import RecipeError
+from recipes.preflight import machine
+
+
+def test_a_good_machine(make, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
+    assert machine.inspect(make()) == []
+
+
+def test_a_folder_that_is_a_file(make, files):
+    (files / "taken").write_text("")
+    with pytest.raises(RecipeError, match="taken is a file") as caught:
+        machine.inspect(make(f"trainer.save_checkpoint_path={files}/taken"))
+    assert caught.value.where == "trainer.save_checkpoint_path"
+
+
+def test_a_folder_that_cannot_be_written(make, files, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+    (files / "locked").mkdir()
+    with pytest.raises(RecipeError, match="locked cannot be written"):
+        machine.inspect(make(f"trainer.save_checkpoint_path={files}/locked/deeper"))
+
+
+def test_little_shared_memory_is_remarked(make, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
+    (remark,) = machine.inspect(make())
+    assert "64 MiB free" in remark
+    assert "--shm-size" in remark
+
+
+def test_more_gpus_than_there_are(make, monkeypatch):
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: 2)
+    recipe = make("trainer.n_gpus_per_node=4", "data.rollout_batch_size=16").model_copy(update={"hardware": "gpu"})
+    with pytest.raises(RecipeError, match="this machine has 2 GPUs") as caught:
+        preflight.inspect(recipe)
+    assert "GPUS_PER_NODE=2" in caught.value.fix
+
+
+def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+    recipe = make("trainer.n_gpus_per_node=8", "worker.rollout.tensor_parallel_size=3")
+    with pytest.raises(RecipeError, match="3 does not divide the 8 GPUs"):
+        preflight.inspect(recipe.model_copy(update={"hardware": "gpu"}))
+
+
+def test_every_check_runs(make, monkeypatch):
+    seen = []
+    names = ("machine", "data", "model", "checkpoints", "disk", "reward")
+    assert [look.__module__.rsplit(".", 1)[-1] for look in preflight.CHECKS] == list(names)
+    monkeypatch.setattr(
+        preflight, "CHECKS", tuple(lambda recipe, name=name: seen.append(name) or [name] for name in names)
+    )
+    assert preflight.inspect(make()) == list(names) == seen
