@@ -6,10 +6,10 @@ from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check
 from recipes.config.environment import dry_run
 from recipes.config.hardware import visible_gpus
-from recipes.config.load import find, load, tasks
 from recipes.config.locate import PathKey, path_keys, split_function
 from recipes.config.loggers import logged_in, wandb_environment
 from recipes.config.render import to_yaml
+from recipes.config.resolve import find, load, tasks
 from recipes.config.schema import Recipe
 
 __all__ = [

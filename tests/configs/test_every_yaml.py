@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from recipes.config import check, load, yaml_io
-from recipes.config.load import tasks
+from recipes.config.resolve import engine_of, tasks
 from recipes.config.schema import Recipe, leaves
 from recipes.engines import verl
 from recipes.paths import CONFIGS, ROOT
 
 # How many files there are of each kind. A new file changes its number here, on purpose.
 COUNTS = {"recipe": 1, "hardware": 2}
-REASON_FOR_EVERY_KEY = "recipe", "hardware"
+COMMENTED = "recipe", "hardware"
 
 
 def every_yaml() -> list[Path]:
@@ -32,7 +32,10 @@ def every_yaml() -> list[Path]:
 
 
 def kind(path: Path) -> str:
-    return {CONFIGS: "recipe", CONFIGS / "hardware": "hardware"}.get(path.parent, "unknown")
+    """What a file is, by its folder; a recipe for a trainer of our own by that trainer's name."""
+    if path.parent == CONFIGS:
+        return "recipe" if path.stem in tasks() else engine_of(path)
+    return {CONFIGS / "hardware": "hardware"}.get(path.parent, "unknown")
 
 
 FILES = every_yaml()
@@ -64,7 +67,7 @@ def test_a_recipe_resolves_passes_its_checks_and_translates(task, hardware, embe
     assert verl.translate(recipe)["trainer.experiment_name"] == recipe.trainer.experiment_name
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if kind(path) in REASON_FOR_EVERY_KEY], ids=shown)
+@pytest.mark.parametrize("path", [path for path in FILES if kind(path) in COMMENTED], ids=shown)
 def test_every_value_says_what_it_is(path):
     """`name: value  # verl's name, why`: a reader of the file sees what the number means."""
     bare = []

@@ -7,7 +7,7 @@ from typing import Any
 from recipes.config.layers import Source, flatten
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.support import is_used, require_supported
-from recipes.engines.verl.rules import RULES
+from recipes.engines.verl.rules import RULES, uses_critic
 from recipes.engines.verl.values import CONVERTERS
 from recipes.errors import RecipeError
 
@@ -30,7 +30,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 
-        keys.update(settings.keys(recipe))
+        needed = settings.keys(recipe)
+        keys.update({name: needed[name] for name in needed if uses_critic(recipe) or not name.startswith("critic.")})
     keys.update(native(recipe))
     return keys
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from recipes.engines.verl.rules import algorithm, networks, run
 from recipes.engines.verl.rules.algorithm import kl_places
-from recipes.engines.verl.rules.base import RULES
+from recipes.engines.verl.rules.base import RULES, uses_critic
 
-__all__ = ["RULES", "algorithm", "kl_places", "networks", "run"]
+__all__ = ["RULES", "algorithm", "kl_places", "networks", "run", "uses_critic"]

@@ -158,6 +158,15 @@ def test_unknown_tasks_and_files(tmp_path):
     assert "countdown" in tasks()
 
 
+def test_recipes_for_another_trainer_are_not_tasks(tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text("# a recipe\nengine: 'mine'  # ours\n")
+    (tmp_path / "plain.yaml").write_text("data: {seed: 1}\n")
+    monkeypatch.setattr("recipes.config.resolve.CONFIGS", tmp_path)
+    assert tasks() == ["plain"]
+    assert "is for the trainer 'mine'" in message(load, "mine", environ={})
+    assert "did you mean plain?" in message(load, "plan", environ={})
+
+
 def test_exponents_without_a_point_are_numbers(write):
     recipe = load(str(write("worker: {actor: {optim: {lr: 1e-6}}}")), environ={"KL_COEF": "2E-3"}, hardware="gpu")
     assert recipe.worker.actor.optim.lr == 1e-6

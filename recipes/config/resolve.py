@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from recipes.config import loggers, yaml_io
 from recipes.config.arguments import read_arguments
@@ -15,6 +16,7 @@ from recipes.config.layers import Setting, Source
 from recipes.config.locate import located
 from recipes.config.merge import check_names, merge, settings_of
 from recipes.config.schema import Recipe
+from recipes.config.schema.recipe import EngineName
 from recipes.config.suggest import did_you_mean
 from recipes.config.validate import validated
 from recipes.errors import RecipeError
@@ -45,6 +47,7 @@ def load(
     path = find(task_or_path)
     shown = shown_path(path)
     tree = yaml_io.read(path, shown)
+    _refuse_other_trainers(tree, path, shown)
     embedded_block = tree.pop("embedded", None) or {}
     is_resolved = bool(tree.pop(RESOLVED, False))
     asked = read_arguments(arguments)
@@ -85,8 +88,25 @@ def find(task_or_path: str) -> Path:
 
 
 def tasks() -> list[str]:
-    """The tasks that have a recipe."""
-    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+    """The tasks that have a recipe for verl or EasyR1; others have a trainer, and a launcher, of their own."""
+    return sorted(path.stem for path in CONFIGS.glob("*.yaml") if engine_of(path) in get_args(EngineName))
+
+
+def engine_of(path: Path) -> str:
+    """The engine that a recipe's file names, read without parsing it; verl where it names none."""
+    found = re.search(r"^engine:\s*['\"]?([\w-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else "verl"
+
+
+def _refuse_other_trainers(tree: Mapping[str, Any], path: Path, shown: str) -> None:
+    """A recipe in this folder that another program reads."""
+    engine = tree.get("engine", "verl")
+    if path.parent == CONFIGS and engine not in get_args(EngineName):
+        raise RecipeError(
+            f"{shown} is for the trainer {engine!r}, which has a launcher of its own",
+            where=shown,
+            fix=f"see examples/{path.stem}; here, engine is one of {', '.join(get_args(EngineName))}",
+        )
 
 
 def shown_path(path: Path) -> str:
