@@ -177,7 +177,7 @@ def _renew_libraries() -> None:
     import numpy
     import torch
 
-    numpy.random.seed()  # noqa: NPY002 - the legacy state is what a fork shares
+    numpy.random.seed()
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads:
         torch.set_num_threads(int(threads))

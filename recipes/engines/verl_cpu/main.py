@@ -49,9 +49,12 @@ def main() -> int:
     forkserver.preload(AFTER_RAY)
     owner = os.getpid()
     job = server.serve(partial(train, node.address))
-    if os.getpid() == owner:
-        node.stop()
-    return job()
+    if os.getpid() != owner:
+        return job()
+    node.stop()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(job())  # taking apart what the imports built takes a second, and this process has nothing else to end
 
 
 def ray_arguments(overrides: list[str]) -> dict[str, Any]:

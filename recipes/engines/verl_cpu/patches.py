@@ -42,11 +42,26 @@ def keep_linear_weights() -> None:
     utils.dispatch_cpu_unquantized_gemm = dispatch
 
 
+def inspect_models_here() -> None:
+    """vllm/model_executor/models/registry.py:1031 starts a new interpreter to look at a model's class.
+
+    It does so "to avoid initializing CUDA", and caches the answer in the home folder: on a new machine the first run
+    waits for one more round of imports. There is no CUDA to avoid here, and the imports are done.
+    """
+    from vllm.model_executor.models import registry
+
+    def inspect(self: Any) -> Any:
+        return registry._ModelInfo.from_model_cls(self.load_model_cls())
+
+    registry._LazyRegisteredModel.inspect_model_cls = inspect
+
+
 def apply_to_verl() -> None:
     """Every patch of verl; called while verl is being imported, before any of its users."""
     one_gloo_per_device()
 
 
 def apply_to_vllm() -> None:
-    """Every patch of vLLM; called in the process that loads the model, before it does."""
+    """Every patch of vLLM; called in the server's process and in the one that loads the model, before it does."""
     keep_linear_weights()
+    inspect_models_here()

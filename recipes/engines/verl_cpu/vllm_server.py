@@ -9,7 +9,9 @@ from typing import Any
 import ray
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-from recipes.engines.verl_cpu import spawn
+from recipes.engines.verl_cpu import patches, spawn
+
+patches.apply_to_vllm()
 
 
 class CpuHttpServer(vLLMHttpServer):

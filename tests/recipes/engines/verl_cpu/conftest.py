@@ -118,9 +118,7 @@ class Trial:
         model = SimpleNamespace(model_path=str(self.folder / "model"), lora=SimpleNamespace(rank=lora))
         return SimpleNamespace(
             data=SimpleNamespace(max_prompt_length=64, max_response_length=32),
-            worker=SimpleNamespace(
-                actor=SimpleNamespace(model=model), rollout=SimpleNamespace(tensor_parallel_size=1)
-            ),
+            worker=SimpleNamespace(actor=SimpleNamespace(model=model), rollout=SimpleNamespace(tensor_parallel_size=1)),
             trainer=SimpleNamespace(nnodes=1, n_gpus_per_node=ranks),
         )
 
@@ -182,7 +180,8 @@ class Trial:
     def command(self, name: str, changes: dict[str, Any] | None = None, **shape: int) -> list[str]:
         """The trainer's command line."""
         keys = {**self.keys(name, **shape), **(changes or {})}
-        return [sys.executable, "-m", "recipes.engines.verl_cpu.main", *(f"++{key}={_hydra(keys[key])}" for key in keys)]
+        overrides = [f"++{key}={_hydra(value)}" for key, value in keys.items()]
+        return [sys.executable, "-m", "recipes.engines.verl_cpu.main", *overrides]
 
     def environment(self, name: str, *, ranks: int = 1, lora: int = 0, **_: int) -> dict[str, str]:
         """The trainer's environment."""
