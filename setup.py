@@ -10,7 +10,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).resolve().parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "recipes" / "__init__.py").read_text(encoding="utf-8")).group(1)
 
-BASE = ["numpy", "pyarrow>=19", "pydantic>=2", "PyYAML", "rich", "tokenizers", "typer"]
+BASE = ["numpy", "psutil", "pyarrow>=19", "pydantic>=2", "PyYAML", "rich", "tokenizers", "typer"]
 
 # What verl 0.9.1 imports but names only in its extra `verl-core`, less what a recipe here never reaches.
 VERL_CORE = ["TransferQueue==0.1.11", "cachetools", "fastapi", "math-verify", "msgspec", "nvtx", "pyzmq", "uvicorn"]
