@@ -18,7 +18,7 @@ Traceback (most recent call last):
 ray.exceptions.RayTaskError(KeyError): \x1b[36mray::TaskRunnerV1.run()\x1b[39m (pid=16491, ip=192.0.2.2)
   File "/env/site-packages/verl/trainer/main_ppo.py", line 50, in run
     trainer.fit()
-  File "/home/me/reward.py", line 7, in compute_score
+  File "/opt/mine/reward.py", line 7, in compute_score
     return table[key]
 KeyError: 'target'
 """
@@ -62,7 +62,7 @@ def lines(text):
 @pytest.mark.parametrize(
     ("text", "error", "frame"),
     [
-        (RAY_CHAIN, "KeyError: 'target'", "/home/me/reward.py:7 in compute_score"),
+        (RAY_CHAIN, "KeyError: 'target'", "/opt/mine/reward.py:7 in compute_score"),
         (INTERLEAVED, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "a.py:1 in forward"),
         (VLLM, "AttributeError: no weight", "w.py:9 in sync"),
         (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
