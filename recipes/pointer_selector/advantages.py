@@ -13,7 +13,7 @@ SAME = 1e-6
 
 @dataclass(frozen=True)
 class Advantages:
-    """Advantages [B, N], 0 at padding; and per group [B] whether it carries no signal, because all rewards are equal."""
+    """Advantages [B, N], 0 at padding; and per group [B] whether it is silent, all its rewards being equal."""
 
     values: Tensor
     silent: Tensor

@@ -26,7 +26,7 @@ FORMAT = 1
 
 
 def save(folder: Path, step: int, policy: PointerPolicy, shot_num: int, state: Mapping[str, Any] | None) -> Path:
-    """Write `global_step_<step>`; the weights alone where `state` is None. An existing folder of that step is replaced."""
+    """Write `global_step_<step>`; the weights alone where `state` is None. A folder of that step is replaced."""
     from safetensors.torch import save_file
 
     target, partial = folder / f"global_step_{step}", folder / f".partial_{step}_{os.getpid()}"

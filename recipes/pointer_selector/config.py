@@ -60,6 +60,9 @@ class WorkloadConfig(Section):
     """The embedded workload: handwritten digits from scikit-learn."""
 
     frozen_images: int = key(40, "images that the frozen classifier was trained on; in no other part", ge=20)
+    train_images: int = key(900, "images that are training queries, and that pools are drawn from", ge=20)
+    validation_images: int = key(257, "images that are validation queries", ge=1)
+    test_images: int = key(600, "images that are test queries", ge=1)
     pool_size: int = key(32, "examples in a query's pool", ge=4)
     label_noise: float = key(0.15, "share of pool examples that show a wrong label", ge=0, lt=1)
     embed_labels: bool = key(False, "append the shown label to a pool example's embedding")
@@ -108,6 +111,9 @@ class KlConfig(Section):
     """The penalty for leaving the warm-up policy."""
 
     beta: float = key(0.1, "weight of k3; the first one where it adapts", ge=0)
+    over: Literal["logged", "policy"] = key(
+        "logged", "average k3 over all logged candidates alike, or by the probability that the policy gives them"
+    )
     adaptive: bool = key(False, "change the weight after every epoch, so that the KL stays in the target band")
     target_low: float = key(0.01, "below this KL the weight is divided by the factor", ge=0)
     target_high: float = key(0.1, "above this KL the weight is multiplied by the factor", gt=0)

@@ -29,7 +29,7 @@ class Table:
         return self.rows.shape[1]
 
     def row(self, item: Item, owner: str) -> int:
-        """The row of an id; ids may be written as numbers or as text. `owner` is the query that asks, for the message."""
+        """The row of an id, written as a number or as text. `owner` is the query that asks, for the message."""
         if isinstance(self.index, range):
             number = int(item) if isinstance(item, int) or item.isdecimal() else -1
             if number in self.index:

@@ -20,16 +20,25 @@ def judge_epoch(data: Mapping[str, float]) -> list[Finding]:
     """Findings on the means of one GRPO epoch; metrics that are absent are not judged."""
     found = []
     kl = data.get("actor/kl_loss")
-    if kl is not None and kl > KL_HIGH:
-        found.append(
-            Finding("kl_high", f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier")
-        )
     if kl is not None and kl < KL_LOW:
         found.append(
             Finding(
                 "kl_low",
                 f"KL {kl:.4f} is below {KL_LOW}: the policy hardly leaves the warm-up; lower KL_BETA or raise GRPO_LR",
             )
+        )
+    sampled = data.get("val-aux/pointer_selector/kl_on_policy")
+    if kl is not None and sampled is not None and kl > KL_HIGH and kl > 3 * max(sampled, KL_LOW):
+        found.append(
+            Finding(
+                "kl_inflated",
+                f"the penalty reads {kl:.3g}, but sampled sequences say the KL is {sampled:.2f}: candidates that the policy "
+                "gave up inflate it; grpo.kl.over=policy weights them by how likely they still are",
+            )
+        )
+    elif kl is not None and kl > KL_HIGH:
+        found.append(
+            Finding("kl_high", f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier")
         )
     if data.get("actor/pg_clipfrac", 0) > 0.3:
         found.append(

@@ -67,6 +67,7 @@ def grpo_loss(
     clip: float,
     kl_beta: float,
     level: str = "sequence",
+    kl_over: str = "logged",
 ) -> GrpoTerms:
     """GRPO: PPO's clipped surrogate with group-relative advantages, plus beta times k3 against the warm-up policy.
 
@@ -80,22 +81,27 @@ def grpo_loss(
         clip: PPO's epsilon; the ratio is clipped to [1 - clip, 1 + clip].
         kl_beta: weight of k3.
         level: "sequence" takes one ratio a candidate; "step" one a pick, averaged over the candidate's picks first.
+        kl_over: "logged" averages k3 over all candidates alike; "policy" weights each by the policy's own probability,
+            renormalised within its group and without gradient, which comes nearer to the KL of the policy: under
+            "logged", a candidate that the policy rightly gave up costs exp(log-ratio) though it is never picked.
 
     Source: Shao et al., DeepSeekMath (2024), equation 3, which is level "step".
     """
+    own = log_probs.detach().sum(-1).masked_fill(~mask, float("-inf")).softmax(-1) if kl_over == "policy" else None
     if level == "sequence":
         log_probs, old, reference = (x.sum(-1, keepdim=True) for x in (log_probs, old, reference))
         steps = mask[..., None]
     counted = (steps & mask[..., None]).to(log_probs.dtype)
-    weight = counted / counted.sum(-1, keepdim=True).clamp(min=1)
-    weight = weight / mask.sum().clamp(min=1)
+    within = counted / counted.sum(-1, keepdim=True).clamp(min=1)
+    weight = within / mask.sum().clamp(min=1)
+    kl_weight = weight if own is None else within * (own / len(own))[..., None]
 
     log_ratio = (log_probs - old).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     ratio = log_ratio.exp()
     advantage = advantages[..., None]
     unclipped, clipped = ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
     policy = -(weight * torch.minimum(unclipped, clipped)).sum()
-    kl = (weight * k3(log_probs, reference)).sum()
+    kl = (kl_weight * k3(log_probs, reference)).sum()
 
     return GrpoTerms(
         loss=policy + kl_beta * kl,

@@ -74,6 +74,7 @@ def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
             clip=config.clip,
             kl_beta=beta,
             level=config.level,
+            kl_over=config.kl.over,
         )
         values = advantage.values[mask]
         return terms.loss, {

@@ -1,7 +1,7 @@
 """Logged candidates: what a retriever by similarity would propose, by beam search, by sampling, and at random.
 
-The retriever draws examples without replacement from softmax(cosine / temperature), so the log-probability of a sequence
-is that of Plackett and Luce. It is the behaviour policy that the offline data comes from.
+The retriever draws examples without replacement from softmax(cosine / temperature), so the log-probability of a
+sequence is that of Plackett and Luce. It is the behaviour policy that the offline data comes from.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The embedded workload: which of 32 handwritten digits should a frozen classifier be shown, to read another one right?
 
-Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees pixels;
-the frozen classifier has features and an opinion of its own. 15% of the shown labels are wrong, so that even the right
-choice by image can mislead. Splits are by image: no image is a query in two of them, and the images that the classifier
-was trained on appear nowhere else. Pools are drawn from the training images, as a pool of demonstrations is in real use.
+Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees
+pixels; the frozen classifier has features and an opinion of its own. 15% of the shown labels are wrong, so that even the
+right choice by image can mislead. Splits are by image: no image is a query in two of them, and the images that the
+classifier was trained on appear nowhere else. Pools are drawn from the training images, as a pool of demonstrations is in real use.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from recipes.errors import RecipeError
 from recipes.pointer_selector import retriever
 from recipes.pointer_selector.config import WorkloadConfig
 from recipes.pointer_selector.frozen_model import FrozenModel
 
 LABELS = 10
-VALIDATION_IMAGES, TEST_IMAGES = 257, 600
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
 FILES = {"candidates": "candidates.json", "embeddings": "embeddings.safetensors", "frozen_model": "frozen_model.npz"}
 
@@ -39,12 +39,22 @@ class Digits:
 
 def digits(config: WorkloadConfig) -> Digits:
     """scikit-learn's digits, shuffled by the seed, in four disjoint parts: frozen, validation, test, train."""
-    from sklearn.datasets import load_digits
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise RecipeError(
+            "the embedded workload is made of scikit-learn's digits, and scikit-learn is not installed",
+            where="workload",
+            fix="pip install scikit-learn, or give data.candidates and data.query_embeddings of your own",
+        ) from error
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng([config.seed, 0]).permutation(len(images))
-    bounds = np.cumsum([config.frozen_images, VALIDATION_IMAGES, TEST_IMAGES])
-    parts = dict(zip(("frozen", "validation", "test", "train"), np.split(np.arange(len(images)), bounds), strict=True))
+    sizes = [config.frozen_images, config.validation_images, config.test_images, config.train_images]
+    if sum(sizes) > len(images):
+        raise RecipeError(f"{sum(sizes)} images were asked for, and there are {len(images)}", where="workload")
+    names = ("frozen", "validation", "test", "train", "unused")
+    parts = dict(zip(names, np.split(np.arange(len(images)), np.cumsum(sizes)), strict=True))
     return Digits(images[order] / 16.0, labels[order], parts)
 
 
@@ -86,7 +96,7 @@ class Draws:
 
 
 def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
-    """Pools of `pool_size` training images for every query, without the query's own image, labels redrawn for the noise."""
+    """Pools of `pool_size` training images for every query, without the query's own image; labels get noise."""
     rng = np.random.default_rng([config.seed, 2])
     query, pool, shown, split, name = [], [], [], [], []
     for part in ("train", "validation", "test"):
@@ -120,7 +130,7 @@ def propose(
 
 
 def build(folder: Path, config: WorkloadConfig) -> dict:
-    """Make the workload's three files and a manifest in `folder`; returns the manifest. About ten seconds on one core."""
+    """Make the workload's three files and a manifest in `folder`; returns the manifest. Some 15 s on one core."""
     data = digits(config)
     draws = draw_pools(data, config)
     items, slots = np.unique(draws.pool * LABELS + draws.shown, return_inverse=True)
@@ -143,6 +153,14 @@ def build(folder: Path, config: WorkloadConfig) -> dict:
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return manifest
+
+
+def manifest(folder: Path) -> dict | None:
+    """The manifest of a workload that was made in `folder` and is whole, or None."""
+    path = folder / "manifest.json"
+    if not path.is_file() or not all((folder / name).is_file() for name in FILES.values()):
+        return None
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _pixels(data: Digits) -> torch.Tensor:

@@ -55,11 +55,13 @@ def advantages(rewards, kind, floor, clip):
     return [max(-clip, min(clip, value)) for value in values]
 
 
-def grpo(log_probs, old, reference, advantage, clip, beta, level):
+def grpo(log_probs, old, reference, advantage, clip, beta, level, kl_over="logged"):
     """(loss, policy part, KL part); nested lists of groups, candidates, picks."""
     policy_part, kl_part, count = 0.0, 0.0, sum(len(group) for group in log_probs)
     for g, group in enumerate(log_probs):
+        likely = [math.exp(sum(candidate)) for candidate in group]
         for c, candidate in enumerate(group):
+            share = 1 / count if kl_over == "logged" else likely[c] / sum(likely) / len(log_probs)
             triples = list(zip(candidate, old[g][c], reference[g][c], strict=True))
             if level == "sequence":
                 triples = [tuple(sum(column) for column in zip(*triples, strict=True))]
@@ -68,5 +70,5 @@ def grpo(log_probs, old, reference, advantage, clip, beta, level):
                 clipped = max(1 - clip, min(1 + clip, ratio))
                 policy_part -= min(ratio * advantage[g][c], clipped * advantage[g][c]) / len(triples) / count
                 r = math.exp(anchor - new)
-                kl_part += (r - 1 - math.log(r)) / len(triples) / count
+                kl_part += (r - 1 - math.log(r)) / len(triples) * share
     return policy_part + beta * kl_part, policy_part, kl_part

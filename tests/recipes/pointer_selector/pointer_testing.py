@@ -66,3 +66,15 @@ def write_data(
         candidate_embeddings=rng.normal(size=(examples, width)).astype(np.float32),
     )
     return path, table
+
+
+SMALL_WORKLOAD = {
+    "frozen_images": 40,
+    "train_images": 30,
+    "validation_images": 10,
+    "test_images": 10,
+    "pool_size": 8,
+    "beam": 3,
+    "sampled": 3,
+    "random": 2,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pointer_slow as slow
 import pytest
@@ -52,11 +53,14 @@ def test_rce_weights_ignore_padding_and_sharpen():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("level", ["sequence", "step"])
-def test_grpo_equals_the_slow_reference(seed, level):
+@pytest.mark.parametrize("kl_over", ["logged", "policy"])
+def test_grpo_equals_the_slow_reference(seed, level, kl_over):
     (log_probs, old, reference), steps, rewards, mask = ragged(seed)
     advantage = group_advantages(rewards, mask, "zscore", floor=0.1, clip=5.0).values
-    terms = grpo_loss(log_probs, old, reference, advantage, steps, mask, clip=0.2, kl_beta=0.3, level=level)
-    expected = slow.grpo(nested(log_probs), nested(old), nested(reference), lists(advantage), 0.2, 0.3, level)
+    terms = grpo_loss(
+        log_probs, old, reference, advantage, steps, mask, clip=0.2, kl_beta=0.3, level=level, kl_over=kl_over
+    )
+    expected = slow.grpo(nested(log_probs), nested(old), nested(reference), lists(advantage), 0.2, 0.3, level, kl_over)
     assert [float(terms.loss), float(terms.policy), float(terms.kl)] == pytest.approx(expected)
 
 
@@ -168,7 +172,7 @@ def test_learning_rate_warms_up_and_falls_to_zero():
     rates = [learning_rate(step, 100, 1.0, 0.1) for step in range(101)]
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == rates[9] == rates[10] == 1.0
-    assert all(later < earlier for earlier, later in zip(rates[10:], rates[11:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(rates[10:]))
     assert rates[100] == pytest.approx(0.0)
 
 
@@ -186,3 +190,17 @@ def test_the_curriculum_begins_with_few_candidates():
     config = CurriculumConfig(early_candidates=3, early_share=0.5)
     assert [candidates_kept(epoch, 4, config) for epoch in range(4)] == [3, 3, 0, 0]
     assert candidates_kept(0, 4, CurriculumConfig(early_share=0.0)) == 0
+
+
+def test_a_candidate_that_was_given_up_inflates_k3_over_logged_ones_only():
+    log_probs = torch.tensor([[[-0.1], [-12.0]]], dtype=torch.float64)
+    reference = torch.tensor([[[-0.7], [-0.7]]], dtype=torch.float64)
+    mask, advantage = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.float64)
+    logged, policy = (
+        grpo_loss(
+            log_probs, log_probs, reference, advantage, mask[..., None], mask, clip=0.2, kl_beta=1.0, kl_over=over
+        ).kl
+        for over in ("logged", "policy")
+    )
+    assert logged > 1e4
+    assert policy == pytest.approx(float((log_probs.exp() * (log_probs - reference)).sum()), abs=0.2)

@@ -1,0 +1,108 @@
+"""The data of a recipe, read, checked, filtered and split; the embedded workload is made where it is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from recipes.errors import RecipeError
+from recipes.paths import data_dir
+from recipes.pointer_selector import workload
+from recipes.pointer_selector.config import DataConfig, PointerRecipe
+from recipes.pointer_selector.data import PointerData, read_data
+from recipes.pointer_selector.frozen_model import FrozenModel
+from recipes.pointer_selector.splits import by_split
+from recipes.pointer_selector.validation import Report, filtered, report
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training and evaluation take.
+
+    Attributes:
+        parts: train (filtered), validation and test.
+        judge: the frozen model, or None.
+        report: counts over everything that was read.
+        dropped: what the filters took out of the training part, by reason.
+        embedded: whether this is the embedded workload.
+    """
+
+    parts: dict[str, PointerData]
+    judge: FrozenModel | None
+    report: Report
+    dropped: dict[str, int]
+    embedded: bool
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the data lies."""
+
+    candidates: Path
+    queries: Path
+    examples: Path
+    judge: Path | None
+    embedded: bool
+
+
+def files(data: DataConfig) -> Files:
+    """The recipe's files; those of the embedded workload where it names none.
+
+    Raises:
+        RecipeError: candidates without embeddings, or the other way round.
+    """
+    if data.candidates is None and data.query_embeddings is None:
+        folder = data_dir("pointer_selector")
+        table = folder / workload.FILES["embeddings"]
+        return Files(folder / workload.FILES["candidates"], table, table, folder / workload.FILES["frozen_model"], True)
+    if data.candidates is None or data.query_embeddings is None:
+        missing = "data.candidates" if data.candidates is None else "data.query_embeddings"
+        raise RecipeError(f"{missing} is not set, but the other one is", where=missing, fix="give both, or neither")
+    queries = Path(data.query_embeddings)
+    examples = Path(data.candidate_embeddings) if data.candidate_embeddings else queries
+    return Files(
+        Path(data.candidates), queries, examples, Path(data.frozen_model) if data.frozen_model else None, False
+    )
+
+
+def prepare(recipe: PointerRecipe) -> Prepared:
+    """Read, check, split and filter. Makes the embedded workload first if it is not there (about ten seconds)."""
+    paths = files(recipe.data)
+    if paths.embedded:
+        made = workload.manifest(paths.candidates.parent)
+        if made is None:
+            workload.build(paths.candidates.parent, recipe.workload)
+        elif made["workload"] != recipe.workload.model_dump():
+            raise RecipeError(
+                "the workload that lies there was made with other settings",
+                where=str(paths.candidates.parent),
+                fix="remove the folder, set ARTIFACTS_DIR, or take the keys under workload back",
+            )
+    data = read_data(paths.candidates, paths.queries, paths.examples)
+    counted = report(data)
+    parts = by_split(data, recipe.data.split)
+    parts["train"] = _of_shots(parts["train"], recipe.data)
+    parts["train"], dropped = filtered(parts["train"], recipe.data.filters)
+    judge = FrozenModel.load(paths.judge) if paths.judge else None
+    return Prepared(parts, judge, counted, dropped, paths.embedded)
+
+
+def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
+    wanted = data.lengths <= config.shot_num if config.shot_mode == "up_to" else data.lengths == config.shot_num
+    longest = int(data.lengths.max())
+    if not wanted.any() or (config.shot_mode == "up_to" and longest < config.shot_num):
+        raise RecipeError(
+            f"no logged sequence has {config.shot_num} picks; the longest has {longest}",
+            where="data.shot_num",
+            fix=f"set SHOT_NUM={longest}, or log longer sequences",
+        )
+    kept = data.keep_candidates(wanted)
+    return kept.keep_queries(_has_candidates(kept))
+
+
+def _has_candidates(data: PointerData) -> np.ndarray:
+    found = np.zeros(len(data), bool)
+    found[data.candidate_query] = True
+    return found

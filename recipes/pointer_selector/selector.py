@@ -1,0 +1,136 @@
+"""Using a trained selector: `PointerSelector.from_pretrained(folder).select(query, pool, shots)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recipes.errors import RecipeError
+from recipes.pointer_selector import decoding
+from recipes.pointer_selector.checkpoints import load_policy
+from recipes.pointer_selector.machine import device as choose_device
+from recipes.pointer_selector.policy import PointerPolicy
+
+Array = np.ndarray | Tensor | Sequence
+METHODS = ("greedy", "beam", "sample")
+
+
+class PointerSelector:
+    """Chooses demonstrations for queries.
+
+    Attributes:
+        policy: in evaluation mode.
+        shot_num: the number of picks that it was trained for.
+    """
+
+    def __init__(self, policy: PointerPolicy, shot_num: int) -> None:
+        self.policy, self.shot_num = policy.eval(), shot_num
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, *, device: str = "auto") -> PointerSelector:
+        """Load a checkpoint, or the best one of an experiment's folder (`artifacts/checkpoints/<experiment>`).
+
+        Raises:
+            RecipeError: there is none, or it is broken.
+        """
+        policy, config = load_policy(folder)
+        return cls(policy.to(choose_device(device)), config["shot_num"])
+
+    def select(
+        self,
+        query: Array,
+        pool: Array | Sequence[Array],
+        shots: int,
+        *,
+        method: str = "greedy",
+        beam_width: int = 5,
+        seed: int = 0,
+        ids: Sequence[Any] | None = None,
+        extrapolate: bool = False,
+    ) -> list[int] | list[list[int]]:
+        """Indices into the pool, in the order in which the examples should be shown.
+
+        Args:
+            query: [D], or [B, D] for several queries.
+            pool: [K, D] for all of them, or one [K_i, D] for each.
+            shots: how many examples to pick.
+            method: "greedy"; "beam", the best sequence that a beam of `beam_width` finds; or "sample", with `seed`.
+            ids: names of the queries, for messages; their numbers otherwise.
+            extrapolate: allow more picks than the selector was trained for.
+
+        Returns:
+            A list of indices for one query [D], a list of such lists for [B, D].
+
+        Raises:
+            RecipeError: embeddings of another size or not finite, a pool with fewer examples than `shots`, or more
+                shots than the selector was trained for; names the query.
+        """
+        if method not in METHODS:
+            raise RecipeError(f"there is no method {method!r}", where="select", fix=f"use one of {', '.join(METHODS)}")
+        if not 1 <= shots <= (shots if extrapolate else self.shot_num):
+            raise RecipeError(
+                f"the selector was trained for {self.shot_num} shots, and {shots} were asked for",
+                where="select",
+                fix=f"ask for 1 to {self.shot_num}, or pass extrapolate=True",
+            )
+        queries = _tensor(query)
+        single = queries.ndim == 1
+        queries = queries[None] if single else queries
+        names = [str(name) for name in ids] if ids is not None else [str(number) for number in range(len(queries))]
+        pools = _pools(pool, len(queries))
+        self._check(queries, pools, names, shots)
+        picks = self._decode(queries, pools, shots, method, beam_width, seed)
+        return picks[0] if single else picks
+
+    def _check(self, queries: Tensor, pools: list[Tensor], names: list[str], shots: int) -> None:
+        if len(names) != len(queries) or len(pools) != len(queries):
+            raise RecipeError(f"{len(queries)} queries, {len(pools)} pools and {len(names)} ids", where="select")
+        for query, pool, name in zip(queries, pools, names, strict=True):
+            where = f"query {name!r}"
+            sizes = (query.shape[-1], pool.shape[-1] if pool.ndim == 2 else None)
+            if sizes != (self.policy.query_width, self.policy.pool_width):
+                raise RecipeError(
+                    f"query {name!r} and its pool have {sizes[0]} and {sizes[1]} features; the selector was trained on "
+                    f"{self.policy.query_width} and {self.policy.pool_width}",
+                    where=where,
+                    fix="embed with the same encoder as in training",
+                )
+            if not (torch.isfinite(query).all() and torch.isfinite(pool).all()):
+                raise RecipeError(f"an embedding of query {name!r} or its pool is not finite", where=where)
+            if len(pool) < shots:
+                raise RecipeError(
+                    f"the pool of query {name!r} has {len(pool)} examples, fewer than {shots} shots", where=where
+                )
+
+    def _decode(self, queries, pools, shots, method, beam_width, seed) -> list[list[int]]:
+        device = next(self.policy.parameters()).device
+        sizes = torch.tensor([len(pool) for pool in pools])
+        padded = torch.nn.utils.rnn.pad_sequence(pools, batch_first=True)
+        mask = torch.arange(padded.shape[1]) < sizes[:, None]
+        with torch.inference_mode():
+            encoded = self.policy.encode(queries.to(device), padded.to(device), mask.to(device))
+            if method == "greedy":
+                picks = decoding.greedy(self.policy, encoded, shots)[0]
+            elif method == "beam":
+                picks = decoding.beam(self.policy, encoded, shots, beam_width)[0][:, 0]
+            else:
+                picks = decoding.sample(self.policy, encoded, shots, 1, torch.Generator().manual_seed(seed))[0][:, 0]
+        return picks.tolist()
+
+
+def _tensor(values: Array) -> Tensor:
+    return torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).float()
+
+
+def _pools(pool: Array | Sequence[Array], count: int) -> list[Tensor]:
+    """One [K_i, D] for each query, out of one for all or one for each."""
+    if isinstance(pool, np.ndarray | Tensor):
+        shared = _tensor(pool)
+        return [shared] * count if shared.ndim == 2 else list(shared)
+    each = [_tensor(one) for one in pool]
+    return [torch.stack(each)] * count if each and each[0].ndim == 1 else each
