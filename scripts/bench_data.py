@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -49,11 +50,11 @@ def stages(settings: Settings, folder: Path, seed: int) -> dict[str, Callable[[]
 
 
 def main(
-    preset: str = typer.Option("paper", help="paper or tiny."),
-    count: int = typer.Option(100_000, min=1000, help="Problems."),
-    repeats: int = typer.Option(3, min=1, help="Passes; the fastest counts."),
-    seed: int = typer.Option(0, min=0),
-    json_path: Path | None = typer.Option(None, "--json", help="Write the figures to this file."),
+    preset: Annotated[str, typer.Option(help="paper or tiny.")] = "paper",
+    count: Annotated[int, typer.Option(min=1000, help="Problems.")] = 100_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes; the fastest counts.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Problems a second; processor seconds tell one core's speed where others share the machine."""
     with reported_errors():

@@ -78,7 +78,7 @@ def main(
         }
         given = ranges | {"train_size": train_size, "test_size": test_size, "sizes": parsed_sizes(sizes)}
         settings = chosen_settings(preset, source, given)
-        score = load_reward(reward_path).compute_score
+        score = load_reward(f"{reward_path}:compute_score").compute_score
         folder = output_dir or data_dir(FOLDERS[preset])
         begin = time.perf_counter()
         problems: Source = (

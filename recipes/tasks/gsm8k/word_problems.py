@@ -1,0 +1,137 @@
+"""Endless, seeded stream of one- and two-step word problems in GSM8K's format, no question twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from recipes.errors import RecipeError
+from recipes.tasks.buckets import SHARES, bucket_of
+from recipes.tasks.gsm8k.prompt import MARK
+from recipes.tasks.gsm8k.rows import Question
+from recipes.tasks.gsm8k.templates import BOXES, ITEMS, NAMES, TEMPLATES, Template
+
+RESULTS = ("x", "y")
+# Draws of numbers after which a template counts as impossible; the rarest comes out in one of some hundred.
+TRIES = 20_000
+# Questions in a row that were there before, after which the settings count as exhausted.
+PATIENCE = 200
+
+
+@dataclass(frozen=True)
+class WordSettings:
+    """Generated problems of a data set.
+
+    Args:
+        steps: how many calculations a problem may have; each number of steps is equally likely.
+        min_number, max_number: range of the given numbers, both ends included; 2 or more, so that plurals are right.
+        max_result: largest result of any step, and largest number that is divided; every result is whole and >= 2.
+        train_size, test_size: problems in each split.
+        train_buckets, test_buckets: where the calculations of each split come from (see `recipes/tasks/buckets.py`).
+    """
+
+    steps: tuple[int, ...] = (1, 2)
+    min_number: int = 2
+    max_number: int = 30
+    max_result: int = 99
+    train_size: int = 2048
+    test_size: int = 256
+    train_buckets: tuple[str, ...] = ("train",)
+    test_buckets: tuple[str, ...] = ("test",)
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.min_number <= self.max_number or self.max_result < 4:
+            raise RecipeError(
+                f"numbers {self.min_number} to {self.max_number} with results up to {self.max_result} leave nothing",
+                where="min_number, max_number, max_result",
+                fix="2 <= min_number <= max_number, and max_result 4 or more",
+            )
+        if not self.steps or not set(self.steps) <= {1, 2}:
+            raise RecipeError(f"steps={self.steps}", where="steps", fix="choose from 1 and 2")
+        if min(self.train_size, self.test_size) < 1:
+            raise RecipeError("a split would be empty", where="train_size, test_size", fix="ask for 1 or more")
+        buckets = [*self.train_buckets, *self.test_buckets]
+        if len(set(buckets)) < len(buckets) or not set(buckets) <= set(SHARES):
+            raise RecipeError(
+                f"buckets {buckets} overlap or are not known", where="buckets", fix=f"choose from {', '.join(SHARES)}"
+            )
+
+
+TINY = WordSettings()
+
+
+def generate(settings: WordSettings, buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
+    """Questions with worked answers, templates in equal shares; each calculation (steps and numbers) is in one bucket.
+
+    Two splits from different buckets share no calculation, whatever the names and things in the story. The stream
+    depends on the settings' ranges, the buckets and the seed alone.
+
+    Raises:
+        RecipeError: the settings hold no further question, or so few that they are not found.
+    """
+    rng = random.Random(f"{seed} {sorted(buckets)}")
+    kinds = {steps: [t for t in TEMPLATES if len(t.steps) == steps] for steps in settings.steps}
+    seen: set[str] = set()
+    repeats = 0
+    while repeats < PATIENCE and all(kinds.values()):
+        possible = kinds[rng.choice(settings.steps)]
+        template = rng.choice(possible)
+        values = _in_bucket(template, settings, buckets, rng)
+        if values is None:
+            possible.remove(template)
+            continue
+        question, answer = told(template, values, rng)
+        repeats = repeats + 1 if question in seen else 0
+        if not repeats:
+            seen.add(question)
+            yield Question(question, answer, f"template {template.name}")
+    raise RecipeError(
+        f"no further word problem after {len(seen)} different ones",
+        where=f"buckets {', '.join(buckets)}",
+        fix="ask for fewer problems or widen the ranges",
+    )
+
+
+def _in_bucket(
+    template: Template, settings: WordSettings, buckets: Sequence[str], rng: random.Random
+) -> dict[str, int] | None:
+    for _ in range(TRIES):
+        values = calculation(template, settings, rng)
+        if values and bucket_of(calculation_key(template, values)) in buckets:
+            return values
+    return None
+
+
+def calculation(template: Template, settings: WordSettings, rng: random.Random) -> dict[str, int] | None:
+    """Given numbers at random and the results of every step, or None where a result is not whole or out of range."""
+    given = dict.fromkeys(field for left, _, right in template.steps for field in (left, right) if field not in RESULTS)
+    values = {field: rng.randint(settings.min_number, settings.max_number) for field in given}
+    first = template.steps[0]
+    if first[1] == "/":  # a dividend at random is rarely a multiple
+        values["a"] = values["b"] * rng.randint(2, max(2, settings.max_result // values["b"]))
+    for result, (left, operator, right) in zip(RESULTS, template.steps, strict=False):
+        p, q = values[left], values[right]
+        if operator == "/" and p % q:
+            return None
+        values[result] = {"+": p + q, "-": p - q, "*": p * q, "/": p // q}[operator]
+    inside = all(2 <= value <= settings.max_result for value in values.values())
+    return values if inside else None
+
+
+def calculation_key(template: Template, values: dict[str, int]) -> str:
+    """The calculation as text, such as `a*b;x+c 3,4,5`: problems that differ in their story alone have the same."""
+    steps = ";".join("".join(step) for step in template.steps)
+    return f"{steps} {','.join(str(values[field]) for field in 'abc' if field in values)}"
+
+
+def told(template: Template, values: dict[str, int], rng: random.Random) -> tuple[str, str]:
+    """Question and answer of a calculation, with names and things at random."""
+    one, two = rng.sample(NAMES, 2)
+    fields = {**values, "one": one, "two": two, "items": rng.choice(ITEMS), "boxes": rng.choice(BOXES)}
+    for number, (result, (left, operator, right)) in enumerate(zip(RESULTS, template.steps, strict=False), 1):
+        p, q, value = values[left], values[right], values[result]
+        fields[f"step{number}"] = f"{p} {operator} {q} = <<{p}{operator}{q}={value}>>{value}"
+    sentences = [sentence.format(**fields) for sentence in template.sentences]
+    gold = values[RESULTS[len(template.steps) - 1]]
+    return rng.choice(template.questions).format(**fields), "\n".join([*sentences, f"{MARK} {gold}"])

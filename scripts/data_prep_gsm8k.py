@@ -1,0 +1,104 @@
+"""Write GSM8K's train and test parquet files, from the data set or from generated problems in its format."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import data_dir
+from recipes.tasks.gsm8k.prepare import SplitSource, generated, prepare, published
+from recipes.tasks.gsm8k.word_problems import TINY
+from recipes.tasks.lengths import PromptLengths, print_lengths
+from recipes.tasks.preparing import command, print_splits, progress_bar, tracked
+from recipes.tasks.rewards import load_reward
+
+# Preset -> (folder under artifacts/data, source where none is given).
+PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
+
+
+def chosen_source(
+    source: str, revision: str, seed: int, train_size: int | None, test_size: int | None
+) -> dict[str, SplitSource]:
+    """The questions of both splits; sizes belong to generated problems, since the data set has its own."""
+    sizes = {name: size for name, size in (("train_size", train_size), ("test_size", test_size)) if size is not None}
+    if source == "generate":
+        return generated(replace(TINY, **sizes), seed=seed)
+    if sizes:
+        raise RecipeError(
+            f"{' and '.join(sizes)} with the data set itself",
+            where="--train_size, --test_size",
+            fix="leave them out, or use --source generate; a recipe's data.max_samples takes fewer rows",
+        )
+    if source == "hub":
+        return published(None, revision)
+    path = Path(source)
+    if not path.exists():
+        raise RecipeError(
+            f"no source {source!r}", where="--source", fix="hub, generate, or a folder with train.jsonl and test.jsonl"
+        )
+    return published(path if path.is_dir() else path.parent, revision)
+
+
+def main(
+    preset: Annotated[
+        str, typer.Option(help="paper (GSM8K) or tiny (generated one- and two-step problems).")
+    ] = "paper",
+    source: Annotated[
+        str | None, typer.Option(help="hub (openai/gsm8k), generate, or a folder with train.jsonl and test.jsonl.")
+    ] = None,
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of the hub's data set.")] = "main",
+    train_size: Annotated[int | None, typer.Option("--train_size", help="Generated problems only.")] = None,
+    test_size: Annotated[int | None, typer.Option("--test_size", help="Generated problems only.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Generated problems: same seed, same files, byte for byte.")] = 0,
+    tokenizer: Annotated[str | None, typer.Option(help="Show prompt lengths in tokens of this model.")] = None,
+    max_prompt_length: Annotated[
+        int, typer.Option("--max_prompt_length", help="The recipe's limit, for what it would drop.")
+    ] = 512,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="Default: artifacts/data/gsm8k or gsm8k_tiny.")
+    ] = None,
+    reward_path: Annotated[
+        str, typer.Option("--reward_path", help="Reward under which every worked answer must score 1.0.")
+    ] = "reward_functions/gsm8k.py",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that hold other data.")] = False,
+) -> None:
+    """Write train.parquet and test.parquet with their manifests; no question is there twice."""
+    with reported_errors():
+        if preset not in PRESETS:
+            raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
+        name, usual_source = PRESETS[preset]
+        score = load_reward(f"{reward_path}:compute_score").compute_score
+        folder = output_dir or data_dir(name)
+        begin = time.perf_counter()
+        sources = chosen_source(source or usual_source, revision, seed, train_size, test_size)
+        lengths = {split: PromptLengths(tokenizer, max_prompt_length) for split in sources} if tokenizer else None
+        with progress_bar() as progress:
+            manifests = prepare(
+                sources,
+                folder,
+                score=score,
+                command=command(),
+                force=force,
+                watch=lambda rows, split, total: tracked(rows, progress, split, total),
+                lengths=lengths,
+            )
+        print_splits(folder, manifests, time.perf_counter() - begin)
+        for manifest in manifests:
+            if manifest.get("published_rows", manifest["rows"]) != manifest["rows"]:
+                typer.echo(
+                    f"note: {manifest['file']} has {manifest['rows']:,} rows, GSM8K {manifest['published_rows']:,}"
+                )
+            if lengths:
+                print_lengths(manifest["split"], manifest["prompt_tokens"])
+
+
+if __name__ == "__main__":
+    typer.run(main)
