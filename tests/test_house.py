@@ -49,10 +49,14 @@ def test_python_files_are_small_and_say_what_they_are(path):
 def test_no_broad_except_and_no_eval(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ExceptHandler):
-            broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"})
+            broad = node.type is None or (
+                isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}
+            )
             raises_again = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
             allowed = "broad:" in path.read_text(encoding="utf-8").splitlines()[node.lineno - 1]
-            assert not broad or raises_again or allowed, f"{relative(path)}:{node.lineno} hides bugs (say `# broad: why`)"
+            assert not broad or raises_again or allowed, (
+                f"{relative(path)}:{node.lineno} hides bugs (say `# broad: why`)"
+            )
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in {"eval", "exec"}, f"{relative(path)}:{node.lineno} calls {node.func.id}"
 
@@ -72,7 +76,9 @@ def test_launchers_have_one_shape(path):
     assert len(lines) <= 60, "a launcher holds differences only"
 
 
-@pytest.mark.parametrize("path", [p for p in LAUNCHERS if p.name.endswith("_grpo.sh") and p.name != "rce_grpo.sh"], ids=relative)
+@pytest.mark.parametrize(
+    "path", [p for p in LAUNCHERS if p.name.endswith("_grpo.sh") and p.name != "rce_grpo.sh"], ids=relative
+)
 def test_grpo_launchers_name_model_and_task(path):
     assert re.match(r"(qwen|llama|smollm)[a-z0-9_]*_\d+(_\d+)?b_[a-z0-9_]+_grpo\.sh", path.name)
 

@@ -47,7 +47,9 @@ def pages() -> list[Path]:
 def links(page: Path) -> list[str]:
     """The targets of the page's links, without those that leave the repository and without anchors."""
     targets = LINK.findall(page.read_text(encoding="utf-8"))
-    return [target.split("#")[0] for target in targets if "://" not in target and not target.startswith(("#", "mailto:"))]
+    return [
+        target.split("#")[0] for target in targets if "://" not in target and not target.startswith(("#", "mailto:"))
+    ]
 
 
 def named_paths(page: Path) -> list[str]:

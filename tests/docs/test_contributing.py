@@ -54,7 +54,9 @@ def test_its_data_its_tests_and_its_dry_run(clone):
     assert made.returncode == 0, made.stderr
     assert (root / "artifacts/data/reverse/train.manifest.json").is_file()
 
-    tested = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py")
+    tested = run(
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py"
+    )
     assert tested.returncode == 0, tested.stdout
     assert "6 passed" in tested.stdout
 

@@ -20,7 +20,14 @@ _spec.loader.exec_module(markdown)
 
 PAGES = markdown.pages()
 COMMANDS = [command for page in PAGES for command in markdown.commands(page)]
-FOREIGN_VARIABLES = {"CUDA_VISIBLE_DEVICES", "HF_ENDPOINT", "HF_HUB_OFFLINE", "PYTHONPATH", "WANDB_API_KEY", "WANDB_MODE"}
+FOREIGN_VARIABLES = {
+    "CUDA_VISIBLE_DEVICES",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "PYTHONPATH",
+    "WANDB_API_KEY",
+    "WANDB_MODE",
+}
 
 
 @functools.cache
@@ -70,7 +77,9 @@ def test_commands_name_real_files_and_variables(command):
 
 
 @pytest.mark.parametrize(
-    "command", [c for c in COMMANDS if c.words[:1] == ("python",) and c.words[1:2] != ("-m",) and len(c.words) > 2], ids=str
+    "command",
+    [c for c in COMMANDS if c.words[:1] == ("python",) and c.words[1:2] != ("-m",) and len(c.words) > 2],
+    ids=str,
 )
 def test_commands_use_real_options(command):
     offered = help_text(command.words[1])
