@@ -67,11 +67,12 @@ def test_its_data_its_tests_and_its_dry_run(clone):
 
 
 def test_its_reward_keeps_the_contract(clone):
-    root, run = clone
+    _, run = clone
     code = (
         "from recipes.tasks.rewards import load_reward; r = load_reward('reward_functions/reverse.py');"
         "one = r.compute_score('reverse', '<answer>ba</answer>', 'ab');"
-        "many = r.compute_score_batch([{'response': '<answer>ba</answer>', 'response_length': 3, 'ground_truth': 'ab'}]);"
+        "entry = {'response': '<answer>ba</answer>', 'response_length': 3, 'ground_truth': 'ab'};"
+        "many = r.compute_score_batch([entry]);"
         "assert many[0]['overall'] == one['score'] == 0.1, (one, many)"
     )
     done = run(sys.executable, "-c", code)
