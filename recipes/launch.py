@@ -22,7 +22,7 @@ from recipes.preflight import checkpoints, data
 from recipes.supervise.child import Child
 from recipes.supervise.metrics import MetricsFollower, read_history, rollout_accuracy
 from recipes.supervise.progress import Progress
-from recipes.supervise.summary import last_checkpoint, summary
+from recipes.supervise.summary import last_checkpoint, shown, summary, table
 from recipes.supervise.supervisor import Outcome, supervise
 from recipes.supervise.watchdog import Limits
 
@@ -115,6 +115,7 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
 
     child = Child(command, {**os.environ, **variables}, files.log, ROOT)
     with Progress(console, total, accuracy) as progress:
+        progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
             child,
             files.log,
@@ -137,7 +138,7 @@ def close(recipe: Recipe, files: rundir.RunFiles, total: int | None, outcome: Ou
             say(console, "no checkpoint was written yet: the same command starts again from the beginning")
         return outcome.exit_code
     commands = overview.next_commands(recipe, checkpoint, total, os.environ)
-    console.print(summary(read_history(files.metrics), total, checkpoint, shown(files.log), commands))
+    say(console, table(summary(read_history(files.metrics), total, checkpoint, files.log, commands)))
     return 0
 
 
@@ -172,12 +173,6 @@ def watchdog_minutes(environ: Mapping[str, str]) -> float:
             f"WATCHDOG_MINUTES={text} is not a positive number", where="variable WATCHDOG_MINUTES", fix="for example 30"
         )
     return minutes
-
-
-def shown(path: Path) -> Path:
-    """A path as a user would type it."""
-    base = Path.cwd()
-    return path.relative_to(base) if path.is_relative_to(base) else path
 
 
 def say(console: Console, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recipes.config import Recipe, tasks
 from recipes.config.environment import CONTROLS, VARIABLES, variable_names
 from recipes.paths import ROOT
-from recipes.supervise.summary import Checkpoint
+from recipes.supervise.summary import Checkpoint, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,9 @@ def next_commands(
     commands = []
     script = ROOT / "scripts" / f"eval_{recipe.name}.py"
     if checkpoint and checkpoint.model and script.is_file():
-        commands.append(("evaluate", f"python scripts/{script.name} --model_path {shlex.quote(str(checkpoint.model))}"))
+        commands.append(
+            ("evaluate", f"python scripts/{script.name} --model_path {shlex.quote(str(shown(checkpoint.model)))}")
+        )
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)

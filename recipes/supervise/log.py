@@ -12,8 +12,8 @@ _VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\
 
 # What the trainer prints when a phase begins -> what a user is told. In the order of a start.
 PHASES: tuple[tuple[str, str], ...] = (
-    ("ray init kwargs", "starting Ray"),
     ("Started a local Ray instance", "Ray is up; the trainer's driver loads"),
+    ("All configuration checks passed", "configuration accepted"),
     ("train and validate dataloader initialized", "data loaded; starting the policy's workers"),
     ("Before FSDP", "model read; sharding it"),
     ("actor and ref model engine initialized", "policy ready; starting vLLM (the longest part)"),

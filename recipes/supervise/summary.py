@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recipes.supervise.metrics import Step, validation
 from recipes.supervise.progress import number
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
@@ -63,8 +59,8 @@ def summary(
     checkpoint: Checkpoint | None,
     log: Path,
     next_commands: list[tuple[str, str]],
-) -> Table:
-    """The closing table.
+) -> list[tuple[str, str]]:
+    """The rows of the closing table.
 
     Args:
         history: all steps of the experiment, those of earlier attempts included.
@@ -73,25 +69,26 @@ def summary(
         log: the trainer's log.
         next_commands: (what for, command).
     """
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
     done = max((step.step for step in history), default=0)
-    table.add_row("steps", f"{done} of {total}" if total else str(done))
+    rows = [("steps", f"{done} of {total}" if total else str(done))]
     for source, before, at, after, then in accuracy_before_and_after(history):
-        if at == then:
-            table.add_row("validation accuracy", f"{source}: {number(before)} (step {at})")
-        else:
-            table.add_row(
-                "validation accuracy", f"{source}: {number(before)} (step {at}) -> {number(after)} (step {then})"
-            )
+        later = f" -> {number(after)} (step {then})" if then != at else ""
+        rows.append(("validation accuracy", f"{source}: {number(before)} (step {at}){later}"))
     if checkpoint:
-        table.add_row("checkpoint", str(checkpoint.model or checkpoint.folder))
+        rows.append(("checkpoint", str(shown(checkpoint.model or checkpoint.folder))))
     else:
-        table.add_row("checkpoint", "none was saved")
-    table.add_row("log", str(log))
-    for purpose, command in next_commands:
-        table.add_row(purpose, command)
-    return table
+        rows.append(("checkpoint", "none was saved"))
+    return [*rows, ("log", str(shown(log))), *next_commands]
+
+
+def table(rows: list[tuple[str, str]]) -> str:
+    """Rows as aligned text. Lines are never broken, so that paths and commands can be copied."""
+    width = max(len(name) for name, _ in rows)
+    rule = "-" * (width + 2 + min(100, max(len(value) for _, value in rows)))
+    return "\n".join([rule, *(f"{name:<{width}}  {value}" for name, value in rows), rule])
+
+
+def shown(path: Path) -> Path:
+    """A path as a user in the working folder would type it."""
+    base = Path.cwd()
+    return path.relative_to(base) if path.is_relative_to(base) else path

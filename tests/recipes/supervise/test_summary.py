@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-from rich.console import Console
-
 from recipes.supervise.metrics import Step
-from recipes.supervise.summary import Checkpoint, accuracy_before_and_after, last_checkpoint, saved_steps, summary
+from recipes.supervise.summary import (
+    Checkpoint,
+    accuracy_before_and_after,
+    last_checkpoint,
+    saved_steps,
+    shown,
+    summary,
+    table,
+)
 
 
 def val(step, accuracy):
@@ -57,23 +62,30 @@ def test_accuracy_before_and_after():
 
 
 def test_the_table_says_what_was_reached_and_what_to_type():
-    out = io.StringIO()
     checkpoint = Checkpoint(40, Path("c/global_step_40"), Path("c/global_step_40/actor/huggingface"))
-    table = summary([val(0, 0.3), val(40, 0.6)], 40, checkpoint, Path("train.log"), [("evaluate", "python e.py")])
-    Console(file=out, width=200).print(table)
-    text = out.getvalue()
-    for part in (
-        "40 of 40",
-        "0.300 (step 0) -> 0.600 (step 40)",
-        "global_step_40/actor/huggingface",
-        "train.log",
-        "python e.py",
-    ):
-        assert part in text
+    long = "python scripts/eval.py --model_path " + "x" * 300
+    rows = summary([val(0, 0.3), val(40, 0.6)], 40, checkpoint, Path("train.log"), [("evaluate", long)])
+    assert rows == [
+        ("steps", "40 of 40"),
+        ("validation accuracy", "countdown: 0.300 (step 0) -> 0.600 (step 40)"),
+        ("checkpoint", "c/global_step_40/actor/huggingface"),
+        ("log", "train.log"),
+        ("evaluate", long),
+    ]
+    assert f"evaluate             {long}" in table(rows).splitlines(), "a command is not broken into lines"
 
 
 def test_the_table_of_a_run_without_validation_or_checkpoint():
-    out = io.StringIO()
-    Console(file=out, width=200).print(summary([Step(1, {})], None, None, Path("train.log"), []))
-    assert "none was saved" in out.getvalue()
-    assert "validation" not in out.getvalue()
+    rows = dict(summary([Step(1, {})], None, None, Path("train.log"), []))
+    assert rows == {"steps": "1", "checkpoint": "none was saved", "log": "train.log"}
+
+
+def test_a_single_validation_is_not_compared_with_itself():
+    rows = dict(summary([val(0, 0.3)], 1, None, Path("train.log"), []))
+    assert rows["validation accuracy"] == "countdown: 0.300 (step 0)"
+
+
+def test_paths_below_the_working_folder_are_short(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown(tmp_path / "a" / "b") == Path("a/b")
+    assert shown(Path("/elsewhere/b")) == Path("/elsewhere/b")
