@@ -73,7 +73,7 @@ def _call(function: Callable, engine: str, row: dict, response: str, kwargs: dic
             extra_info=row["extra_info"],
             **kwargs,
         )
-    except Exception as error:  # broad: whatever a user's reward raises is the user's to see
+    except Exception as error:  # allowed: whatever a user's reward raises is the user's to see
         frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == Path(path).name
         ]
