@@ -15,7 +15,7 @@ from recipes import paths
 PACKAGE = "recipes.engines.verl_cpu"
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
-CONCURRENT_SEQUENCES = 64
+CONCURRENT_SEQUENCES = 256
 """Responses that the key-value cache holds at once; more wait their turn."""
 SMALLEST_BUCKET = 16
 SMALLEST_CACHE = 128 * MEBIBYTE
@@ -31,7 +31,7 @@ def keys(recipe: Any) -> dict[str, Any]:
             ranks here.
     """
     return {
-        **_cluster(int(recipe.trainer.nnodes) * int(recipe.trainer.n_gpus_per_node)),
+        **_cluster(_ranks(recipe)),
         **_float32(),
         **_rollout(recipe),
         **_few_processes(),
@@ -47,10 +47,25 @@ def environment(recipe: Any) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(part for part in (str(paths.ROOT), inherited) if part),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(_threads(_ranks(recipe))),
         "TORCH_COMPILE_DISABLE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def _ranks(recipe: Any) -> int:
+    return int(recipe.trainer.nnodes) * int(recipe.trainer.n_gpus_per_node)
+
+
+def _threads(ranks: int) -> int:
+    """One thread for a physical core, of which the system counts two halves, shared out among the ranks.
+
+    A rank and its vLLM engine take turns, so each may use all of the rank's cores. Threads that outnumber cores wait
+    for one another by spinning, which on two busy cores made steps ten times slower.
+    """
+    return max(1, len(os.sched_getaffinity(0)) // 2 // ranks)
 
 
 def _cluster(ranks: int) -> dict[str, Any]:
@@ -149,7 +164,7 @@ def _bucket_megabytes(model: dict[str, Any]) -> int:
 
 
 def _cache_bytes(model: dict[str, Any], length: int) -> int:
-    """Key-value cache for `CONCURRENT_SEQUENCES` full sequences, at most a quarter of the machine's memory."""
+    """Key-value cache for `CONCURRENT_SEQUENCES` full sequences, at most an eighth of the machine's memory."""
     if not model:
         return 8 * SMALLEST_CACHE
     heads = int(model.get("num_attention_heads", 1))
@@ -157,4 +172,4 @@ def _cache_bytes(model: dict[str, Any], length: int) -> int:
     per_token = 2 * int(model.get("num_hidden_layers", 1)) * int(model.get("num_key_value_heads", heads)) * head_dim
     wanted = CONCURRENT_SEQUENCES * length * per_token * FLOAT32_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(SMALLEST_CACHE, min(wanted, memory // 4))
+    return max(SMALLEST_CACHE, min(wanted, memory // 8))

@@ -1,0 +1,90 @@
+"""Time the first thing a newcomer types, one step of Countdown, and weigh its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recipes.benchmarks.watching import Watched, watch
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import ROOT, artifacts
+
+EXPERIMENT = "bench_smoke"
+LAUNCHER = "bash examples/countdown/qwen3_4b_countdown_grpo.sh"
+GIBIBYTE = 1 << 30
+
+
+def table(seen: Watched) -> Table:
+    """The measurements, for people."""
+    shown = Table(show_header=False)
+    later = seen.step_s[1:]
+    rows = {
+        "exit code": str(seen.exit_code),
+        "whole command": f"{seen.wall_s:.1f} s",
+        "until the validation at step 0": "-" if seen.first_metrics_s is None else f"{seen.first_metrics_s:.1f} s",
+        "first step": f"{seen.step_s[0]:.2f} s" if seen.step_s else "-",
+        "each further step": f"{statistics.median(later):.2f} s (median of {len(later)})" if later else "-",
+        "peak memory, summed PSS": f"{seen.peak_pss_bytes / GIBIBYTE:.2f} GiB",
+        "most processes": str(seen.peak_processes),
+        "CPU time": f"{seen.cpu_s:.1f} s",
+    }
+    for name, value in rows.items():
+        shown.add_row(name, value)
+    return shown
+
+
+def main(
+    command: Annotated[str, typer.Option(help="Launcher to run, in words of a shell.")] = LAUNCHER,
+    steps: Annotated[int, typer.Option(help="MAX_STEPS of the run.", min=1)] = 1,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the measurements.")] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two samples of the memory.")] = 0.5,
+) -> None:
+    """Run the launcher from scratch in a folder of its own under artifacts/benchmarks, data included."""
+    with reported_errors():
+        folder = artifacts() / "benchmarks" / EXPERIMENT
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        variables = {
+            "ARTIFACTS_DIR": str(folder / "artifacts"),
+            "EXPERIMENT_NAME": EXPERIMENT,
+            "MAX_STEPS": str(steps),
+        }
+        metrics = folder / "artifacts" / "runs" / EXPERIMENT / "metrics.jsonl"
+        os.chdir(ROOT)
+        load = os.getloadavg()[0]
+        seen = watch(
+            shlex.split(command), environment=variables, metrics=metrics, log=folder / "output.log", interval_s=interval
+        )
+        report = {
+            "command": f"MAX_STEPS={steps} {command}",
+            "cores": os.cpu_count(),
+            "load_before": load,
+            "python": platform.python_version(),
+            **asdict(seen),
+        }
+        (out or folder / "result.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        Console().print(table(seen))
+        if seen.exit_code != 0:
+            raise RecipeError(
+                f"the command ended with {seen.exit_code}",
+                where=str(folder / "output.log"),
+                fix="read what it printed there",
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
