@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from recipes.paths import ROOT
 from recipes.tasks.countdown.buckets import bucket
-from recipes.tasks.rows import read_manifest
+from recipes.tasks.rows import read_manifest, sha256
 
 SCRIPT = ROOT / "scripts" / "data_prep_countdown.py"
 
@@ -112,7 +112,7 @@ def test_a_hub_file_is_cleaned_and_split(call, tmp_path, hub_rows):
     train, test = read(tmp_path / "out", "train"), read(tmp_path / "out", "test")
     assert sorted(keys(train) + keys(test)) == sorted((tuple(sorted(n)), t) for n, t in good)
     manifest = read_manifest(tmp_path / "out" / "train.parquet")
-    assert manifest["source"] == "hub.parquet"
+    assert manifest["source"] == f"hub.parquet, SHA-256 {sha256(copy)}"
     dropped = [read_manifest(tmp_path / "out" / f"{s}.parquet")["dropped"] for s in ("train", "test")]
     totals = {reason: sum(part[reason] for part in dropped) for reason in dropped[0]}
     assert totals == {"other_size": 1, "out_of_range": 1, "unsolvable": 1, "duplicate": 1}

@@ -15,6 +15,7 @@ from recipes.tasks.countdown.generate import Problem
 from recipes.tasks.countdown.settings import Settings
 from recipes.tasks.countdown.solver import solve
 from recipes.tasks.hub import load_hub_table
+from recipes.tasks.rows import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,8 @@ def load_table(path: Path | None, revision: str) -> tuple[pa.Table, str]:
         table, commit = load_hub_table(REPOSITORY, split="train", revision=revision)
         source = f"{REPOSITORY}@{commit}"
     else:
-        table, source = _read_parquet(path), path.name
+        table = _read_parquet(path)
+        source = f"{path.name}, SHA-256 {sha256(path)}"
     missing = {"nums", "target"} - set(table.column_names)
     if missing:
         raise RecipeError(

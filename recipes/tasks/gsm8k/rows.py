@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from recipes.errors import RecipeError
 from recipes.tasks.gsm8k.prompt import ABILITY, DATA_SOURCE, count_steps, gold_response, prompt, split_answer
 from recipes.tasks.hub import load_hub_table
-from recipes.tasks.rows import make_row
+from recipes.tasks.rows import make_row, sha256
 
 REPOSITORY = "openai/gsm8k"
 # Rows of the data set as published; a source with other counts is not the whole of it.
@@ -41,9 +41,8 @@ def from_folder(folder: Path, split: str) -> tuple[list[Question], str]:
             f"there is no {path}", where="--source", fix="name a folder that holds train.jsonl and test.jsonl"
         )
     with path.open(encoding="utf-8") as lines:
-        return [
-            _parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()
-        ], path.name
+        found = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return found, f"{path.name}, SHA-256 {sha256(path)}"
 
 
 def _parsed(line: str, where: str) -> Question:
