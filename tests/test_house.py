@@ -39,6 +39,15 @@ def relative(path: Path) -> str:
 @pytest.mark.parametrize("path", PYTHON, ids=relative)
 def test_python_files_are_small_and_say_what_they_are(path):
     source = path.read_text(encoding="utf-8")
+    lines = source.count("\n")
+    assert lines <= LONGEST_FILE, f"{relative(path)} has {lines} lines; split it by what its parts do"
+    if source.strip():
+        assert ast.get_docstring(ast.parse(source)), f"{relative(path)} does not say what it is"
+
+
+@pytest.mark.parametrize("path", [p for p in PYTHON if "tests" not in p.parts], ids=relative)
+def test_no_broad_except_and_no_eval(path):
+    source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
         if _is_broad(node) or _runs_text(node):

@@ -174,12 +174,10 @@ def _take_files(received: list[int], targets: list[int], connection: socket.sock
 
 def _renew_libraries() -> None:
     """What the imports fixed and a new process would have had of its own."""
-    import numpy
-    import torch
-
-    numpy.random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
     threads = os.environ.get("OMP_NUM_THREADS")
-    if threads:
+    if threads and (torch := sys.modules.get("torch")):
         torch.set_num_threads(int(threads))
 
 
@@ -193,7 +191,7 @@ def _run_code(code: str, connection: socket.socket, ended: threading.Event) -> i
     """Run `code` as `python -c` does, and tell whoever waits in `spawn.py` how it ended."""
     status = 1
     try:
-        exec(code, {"__name__": "__main__"})
+        exec(code, {"__name__": "__main__"})  # allowed: the program of `python -c`, from raylet or vLLM
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
