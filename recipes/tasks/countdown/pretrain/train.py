@@ -32,8 +32,8 @@ class Plan:
     """
 
     seed: int = 1
-    examples: int = 400_000
-    steps: int = 3000
+    examples: int = 300_000
+    steps: int = 2800
     batch: int = 512
     lr: float = 2e-3
     warmup: int = 50

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,9 +31,9 @@ def test_ascii_and_the_task_s_own_texts_come_back():
         assert TOKENIZER.decode(ids(text), skip_special_tokens=True) == text
 
 
-@pytest.mark.parametrize("piece", [*map(str, range(100)), *TAGS, " + ", " - ", " * ", " / ", " = ", "(", ")", "\n"])
-def test_what_a_response_is_made_of_is_one_token_each(piece):
-    assert len(ids(piece)) == 1
+def test_what_a_response_is_made_of_is_one_token_each():
+    for piece in (*map(str, range(100)), *TAGS, " + ", " - ", " * ", " / ", " = ", "(", ")", "\n"):
+        assert len(ids(piece)) == 1, piece
 
 
 def test_every_prompt_has_the_same_37_tokens_of_length():
