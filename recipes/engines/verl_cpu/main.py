@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -26,6 +26,7 @@ AFTER_RAY = (
     "recipes.engines.verl_cpu.driver",
     "verl.trainer.ppo.v1",
     "recipes.engines.verl_cpu.engine",
+    "recipes.engines.verl_cpu.weight_sync",
     "recipes.engines.verl_cpu.vllm_server",
     "recipes.engines.verl_cpu.vllm_worker",
     "vllm.v1.engine.core",
@@ -52,9 +53,7 @@ def main() -> int:
     if os.getpid() != owner:
         return job()
     node.stop()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(job())  # taking apart what the imports built takes a second, and this process has nothing else to end
+    return _end(job())
 
 
 def ray_arguments(overrides: list[str]) -> dict[str, Any]:
@@ -69,10 +68,20 @@ def ray_arguments(overrides: list[str]) -> dict[str, Any]:
 
 def train(address: str | None) -> int:
     """Compose verl's configuration from the command line and train; a Ray cluster may run at `address` already."""
+    import ray
+
     from recipes.engines.verl_cpu import driver
 
     driver.run(address)
-    return 0
+    ray.shutdown()
+    return _end(0)
+
+
+def _end(status: int) -> NoReturn:
+    """End this process, whose work is done, without taking apart what the imports built, which takes a second."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

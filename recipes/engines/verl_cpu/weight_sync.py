@@ -1,0 +1,92 @@
+"""Weights from the trainer to vLLM, over a sender that notices when vLLM has stopped listening.
+
+verl's sender waits for each acknowledgement without a limit
+(verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136), so an exception in vLLM's worker hangs the run.
+Here the wait ends with that exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+import torch
+import zmq
+from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
+from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
+
+POLL_MILLISECONDS = 500
+
+
+class WatchedSocket:
+    """The three calls that the sender makes of a ZMQ socket; while one waits, `check` may raise."""
+
+    def __init__(self, socket: Any, check: Callable[[], None]) -> None:
+        self._socket, self._check = socket, check
+
+    def send_pyobj(self, value: Any) -> None:
+        self._wait(zmq.POLLOUT)
+        self._socket.send_pyobj(value)
+
+    def recv(self) -> bytes:
+        self._wait(zmq.POLLIN)
+        return self._socket.recv()
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+    def _wait(self, event: int) -> None:
+        while not self._socket.poll(POLL_MILLISECONDS, event):
+            self._check()
+
+
+class WatchfulSender(BucketedWeightSender):
+    """verl's sender, which gives up once the receiver's call has ended.
+
+    Args:
+        receiving: reference to the result of the receiver's call; None on ranks that did not make it.
+    """
+
+    def __init__(self, receiving: ray.ObjectRef | None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._receiving = receiving
+
+    def _init_socket(self) -> None:
+        super()._init_socket()
+        self.socket = WatchedSocket(self.socket, self._check)
+
+    def _check(self) -> None:
+        if self._receiving is None:
+            return
+        ended, _ = ray.wait([self._receiving], timeout=0)
+        if ended:
+            ray.get(ended[0])
+            raise RuntimeError("vLLM stopped receiving weights before all were sent")
+
+
+class WatchfulServerAdapter(ServerAdapter):
+    """verl's client of its vLLM server, with that sender."""
+
+    @torch.no_grad()
+    async def update_weights(
+        self, weights: Any, global_steps: int | None = None, wire_format: str = "named_tensors", **kwargs: Any
+    ) -> None:
+        if wire_format != "named_tensors":
+            raise NotImplementedError(f"weights travel as whole tensors on CPUs, not as {wire_format!r}")
+        receiving = await self._execute_method(
+            "update_weights_from_ipc", non_block=True, kwargs={**kwargs, "use_shm": self.use_shm}
+        )
+        sender = WatchfulSender(
+            receiving,
+            zmq_handle=self.zmq_handle,
+            bucket_size_mb=self.config.checkpoint_engine.update_weights_bucket_megabytes,
+            use_shm=self.use_shm,
+        )
+        await sender.async_send_weights(weights)
+        if receiving is not None:
+            await receiving
+        if self._has_server:
+            await self.server_handle.clear_kv_cache.remote()
+            if global_steps is not None:
+                await self.server_handle.set_global_steps.remote(global_steps)
