@@ -69,13 +69,17 @@ def adopt_leftovers(attempts: list[Path], history: Path) -> None:
 
 
 def read_history(history: Path) -> list[Step]:
-    """Every step once, in order; where a resumed run wrote a step again, the later line wins."""
+    """Every step once, in order; where a step was written again, the later values win.
+
+    A resumed run validates the step that it starts from: that line adds to the step's training metrics.
+    """
     if not history.is_file():
         return []
     steps: dict[int, Step] = {}
     for line in history.read_bytes().splitlines():
         if step := _parsed(line):
-            steps[step.step] = step
+            earlier = steps.get(step.step)
+            steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
     return [steps[number] for number in sorted(steps)]
 
 
