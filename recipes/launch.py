@@ -22,6 +22,7 @@ from recipes.preflight import checkpoints, data
 from recipes.supervise.child import Child
 from recipes.supervise.metrics import MetricsFollower, read_history, rollout_accuracy
 from recipes.supervise.progress import Progress
+from recipes.supervise.shared_memory import cleared
 from recipes.supervise.summary import last_checkpoint, shown, summary, table
 from recipes.supervise.supervisor import Outcome, supervise
 from recipes.supervise.watchdog import Limits
@@ -113,11 +114,10 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
     def accuracy(step: int) -> float | None:
         return rollout_accuracy(folder, step)
 
-    child = Child(command, {**os.environ, **variables}, files.log, ROOT)
-    with Progress(console, total, accuracy) as progress:
+    with cleared(), Progress(console, total, accuracy) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
-            child,
+            Child(command, {**os.environ, **variables}, files.log, ROOT),
             files.log,
             offset,
             MetricsFollower(files.attempt, files.metrics),

@@ -1,0 +1,51 @@
+"""Shared memory that a run left behind when it was stopped: weights on their way to vLLM, semaphores, tensors.
+
+A file in `/dev/shm` outlives its processes and takes memory until the machine is restarted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER = Path("/dev/shm")
+NAMES = ("psm_*", "sem.mp-*", "torch_*", "verl_weights_*")
+"""What Python's multiprocessing, torch and verl call their files; Ray's are gone with its processes."""
+
+
+@contextmanager
+def cleared(folder: Path = FOLDER) -> Iterator[None]:
+    """Afterwards, files that came meanwhile and that no living process has mapped or open are removed."""
+    before = _ours(folder)
+    try:
+        yield
+    finally:
+        came = _ours(folder) - before
+        for path in came - _in_use(came) if came else ():
+            path.unlink(missing_ok=True)
+
+
+def _ours(folder: Path) -> set[Path]:
+    found = set()
+    for path in (path for name in NAMES for path in folder.glob(name)):
+        try:
+            if path.stat().st_uid == os.getuid():
+                found.add(path)
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _in_use(paths: set[Path]) -> set[Path]:
+    wanted = {str(path): path for path in paths}
+    used: set[Path] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            maps = (process / "maps").read_text(errors="replace")
+            opened = {os.readlink(entry) for entry in (process / "fd").iterdir()}
+        except OSError:
+            continue
+        used |= {path for text, path in wanted.items() if text in opened or text in maps}
+    return used

@@ -1,0 +1,31 @@
+"""Shared memory that a stopped run left is given back; what anyone still uses is not touched."""
+
+from __future__ import annotations
+
+import mmap
+
+from recipes.supervise.shared_memory import cleared
+
+
+def test_what_the_run_left_goes_and_everything_else_stays(tmp_path):
+    (tmp_path / "psm_before").write_bytes(b"x")
+    with cleared(tmp_path):
+        for name in ("psm_left", "sem.mp-left", "verl_weights_left", "another_programs"):
+            (tmp_path / name).write_bytes(b"x" * 4096)
+        opened = (tmp_path / "psm_open").open("wb")
+        (tmp_path / "torch_mapped").write_bytes(b"x" * 4096)
+        with (tmp_path / "torch_mapped").open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), 4096)
+    assert {path.name for path in tmp_path.iterdir()} == {"psm_before", "another_programs", "psm_open", "torch_mapped"}
+    opened.close()
+    mapped.close()
+
+
+def test_it_is_given_back_after_an_error_too(tmp_path):
+    try:
+        with cleared(tmp_path):
+            (tmp_path / "psm_left").write_bytes(b"x")
+            raise KeyError
+    except KeyError:
+        pass
+    assert list(tmp_path.iterdir()) == []
