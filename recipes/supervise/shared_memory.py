@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
@@ -42,10 +42,22 @@ def _in_use(paths: set[Path]) -> set[Path]:
     wanted = {str(path): path for path in paths}
     used: set[Path] = set()
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            maps = (process / "maps").read_text(errors="replace")
-            opened = {os.readlink(entry) for entry in (process / "fd").iterdir()}
-        except OSError:
-            continue
-        used |= {path for text, path in wanted.items() if text in opened or text in maps}
+        text = _mapped(process) + "\n".join(_opened(process))
+        used |= {path for name, path in wanted.items() if name in text}
     return used
+
+
+def _mapped(process: Path) -> str:
+    try:
+        return (process / "maps").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _opened(process: Path) -> Iterator[str]:
+    try:
+        for entry in (process / "fd").iterdir():
+            with suppress(FileNotFoundError):  # the descriptor of this very listing
+                yield os.readlink(entry)
+    except OSError:
+        return
