@@ -47,17 +47,11 @@ def make_row(
         images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
             without one in a task that has them.
     """
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    roles = [message["role"] for message in messages]
-    if roles not in (["user"], ["system", "user"]):
-        raise RecipeError(
-            f"a prompt with the roles {roles}", where="prompt", fix="one user message, with a system message before it"
-        )
+    messages, problem = ([{"role": "user", "content": prompt}], prompt) if isinstance(prompt, str) else _chat(prompt)
     if not isinstance(ground_truth, str) or not ground_truth:
         raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="a text that is not empty")
-    if not {"split", "index"} <= extra_info.keys():
+    if "split" not in extra_info or "index" not in extra_info:
         raise RecipeError(f"extra_info has only {sorted(extra_info)}", where="extra_info", fix="add split and index")
-    problem = "\n\n".join(message["content"] for message in messages)
     row = {
         "data_source": data_source,
         "prompt": messages,
@@ -76,6 +70,16 @@ def make_row(
             )
         row["images"] = [{"bytes": image} for image in images]
     return row
+
+
+def _chat(messages: list[dict[str, str]]) -> tuple[list[dict[str, str]], str]:
+    """The messages, and all of them as one text."""
+    roles = [message["role"] for message in messages]
+    if roles not in (["user"], ["system", "user"]):
+        raise RecipeError(
+            f"a prompt with the roles {roles}", where="prompt", fix="one user message, with a system message before it"
+        )
+    return messages, "\n\n".join(message["content"] for message in messages)
 
 
 class Staged(NamedTuple):
