@@ -33,7 +33,8 @@ def main(
     print(
         f"step {paired['first']} to {paired['last']} on {paired['problems']} problems: "
         f"{100 * change['value']:+.1f} points "
-        f"(95% interval {100 * change['low']:+.1f} to {100 * change['high']:+.1f}), McNemar p = {paired['mcnemar']['p_value']:.2g}"
+        f"(95% interval {100 * change['low']:+.1f} to {100 * change['high']:+.1f}), "
+        f"McNemar p = {paired['mcnemar']['p_value']:.2g}"
     )
 
 
