@@ -52,13 +52,27 @@ def token_entropy_nats(responses: Sequence[Response]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class QuestionStats:
-    """Figures of one question's group; `score_variance` is the population's, entropies as their names say."""
+    """Figures of one question's group.
+
+    Attributes:
+        row, n: row of the data file, size of the group.
+        mean_score, score_variance: of the rewards; the variance is the population's.
+        group_entropy_bits: `binary_entropy_bits` of the mean accuracy: how evenly right and wrong are split.
+        score_entropy_bits: the same of the mean score. Partial credit lifts it even where all answers agree, which is
+            why the verdict is on the former; for rewards of 0 and 1 the two are one.
+        token_entropy_nats: see the function of that name.
+        accuracy, full_marks: mean accuracy; how many responses got full marks.
+        pass_at: k -> unbiased pass@k, on full marks.
+        truncated, mean_tokens: share of responses that the limit cut off; mean length, None where it is not known.
+        reasons: reason code -> responses.
+    """
 
     row: int
     n: int
     mean_score: float
     score_variance: float
     group_entropy_bits: float
+    score_entropy_bits: float
     token_entropy_nats: float | None
     accuracy: float
     full_marks: int
@@ -82,6 +96,7 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
     n = len(scores)
     values = [score.value for score in scores]
     mean = fmean(values)
+    accuracy = fmean(score.accuracy for score in scores)
     full = sum(score.full for score in scores)
     tokens = [response.tokens for response in responses if response.tokens is not None]
     return QuestionStats(
@@ -89,9 +104,10 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
         n=n,
         mean_score=mean,
         score_variance=population_variance(values),
-        group_entropy_bits=binary_entropy_bits(mean),
+        group_entropy_bits=binary_entropy_bits(accuracy),
+        score_entropy_bits=binary_entropy_bits(mean),
         token_entropy_nats=token_entropy_nats(responses),
-        accuracy=fmean(score.accuracy for score in scores),
+        accuracy=accuracy,
         full_marks=full,
         pass_at={k: pass_at_k(n, full, k) for k in ks_for(n)},
         truncated=fmean(response.truncated for response in responses),

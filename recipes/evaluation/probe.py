@@ -60,7 +60,7 @@ def judge_variance(value: float) -> Verdict:
 
 
 def judge_entropy(value: float) -> Verdict:
-    """Mean entropy of a group's mean score in bits: 0.2-0.8 good."""
+    """Mean entropy of a group's mean accuracy in bits: 0.2-0.8 good."""
     low, high = ENTROPY_GOOD
     if value < low:
         level, words = "weak", "low: most groups agree with themselves"

@@ -20,11 +20,12 @@ COLUMNS: dict[str, tuple[float, float] | None] = {
     "mean_score": None,
     "score_variance": None,
     "group_entropy_bits": (0.0, 1.0),
+    "score_entropy_bits": (0.0, 1.0),
     "token_entropy_nats": None,
     "mean_tokens": None,
     "truncated": (0.0, 1.0),
 }
-GROUP_COLUMNS = ("score_variance", "group_entropy_bits")
+GROUP_COLUMNS = ("score_variance", "group_entropy_bits", "score_entropy_bits")
 MISSING = float("nan")
 BINS = 20
 

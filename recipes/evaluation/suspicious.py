@@ -21,14 +21,15 @@ TAGS_BEFORE_THINKING = "answer before thinking"
 REPEATED = "repeated text"
 SAME_ANSWER = "same answer in every group"
 RULES = {
-    NO_REASONING: "full marks, and fewer than 20 letters, digits or signs outside the answer",
+    NO_REASONING: "full marks, and under 5 characters of thinking, or under 20 of other text without such tags",
     TARGET_COPIED: "rewarded, and the answer is the target itself",
     TAGS_BEFORE_THINKING: "rewarded, and an answer tag opens before the thinking ends",
     REPEATED: "rewarded, and the text packs to less than a sixth of its size",
     SAME_ANSWER: "one rewarded answer appears in at least 90% of the groups, though their gold answers differ",
 }
 
-LEAST_REASONING = 20
+# Characters that are not blanks: of thinking, and of other text where there are no thinking tags.
+LEAST_THOUGHT, LEAST_TEXT = 5, 20
 REPEATED_FROM = 200
 REPEATED_RATIO = 1 / 6
 SAME_ANSWER_SHARE = 0.9
@@ -37,7 +38,6 @@ TRACKED_ANSWERS = 4096
 
 _OPENINGS = re.compile(r"<answer>|\\boxed\{|####")
 _BOXED = re.compile(r"[^{}]*\}")
-_TAGS = re.compile(r"</?(?:think|answer)>")
 
 
 def stated_answer(text: str) -> str | None:
@@ -46,14 +46,16 @@ def stated_answer(text: str) -> str | None:
     return last[0][2] if last else None
 
 
-def reasoning_size(text: str) -> int:
-    """Characters that are not blanks, outside the answers and the tags."""
+def lacks_reasoning(text: str) -> bool:
+    """Whether there is next to nothing before `</think>`, or outside the answers where nothing closes a thought."""
+    thought, close, _ = text.rpartition("</think>")
+    if close:
+        return len("".join(thought.replace("<think>", " ").split())) < LEAST_THOUGHT
     parts, position = [], 0
     for start, end, _ in _answers(text):
         parts.append(text[position:start])
         position = end
-    outside = " ".join([*parts, text[position:]])
-    return len("".join(_TAGS.sub(" ", outside).split()))
+    return len("".join("".join([*parts, text[position:]]).replace("<think>", " ").split())) < LEAST_TEXT
 
 
 def _answers(text: str) -> Iterator[tuple[int, int, str]]:
@@ -83,7 +85,7 @@ def flags(text: str, ground_truth: str, score: Score) -> list[str]:
     if score.value <= 0.0:
         return []
     found = []
-    if score.full and reasoning_size(text) < LEAST_REASONING:
+    if score.full and lacks_reasoning(text):
         found.append(NO_REASONING)
     if stated_answer(text) is not None and stated_answer(text) == _target(ground_truth):
         found.append(TARGET_COPIED)

@@ -88,7 +88,7 @@ def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Pain
             (
                 "entropy",
                 "Entropy",
-                "Left: of a group's mean score, 1 where half is right. Right: per token, near 0 where a model "
+                "Left: of a group's mean accuracy, 1 where half is right. Right: per token, near 0 where a model "
                 "always says the same.",
                 lambda canvas: _entropies(canvas, sampled),
             ),

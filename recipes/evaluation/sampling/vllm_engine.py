@@ -18,13 +18,16 @@ from recipes.evaluation.sampling import Sampling
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT = 512
-# What vLLM needs on a CPU: everything in this process, no compiler, a small cache.
+# What vLLM needs on a CPU: everything in this process, no compiler, a small cache, threads that the system may move
+# (bound to cores that others use, they waited 20 times as long for each other as they computed).
 CPU_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+# Below this size of its weights in bytes, a model runs faster in one thread than in several.
+ONE_THREAD_BELOW = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -126,15 +129,19 @@ def _context_window(model: Path) -> int:
 def _start_engine(model: Path, window: int, settings: Engine) -> Any:
     import torch
 
+    # A dozen warnings of its own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     on_gpu = torch.cuda.is_available()
-    if not on_gpu:
-        for name, value in CPU_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        # vLLM asks for its own version by the name vllm; on a CPU the package is vllm-cpu.
-        importlib.import_module("recipes.engines.verl_cpu.vllm_metadata").install()
+    if on_gpu:
+        # This process has looked at the GPU, and CUDA does not survive the fork that vLLM's engine starts with.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    else:
+        _prepare_cpu(torch, model)
     from vllm import LLM
 
-    on_device = {"gpu_memory_utilization": settings.gpu_memory_utilization} if on_gpu else {"enforce_eager": True}
+    # A prompt that is read in two steps turns the random generator of its request back, which CPU generators cannot do.
+    on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
+    on_device = {"gpu_memory_utilization": settings.gpu_memory_utilization} if on_gpu else on_cpu
     try:
         return LLM(
             model=str(model),
@@ -148,6 +155,16 @@ def _start_engine(model: Path, window: int, settings: Engine) -> Any:
         )
     except (ValueError, RuntimeError, OSError) as error:
         raise RecipeError("vLLM did not start", where=str(model), fix=str(error)[:500]) from error
+
+
+def _prepare_cpu(torch: Any, model: Path) -> None:
+    for name, value in CPU_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    weights = sum(file.stat().st_size for file in model.iterdir() if file.suffix in (".safetensors", ".bin"))
+    if weights < ONE_THREAD_BELOW and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    # vLLM asks for its own version by the name vllm; on a CPU the package is vllm-cpu.
+    importlib.import_module("recipes.engines.verl_cpu.vllm_metadata").install()
 
 
 def _parameters(question: Question, sampling: Sampling) -> Any:

@@ -296,12 +296,14 @@ def _silent(words: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 class HostileSampler(ScriptedSampler):
-    """Writes each hostile text as the first answer to one of the first questions."""
+    """The first answers to the first questions are the hostile texts, and three right ones without a thought."""
 
     def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
         for group in super().generate(questions, sampling):
-            if group.row < len(HOSTILE):
-                first = Response(HOSTILE[group.row], 3, "length", None if sampling.greedy else -1.0)
-                yield Group(group.row, (first, *group.responses[1:]))
-            else:
+            bare = [f"<answer>{2 * row}</answer>" for row in range(len(HOSTILE), len(HOSTILE) + 3)]
+            first = dict(enumerate((*HOSTILE, *bare))).get(group.row)
+            if first is None:
                 yield group
+            else:
+                response = Response(first, 3, "length", None if sampling.greedy else -1.0)
+                yield Group(group.row, (response, *group.responses[1:]))

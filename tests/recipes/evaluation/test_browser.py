@@ -34,6 +34,7 @@ def open_page(browser, reports, tmp_path):
         path = tmp_path / "report.html"
         path.write_text(html_page(report, samples, draw_all(report)), encoding="utf-8")
         page = browser.new_page(**options)
+        page.set_default_timeout(15_000)
         opened.append(page)
         page.complaints, page.requests = [], []
         page.on("console", lambda message: page.complaints.append(message.text))

@@ -111,6 +111,8 @@ def test_a_group_is_summed_up():
     assert stats.mean_score == pytest.approx(0.525)
     assert stats.score_variance == pytest.approx(np.var([1, 0.1, 0, 1]))
     assert stats.accuracy == 0.5
+    assert stats.group_entropy_bits == 1.0
+    assert stats.score_entropy_bits == pytest.approx(scipy.stats.entropy([0.525, 0.475], base=2))
     assert stats.pass_at == {1: 0.5, 2: pytest.approx(5 / 6), 4: 1.0}
     assert stats.truncated == 0.25
     assert stats.mean_tokens == 5.0
@@ -122,6 +124,12 @@ def test_a_group_is_summed_up():
 def test_outcomes(full, outcome):
     scores = [Score(float(number < full), float(number < full), "") for number in range(3)]
     assert question_stats(0, [Response("", 1, "stop", None)] * 3, scores).outcome == outcome
+
+
+def test_partial_credit_throughout_is_no_disagreement():
+    stats = question_stats(0, [Response("", 1, "stop", None)] * 4, [Score(0.2, 0.0, "wrong")] * 4)
+    assert (stats.group_entropy_bits, stats.score_variance) == (0.0, 0.0)
+    assert stats.score_entropy_bits > 0.7
 
 
 def test_partial_credit_is_no_full_mark():

@@ -59,6 +59,13 @@ def test_full_marks_without_reasoning(text):
     assert NO_REASONING not in flags(text, GOLD, PARTIAL), "only full marks are suspicious"
 
 
+@pytest.mark.parametrize(
+    "text", ["<think>28 + 20 - 8 = 40</think>\n<answer>28 + 20 - 8</answer>", "8 * 9 makes 72, so the sum is #### 72"]
+)
+def test_a_short_thought_is_a_thought(text):
+    assert flags(text, GOLD, FULL) == []
+
+
 def test_a_copied_target():
     text = f"<think>{THOUGHT}</think><answer>24</answer>"
     assert flags(text, GOLD, PARTIAL) == [TARGET_COPIED]

@@ -1,0 +1,183 @@
+"""The command line as users type it, against the scripted server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import openai._base_client
+import pytest
+from typer.testing import CliRunner
+
+from recipes.evaluation import cli_plan, evaluate
+from recipes.evaluation.cli import make_app
+from recipes.evaluation.defaults import Defaults
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr(evaluate, "draw_all", lambda report: [])
+
+
+@pytest.fixture
+def eval_sums(monkeypatch, make_data, reward_path, api_base):
+    """Run the command with a recipe of its own; returns the outcome."""
+    defaults = Defaults(
+        train_file=make_data(12, "train"),
+        test_file=make_data(9, "test"),
+        reward=str(reward_path),
+        reward_arguments={},
+        n=4,
+        temperature=1.0,
+        top_p=1.0,
+        max_tokens=32,
+        batch=32,
+        tensor_parallel_size=1,
+        prepare="python scripts/data_prep_sums.py",
+    )
+    monkeypatch.setattr(cli_plan, "from_recipe", lambda task: defaults)
+
+    def run(*arguments, server=True):
+        extra = ["--api_base", api_base, "--retries", "1"] if server else []
+        return CliRunner().invoke(make_app("sums"), [*map(str, arguments), *extra])
+
+    return run
+
+
+def report_of(outcome):
+    assert outcome.exit_code == 0, outcome.output
+    line = next(line for line in outcome.stdout.splitlines() if line.startswith("report: "))
+    return json.loads((Path(line.removeprefix("report: ")).parent / "report.json").read_text())
+
+
+def test_analyse_with_its_options_behind_it(eval_sums, script):
+    report = report_of(
+        eval_sums("--model_path", "tiny", "analyse", "--rollout_n", 16, "--temperature", 1.0, "--limit", 5)
+    )
+    assert report["kind"] == "analyse"
+    assert report["identity"]["data"]["questions"] == 5
+    assert report["identity"]["data"]["path"].endswith("train.parquet"), "the set that training would use"
+    assert report["identity"]["sampled"]["n"] == 16
+    assert {request["n"] for request in script.requests} == {16}
+
+
+def test_options_may_stand_before_the_word(eval_sums):
+    report = report_of(eval_sums("--model_path", "tiny", "--limit", 3, "reward"))
+    assert report["kind"] == "evaluation"
+    assert report["identity"]["data"]["questions"] == 3
+    assert report["identity"]["data"]["path"].endswith("test.parquet")
+    assert report["identity"]["greedy"]["temperature"] == 0.0
+
+
+def test_base_against_trained_without_a_word(eval_sums, script):
+    script.models = [{"id": "tiny", "owned_by": "vllm"}, {"id": "base", "owned_by": "vllm"}]
+    outcome = eval_sums("--model_path", "tiny", "--base_model_path", "base", "--limit", 4)
+    report = report_of(outcome)
+    assert report["kind"] == "comparison"
+    assert {request["model"] for request in script.requests} == {"tiny", "base"}
+    prompts = {name: [r["messages"] for r in script.requests if r["model"] == name] for name in ("tiny", "base")}
+    seeds = {name: sorted(r["seed"] for r in script.requests if r["model"] == name) for name in ("tiny", "base")}
+    assert sorted(map(str, prompts["tiny"])) == sorted(map(str, prompts["base"]))
+    assert seeds["tiny"] == seeds["base"]
+    assert "trained - base" in outcome.stdout
+    assert "No difference is shown" in outcome.stdout, "the same answers from both"
+
+
+def test_a_server_that_dies_half_way_and_comes_back(eval_sums, script):
+    script.die_after = 5
+    first = eval_sums("--model_path", "tiny", "analyse", "--concurrency", 1)
+    assert first.exit_code == 2
+    assert "5 of 12 questions are kept" in first.stderr
+    assert "Traceback" not in first.stderr
+    script.die_after, script.served = None, 0
+    script.requests.clear()
+    report = report_of(eval_sums("--model_path", "tiny", "analyse"))
+    assert len(script.requests) == 7
+    assert report["generated"] == {"model_sampled": 7}
+
+
+def test_a_local_folder_behind_a_server_is_known_by_its_weights(eval_sums, script, make_model):
+    folder = make_model()
+    script.models = [{"id": "tiny", "owned_by": "vllm"}]
+    report_of(eval_sums("--model_path", folder, "--served_model", "tiny", "analyse", "--limit", 4))
+    script.requests.clear()
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    report_of(eval_sums("--model_path", folder, "--served_model", "tiny", "analyse", "--limit", 4))
+    assert len(script.requests) == 4, "other weights, other cache"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "groups of one"),
+        (["--model_path", "tiny", "analyse", "--base_model_path", "x"], "looks at one model"),
+        (["--model_path", "tiny", "--base_model_path", "tiny"], "same model"),
+        (["--model_path", "tiny", "--limit", "0"], "--limit 0"),
+        (["--model_path", "tiny", "--data_path", "none.parquet"], "no data file"),
+        (["--model_path", "tiny", "--reward_path", "none.py"], "no reward file"),
+        (["--model_path", "other"], "has no model other"),
+        (["--model_path", "tiny", "--temperature", "0", "--rollout_n", "4"], "same answer 4 times"),
+        (["--model_path", "tiny", "--filter_out", "kept.parquet"], "needs the signal probe"),
+    ],
+)
+def test_mistakes_are_named_in_one_message(eval_sums, arguments, words):
+    outcome = eval_sums(*arguments)
+    assert outcome.exit_code == 2
+    assert words in outcome.stderr
+    assert outcome.stderr.count("error:") == 1
+    assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize(("asked", "words"), [("nowhere/at/all", "there is no model"), ("folder", "not a model")])
+def test_models_that_are_none(eval_sums, tmp_path, monkeypatch, asked, words):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    outcome = eval_sums("--model_path", asked, server=False)
+    assert outcome.exit_code == 2
+    assert words in outcome.stderr
+
+
+def test_a_reward_without_a_finite_score_is_named(eval_sums, tmp_path):
+    for body in ("{'score': float('nan')}", "{'accuracy': 1.0}", "None"):
+        broken = tmp_path / "broken.py"
+        broken.write_text(f"def compute_score(*a, **k):\n    return {body}\n")
+        outcome = eval_sums("--model_path", "tiny", "analyse", "--reward_path", broken)
+        assert outcome.exit_code == 2
+        assert "no finite score" in outcome.stderr
+
+
+def test_a_reward_may_return_a_plain_number(eval_sums, tmp_path):
+    plain = tmp_path / "plain.py"
+    plain.write_text("def mine(source, text, gold, extra_info=None):\n    return float('answer' in text)\n")
+    report = report_of(eval_sums("--model_path", "tiny", "analyse", "--reward_path", f"{plain}:mine"))
+    assert set(report["models"]["model"]["passes"]["sampled"]["reasons"]) == {"right", "wrong"}
+
+
+@pytest.mark.parametrize("task", ["countdown"])
+def test_the_scripts_know_their_task(task, monkeypatch):
+    from recipes.evaluation.defaults import from_recipe
+
+    monkeypatch.setenv("EMBEDDED", "0")
+    monkeypatch.setenv("HARDWARE", "gpu")
+    defaults = from_recipe(task)
+    assert (defaults.n, defaults.temperature, defaults.batch) == (16, 1.0, 64)
+    assert defaults.train_file.name == "train.parquet"
+    assert f"data_prep_{task}.py" in defaults.prepare
+    assert Path(defaults.reward).name == f"{task}.py"
+
+
+def test_progress_is_counted_in_questions():
+    import io
+
+    from rich.console import Console
+
+    from recipes.evaluation.cli import progress_on
+
+    screen = io.StringIO()
+    with contextlib.closing(screen):
+        with progress_on(Console(file=screen, force_terminal=True, width=120))("generate", 8) as advance:
+            advance(5)
+            advance(3)
+        assert "8/8" in screen.getvalue()
