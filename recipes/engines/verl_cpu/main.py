@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from recipes.engines.verl_cpu import forkserver, head, versions
+from recipes.engines.verl_cpu import forkserver, head, patches, versions
 from recipes.errors import reported_errors
 
 RAY_INIT = "ray_kwargs.ray_init."
@@ -47,6 +47,7 @@ def main() -> int:
     forkserver.preload(BEFORE_RAY)
     node = head.connect(starting)
     os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
+    patches.apply_to_ray()
     forkserver.preload(AFTER_RAY)
     owner = os.getpid()
     job = server.serve(partial(train, node.address))

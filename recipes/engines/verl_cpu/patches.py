@@ -1,4 +1,4 @@
-"""The lines of verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with the line and the reason.
+"""The lines of verl 0.9.1, vLLM 0.28.0 and Ray 2.60.0 that no hook reaches: one function each, with the line and the reason.
 
 Each can be deleted on its own once the line that it names has changed; `versions.py` refuses other versions until
 somebody has looked.
@@ -7,6 +7,7 @@ somebody has looked.
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 
@@ -25,6 +26,28 @@ def one_gloo_per_device() -> None:
         original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
 
     distributed.initialize_global_process_group_ray = initialize
+
+
+def critic_without_flash_attention() -> None:
+    """verl/utils/model.py:647 loads a critic with flash-attention, whatever the configuration asks for.
+
+    There is none for CPUs. The value head of transformers' token classifiers is the only one offered here: the other,
+    trl's, has the same line.
+    """
+    from verl.utils import model
+
+    def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            torch_dtype=torch_dtype,
+            config=model_config,
+            attn_implementation="sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+    model.load_valuehead_model = load
 
 
 def keep_linear_weights() -> None:
@@ -59,9 +82,34 @@ def inspect_models_here() -> None:
 def apply_to_verl() -> None:
     """Every patch of verl; called while verl is being imported, before any of its users."""
     one_gloo_per_device()
+    critic_without_flash_attention()
 
 
 def apply_to_vllm() -> None:
     """Every patch of vLLM; called in the server's process and in the one that loads the model, before it does."""
     keep_linear_weights()
     inspect_models_here()
+
+
+def actor_class_ids_from_the_system() -> None:
+    """ray/actor.py:2938 draws an id for each class under `@ray.remote`, also while a module is imported.
+
+    That starts the generator in Ray's C++ code, and processes forked afterwards would go on with one and the same
+    sequence: two workers then "put an object that already existed", and one of them dies. Take these ids from the
+    operating system, so that each process starts a generator of its own.
+    """
+    from ray import actor
+
+    original = actor.ActorClassID
+
+    class ActorClassID:
+        @staticmethod
+        def from_random() -> Any:
+            return original(os.urandom(original.size()))
+
+    actor.ActorClassID = ActorClassID
+
+
+def apply_to_ray() -> None:
+    """Every patch of Ray; called in the fork server after `import ray`, before classes of actors are imported."""
+    actor_class_ids_from_the_system()
