@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -152,13 +153,24 @@ def say_failure(outcome: Outcome, files: rundir.RunFiles, console: Console) -> N
     error = outcome.error
     if outcome.hung:
         say(console, f"error: the trainer hung and was stopped: {outcome.hung}")
-    cause = error.error if error and error.error else f"the trainer ended with exit code {outcome.code}"
+    cause = error.error if error and error.error else ended(outcome.code)
     say(console, f"{'cause' if outcome.hung else 'error'}: {cause}")
     if error and error.frame:
         say(console, f"  where: {error.frame}{f' {error.speaker}' if error.speaker else ''}")
     say(console, f"  log:   {shown(files.log)}")
     if error and error.hint:
         say(console, f"  fix:   {error.hint}")
+
+
+def ended(code: int) -> str:
+    """An exit code in words; negative ones are signals."""
+    if code == -signal.SIGKILL:
+        return "the trainer was killed; if nobody did that, memory ran out: see `dmesg` and `free -h`"
+    return (
+        f"the trainer was ended by {signal.Signals(-code).name}"
+        if code < 0
+        else f"the trainer ended with exit code {code}"
+    )
 
 
 def watchdog_minutes(environ: Mapping[str, str]) -> float:

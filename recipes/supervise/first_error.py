@@ -41,6 +41,10 @@ HINTS: tuple[tuple[str, str], ...] = (
         r"Address already in use|EADDRINUSE",
         "a port is taken, mostly by what an earlier run left: see `ps -ef | grep -i ray`",
     ),
+    (
+        r"A worker died or was killed|ActorDiedError|ActorUnavailableError",
+        "a worker process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
+    ),
     (r"node timed out during startup", "the machine is very busy: try again when it is less so"),
     (r"NCCL (error|WARN)|nccl\w*Error", "see the NCCL lines of the log; NCCL_DEBUG=INFO says more"),
     (

@@ -159,6 +159,11 @@ def test_patience(text, minutes):
     assert launch.watchdog_minutes({"WATCHDOG_MINUTES": text}) == minutes
 
 
+@pytest.mark.parametrize(("code", "words"), [(-9, "memory ran out"), (-11, "SIGSEGV"), (3, "exit code 3")])
+def test_an_end_without_an_exception_in_words(code, words):
+    assert words in launch.ended(code)
+
+
 @pytest.mark.parametrize("text", ["soon", "0", "-1"])
 def test_patience_that_is_none(text):
     with pytest.raises(RecipeError, match="not a positive number"):

@@ -97,6 +97,14 @@ def test_known_errors_come_with_advice(error, advice):
     assert advice in found.hint
 
 
+def test_the_rest_of_the_log_advises_where_the_error_does_not():
+    text = "(raylet) A worker died or was killed while executing a task\n"
+    text += 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nRuntimeError: no trajectories\n'
+    found = first_error(lines(text))
+    assert found.error == "RuntimeError: no trajectories"
+    assert "dmesg" in found.hint
+
+
 def test_an_unknown_error_has_no_advice_and_a_clean_log_no_error():
     assert (
         first_error(lines('Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: odd')).hint
