@@ -1,0 +1,169 @@
+"""The page in headless Chromium, driven through Playwright: real clicks, real screenshots, state from the page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from recipes.errors import RecipeError
+from recipes.tasks.number_game.looks import Look, query
+from recipes.tasks.number_game.rules import Deal
+from recipes.tasks.number_game.screens import Outcome, ScreenLost, TapLost
+
+PAGE = Path(__file__).with_name("web") / "index.html"
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
+# No GPU and no sandbox: containers have neither; the page is our own and reaches no network.
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-lcd-text")
+INSTALL = "install it (Debian: apt-get install chromium), or name one with CHROMIUM=/path/to/chromium"
+STATE = "JSON.stringify(document.getElementById('game').dataset)"
+BOXES = """() => [...document.querySelectorAll('.card'), document.getElementById('go')].map((each) => {
+    const box = each.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })"""
+# Characters that no font has are drawn as the same empty box.
+HAS_CHINESE = """() => { const draw = (text) => { const canvas = document.createElement('canvas'); canvas.width = 40;
+    canvas.height = 40; const pen = canvas.getContext('2d'); pen.font = '30px sans-serif'; pen.fillText(text, 4, 32);
+    return canvas.toDataURL(); }; return draw('数') !== draw('字'); }"""
+
+
+def find_chromium() -> str:
+    """The path of an installed Chromium: `CHROMIUM`, or the first of the usual names on the search path.
+
+    Raises:
+        RecipeError: there is none, with how to install it.
+    """
+    named = os.environ.get("CHROMIUM")
+    if named:
+        if not shutil.which(named):
+            raise RecipeError(f"there is no Chromium at {named}", where="CHROMIUM", fix=INSTALL)
+        return named
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        raise RecipeError("no Chromium is installed", where=f"search path ({', '.join(NAMES)})", fix=INSTALL)
+    return found
+
+
+class ChromiumScreen:
+    """One headless Chromium with one page; see `screens.Screen`. Use it in the thread that makes it."""
+
+    def __init__(self, name: str = "chromium", *, address: str | None = None, seconds: float = 20.0) -> None:
+        """Start the browser.
+
+        Args:
+            name: for results and messages.
+            address: of the page; the one in this package where none is given.
+            seconds: to wait for a page, or for a tap's effect.
+        """
+        self.name = name
+        self._address = address or PAGE.as_uri()
+        self._milliseconds = 1000 * seconds
+        self._page: Any = None
+        self._points: list[list[float]] = []
+        self._state: dict[str, str] = {}
+        path = find_chromium()
+        try:
+            from playwright.sync_api import Error, sync_playwright
+        except ImportError as error:
+            raise RecipeError("playwright is not installed", where=name, fix="pip install playwright") from error
+        self._error = Error
+        self._engine = sync_playwright().start()
+        try:
+            self._browser = self._engine.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        except Error as error:
+            self._engine.stop()
+            raise RecipeError(f"{path} does not start: {_first_line(error)}", where=name, fix=INSTALL) from error
+
+    def open(self, deals: list[Deal], look: Look) -> None:
+        """Load the page with these rounds; a look's screen size is the window's."""
+        address = f"{self._address}?{query(deals, look)}"
+        try:
+            if self._page is None:
+                context = self._browser.new_context(reduced_motion="reduce")
+                self._page = context.new_page()
+                self._session = context.new_cdp_session(self._page)
+            self._page.set_viewport_size({"width": look.width, "height": look.height})
+            self._page.goto(address, timeout=self._milliseconds)
+            self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
+        except self._error as error:
+            self._lost_or_not_loaded(error)
+        self._state = self._read_state()
+        if self._state["phase"] != "choose":
+            why = self._state.get("error", f"it begins with {self._state['phase']!r}")
+            raise RecipeError(f"the page refuses: {why}", where=address, fix="give options that the page knows")
+        if look.lang == "zh" and not self._page.evaluate(HAS_CHINESE):
+            raise RecipeError(
+                "no font here has Chinese characters: every screenshot would show empty boxes",
+                where="lang=zh",
+                fix="install one (Debian: apt-get install fonts-noto-cjk), or leave zh out of the languages",
+            )
+        self._points = self._page.evaluate(BOXES)
+
+    def screenshot(self) -> bytes:
+        """The window as PNG, a pixel for a pixel."""
+        return base64.b64decode(self._send("Page.captureScreenshot", {"format": "png"})["data"])
+
+    def choose(self, position: int) -> Outcome:
+        """Click a card with the mouse; the page says what came of it."""
+        self._click(self._points[position], "feedback")
+        if self._state["choice"] != str(position):
+            raise TapLost(f"card {position} was tapped, and the page took it for card {self._state['choice']}")
+        return Outcome(self._state["verdict"], "page")
+
+    def advance(self) -> None:
+        """Click on to the next round, or to the final score."""
+        last = int(self._state["round"]) + 1 == int(self._state["rounds"])
+        self._click(self._points[3], "over" if last else "choose")
+
+    def deal(self) -> Deal | None:
+        """The round that the page says it shows."""
+        left, middle, right = map(int, self._state["digits"])
+        return Deal(self._state["light"], (left, middle, right))
+
+    def score(self) -> int | None:
+        """The score that the page says it shows."""
+        return int(self._state["score"])
+
+    def close(self) -> None:
+        """End the browser."""
+        with suppress(self._error):
+            self._browser.close()
+        self._engine.stop()
+
+    def _click(self, point: list[float], phase: str) -> None:
+        """Click, and again if the page did not notice, until it is in `phase`."""
+        for _ in range(2):
+            for kind in ("mousePressed", "mouseReleased"):
+                self._send(
+                    "Input.dispatchMouseEvent",
+                    {"type": kind, "x": point[0], "y": point[1], "button": "left", "clickCount": 1},
+                )
+            self._state = self._read_state()
+            if self._state["phase"] == phase:
+                return
+        raise TapLost(f"a click at {point[0]:.0f}, {point[1]:.0f} left the page in {self._state['phase']!r}")
+
+    def _read_state(self) -> dict[str, str]:
+        return json.loads(self._send("Runtime.evaluate", {"expression": STATE})["result"]["value"])
+
+    def _send(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """One message of Chromium's own protocol, which costs a fraction of Playwright's calls."""
+        try:
+            return self._session.send(method, parameters)
+        except self._error as error:
+            raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+
+    def _lost_or_not_loaded(self, error: Exception) -> None:
+        if not self._browser.is_connected():
+            raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+        raise RecipeError(
+            f"the page does not load: {_first_line(error)}",
+            where=self._address,
+            fix="check --page_url, or leave it out to use the page of this repository",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

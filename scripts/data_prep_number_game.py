@@ -1,0 +1,136 @@
+#!/usr/bin/env python
+"""Write the number game's train and test files: screenshots from headless Chromium, Android devices, or the hub."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import data_dir
+from recipes.tasks.number_game.collect import Tally, collect
+from recipes.tasks.number_game.devices import openers
+from recipes.tasks.number_game.episodes import Journal, planned
+from recipes.tasks.number_game.prepare import SPLITS, from_journal, prepare
+from recipes.tasks.number_game.settings import PRESETS, Settings
+from recipes.tasks.preparing import command, print_splits, progress_bar
+from recipes.tasks.rewards import Score, load_reward
+
+FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
+SOURCES = ("browser", "adb", "hub")
+
+
+def chosen_settings(preset: str, source: str, given: dict[str, object]) -> Settings:
+    """A preset with the options that were given."""
+    if preset not in PRESETS:
+        raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
+    if source not in SOURCES:
+        raise RecipeError(f"no source {source!r}", where="--source", fix=f"choose from {', '.join(SOURCES)}")
+    return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
+
+
+def from_screens(
+    settings: Settings,
+    seed: int,
+    folder: Path,
+    make: Callable[[int], list],
+    *,
+    source: str,
+    score: Score,
+    force: bool,
+) -> list[dict]:
+    """Play what the journal lacks, then write the files from it."""
+    sizes = {"train": settings.train_size, "test": settings.test_size}
+    episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}
+    journal = Journal(folder / "episodes" / source)
+    begin = time.perf_counter()
+    with progress_bar() as progress:
+        task = progress.add_task("rounds", total=sum(sizes.values()), rate="")
+        tally = collect(
+            [*episodes["train"], *episodes["test"]],
+            journal,
+            make,
+            source=source,
+            on_episode=lambda rounds: progress.advance(task, rounds),
+        )
+    report(tally, time.perf_counter() - begin)
+    manifest = {"source": f"played in {source}", "seed": seed, "command": command(), "settings": settings.facts()}
+    return prepare(from_journal(journal, episodes), folder, score=score, manifest=manifest, force=force)
+
+
+def report(tally: Tally, seconds: float) -> None:
+    """What was played, and everything that did not go smoothly."""
+    speed = f" in {seconds:.1f} s, {tally.rounds / seconds:.1f} screenshots a second" if tally.rounds else ""
+    print(f"{tally.found} episodes were there, {tally.played} played now: {tally.rounds} screenshots{speed}")
+    for title, reasons in (("played again", tally.retried), ("screens that dropped out", tally.dropped)):
+        if reasons:
+            print(f"{title}: {len(reasons)}", *(f"  {reason}" for reason in reasons), sep="\n")
+
+
+def from_hub(path: Path | None, revision: str, folder: Path, *, score: Score, force: bool) -> list[dict]:
+    """Write the files from the hub's data set."""
+    from recipes.tasks.number_game.hub import HubScreens
+
+    screens = HubScreens(path, revision)
+    manifest = {"source": screens.source, "command": command()}
+    sources = {split: lambda split=split: screens.rows(split) for split in SPLITS}
+    return prepare(sources, folder, score=score, manifest=manifest, dropped=screens.dropped, force=force)
+
+
+def split_list(text: str | None) -> tuple[str, ...] | None:
+    """`en,zh` as ("en", "zh")."""
+    return tuple(part.strip() for part in text.split(",")) if text is not None else None
+
+
+def main(
+    preset: Annotated[str, typer.Option(help="full (Qwen2.5-VL-3B) or tiny (the embedded tiny model).")] = "full",
+    source: Annotated[str, typer.Option(help="browser, adb, or hub (yuehua-s/numbergame).")] = "browser",
+    train_size: Annotated[int | None, typer.Option("--train_size", help="Default: the preset's.")] = None,
+    test_size: Annotated[int | None, typer.Option("--test_size", help="Default: the preset's.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of an episode; default 10.")] = None,
+    languages: Annotated[str | None, typer.Option(help="en, zh, or en,zh; default en.")] = None,
+    looks: Annotated[str | None, typer.Option(help="various or plain; default: the preset's.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same rounds and looks.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 2,
+    devices: Annotated[str, typer.Option(help="adb: serials with commas between, or all.")] = "all",
+    adb_host: Annotated[str, typer.Option("--adb_host", help="adb: host of the ADB server.")] = "127.0.0.1",
+    adb_port: Annotated[int, typer.Option("--adb_port", help="adb: port of the ADB server.")] = 5037,
+    page_url: Annotated[
+        str | None, typer.Option("--page_url", help="Address of the page, where it is served elsewhere.")
+    ] = None,
+    hub_path: Annotated[Path | None, typer.Option("--hub_path", help="hub: a local folder with its files.")] = None,
+    revision: Annotated[str, typer.Option(help="hub: branch, tag or commit.")] = "main",
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="Default: artifacts/data/number_game or number_game_tiny.")
+    ] = None,
+    reward_path: Annotated[
+        str, typer.Option("--reward_path", help="Reward under which every answer must score 1.0.")
+    ] = "reward_functions/number_game.py",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that hold other data.")] = False,
+) -> None:
+    """Write train.parquet and test.parquet; finished episodes stay in <output_dir>/episodes and are kept."""
+    with reported_errors():
+        given = {"train_size": train_size, "test_size": test_size, "rounds": rounds}
+        settings = chosen_settings(preset, source, given | {"languages": split_list(languages), "looks": looks})
+        score = load_reward(f"{reward_path}:compute_score").compute_score
+        folder = output_dir or data_dir(FOLDERS[preset])
+        begin = time.perf_counter()
+        if source == "hub":
+            manifests = from_hub(hub_path, revision, folder, score=score, force=force)
+        else:
+            wanted = devices if source == "adb" else None
+            make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
+            manifests = from_screens(settings, seed, folder, make, source=source, score=score, force=force)
+        print_splits(folder, manifests, time.perf_counter() - begin)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,130 @@
+#!/usr/bin/env python
+"""Let a model play the number game: screenshots to an OpenAI-compatible server, taps in Chromium or on Android."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import artifacts
+from recipes.tasks.number_game.agent import Agent, Server
+from recipes.tasks.number_game.deals import drawn
+from recipes.tasks.number_game.devices import openers
+from recipes.tasks.number_game.episodes import Episode, planned
+from recipes.tasks.number_game.looks import DEFAULT_SCREEN
+from recipes.tasks.number_game.play import Played, play, summarise
+from recipes.tasks.number_game.settings import Settings
+from recipes.tasks.rewards import load_reward
+
+
+def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, lang: str) -> list[Episode]:
+    """Episodes of held-out deals, or of those that the page draws from the seeds that follow `seed`."""
+    if deals not in ("held_out", "drawn"):
+        raise RecipeError(f"no deals {deals!r}", where="--deals", fix="choose from held_out, drawn")
+    screens = (DEFAULT_SCREEN,) if looks == "plain" else Settings.screens
+    settings = Settings(rounds=rounds, languages=(lang,), looks=looks, screens=screens)
+    episodes = planned("test", count * rounds, settings, seed=seed)
+    if deals == "held_out":
+        return episodes
+    return [replace(each, deals=tuple(drawn(seed + each.number, rounds))) for each in episodes]
+
+
+def told(played: Played, summary: dict[str, Any], folder: Path) -> None:
+    """The summary as a table, and everything that did not go smoothly."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"{summary['episodes']} episodes, {summary['rounds']} rounds ({played.found} were there already)"
+    )
+    for column in ("figure", "value", "95% interval", "method"):
+        table.add_column(column)
+    figures = {"rounds right": summary["accuracy"], "episodes without a mistake": summary["perfect"]}
+    figures |= {f"  {light} light": each for light, each in summary["accuracy_by_light"].items()}
+    figures["final score"] = summary["score"]
+    for name, figure in figures.items():
+        if figure:
+            low, high = figure["low"], figure["high"]
+            interval = f"{low:.3g} to {high:.3g}" if low is not None else "-"
+            table.add_row(name, f"{figure['value']:.3g}", interval, figure["method"])
+    Console().print(table)
+    for reason, count in summary["unanswered"].items():
+        print(f"{count} rounds without an answer ({reason}), counted as wrong")
+    for key in ("broken_off", "dropped_out", "not_played"):
+        for each in summary[key]:
+            print(f"{key.replace('_', ' ')}: {each}")
+    print(f"results and screenshots: {folder}")
+
+
+def main(
+    api_base: Annotated[
+        str, typer.Option("--api_base", help="Server with its /v1; Ollama: http://127.0.0.1:11434/v1.")
+    ] = "http://127.0.0.1:8000/v1",
+    model: Annotated[str, typer.Option(help="Name under which the server has the model.")] = "number_game",
+    episodes: Annotated[int, typer.Option(min=1, help="Whole episodes, over all screens together.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds of an episode.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same episodes.")] = 0,
+    deals: Annotated[str, typer.Option(help="held_out (no deal of the training set), or drawn (the page's own).")] = (
+        "held_out"
+    ),
+    looks: Annotated[str, typer.Option(help="plain or various.")] = "plain",
+    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    temperature: Annotated[float, typer.Option(min=0.0, help="As in the recipe's validation.")] = 0.6,
+    top_p: Annotated[float, typer.Option("--top_p", help="As in the recipe's validation.")] = 0.95,
+    max_tokens: Annotated[int, typer.Option("--max_tokens", min=1, help="As in training.")] = 128,
+    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
+    workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 1,
+    devices: Annotated[
+        str | None, typer.Option(help="Play on Android: serials with commas between, or all. Default: Chromium.")
+    ] = None,
+    adb_host: Annotated[str, typer.Option("--adb_host", help="Host of the ADB server.")] = "127.0.0.1",
+    adb_port: Annotated[int, typer.Option("--adb_port", help="Port of the ADB server.")] = 5037,
+    page_url: Annotated[
+        str | None, typer.Option("--page_url", help="Address of the page, where it is served elsewhere.")
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="Default: artifacts/play/number_game/<model>.")
+    ] = None,
+    reward_path: Annotated[
+        str, typer.Option("--reward_path", help="Reward file by whose rule responses are read.")
+    ] = "reward_functions/number_game.py",
+) -> None:
+    """Play, write a screenshot per decision and a result per episode, and sum up; finished episodes stay."""
+    with reported_errors():
+        chosen = chosen_episodes(episodes, rounds, seed, deals, looks, lang)
+        score = load_reward(f"{reward_path}:compute_score").compute_score
+        server = Server(api_base, model, temperature, top_p, max_tokens, timeout=timeout)
+        make = openers(devices, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
+        folder = output_dir or artifacts() / "play" / "number_game" / re.sub(r"[^\w.-]+", "_", model).strip("_")
+        played = play(chosen, Agent(server, score), make, folder, on_episode=_progress)
+        summary = summarise(played)
+        (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        told(played, summary, folder)
+        if played.unfinished:
+            raise RecipeError(
+                f"{len(played.unfinished)} of {len(chosen)} episodes were not played, no screen is left",
+                where="; ".join(played.dropped),
+                fix="connect again and repeat the command; finished episodes are kept",
+            )
+
+
+def _progress(result: dict[str, Any]) -> None:
+    why = f" ({result['why']})" if result["why"] else ""
+    print(
+        f"episode {result['episode']['number'] + 1} on {result['screen']}: {result['status']}{why}, "
+        f"{result['right']} of {len(result['rounds'])} right, score {result['score']}, {result['seconds']:.1f} s",
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
