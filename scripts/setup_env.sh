@@ -71,15 +71,16 @@ trap interrupted INT TERM
 
 # quietly SECONDS COMMAND...: run it with its output in the log, at most so long, and say now and then where it is.
 quietly() {
-    local limit="$1" shown=$SECONDS rc=0
+    local limit="$1" shown=$SECONDS rc=0 from
     shift
+    from="$(($(wc -c <"$LOG" 2>/dev/null || echo 0) + 1))"
     timeout "$limit" "$@" >>"$LOG" 2>&1 </dev/null &
     child=$!
     while kill -0 "$child" 2>/dev/null; do
         sleep 0.2
         if ((SECONDS - shown >= 20)); then
             shown=$SECONDS
-            say "  ... $(grep -aE '^ *(Collecting|Downloading|Processing|Building|Installing|Compiling)' "$LOG" | tail -n 1 | cut -c1-90)"
+            say "  ... $(tail -c "+$from" "$LOG" | grep -aE '^ *(Collecting|Downloading|Processing|Installing)' | tail -n 1 | cut -c1-90)"
         fi
     done
     wait "$child" || rc=$?
