@@ -1,9 +1,9 @@
 """Make `config.json` of a saved model say what is in the file beside it.
 
 verl writes the trainer's float32 weights under a configuration that says bfloat16
-(verl/utils/checkpoint/fsdp_checkpoint_manager.py:446), so transformers and vLLM would round them when they load the
-model, and an evaluation would see another policy than the one that was trained. It also writes down the attention
-kernel that this platform asked for. verl's hook after a save, `trainer.checkpoint_callback_class`, mends both.
+(verl/utils/checkpoint/fsdp_checkpoint_manager.py:446), so transformers would round them when it loads the model, and an
+evaluation would see another policy than the one that was trained. It also writes down the attention kernel that this
+platform asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+from recipes.engines.saved_models import MergedModels
 
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 """Names of types in a safetensors file, and in a configuration."""
@@ -21,16 +21,17 @@ OVERRIDDEN = ("attn_implementation",)
 """Keys that `settings.py` puts into the configuration for the run."""
 
 
-class HonestConfig(CheckpointCallback):
+class HonestModels(MergedModels):
     """Called by the trainer, in the driver, after each save."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
         for config in Path(checkpoint_dir).glob("*/huggingface/config.json"):
             mend(config)
 
 
 def mend(config: Path) -> None:
-    """Rewrite one `config.json` with the type of the tensors in its folder, if there are any."""
+    """Rewrite one `config.json` with the type of the tensors in its folder, if there are any and they have one type."""
     shards = sorted(config.parent.glob("*.safetensors"))
     if not shards:
         return

@@ -17,6 +17,8 @@ import yaml
 from recipes.engines.verl_cpu import forkserver, head, patches, versions
 from recipes.errors import reported_errors
 
+SWITCH = "RECIPES_FORK_WORKERS"
+"""Variable; 0 starts every process anew, which is slower and easier to look into."""
 RAY_INIT = "ray_kwargs.ray_init."
 FIRST_JOB = "01000000"
 """The id that a new Ray cluster gives its first driver."""
@@ -40,7 +42,7 @@ def main() -> int:
     with reported_errors():
         versions.check()
     ray_init = ray_arguments(sys.argv[1:])
-    if not sys.platform.startswith("linux") or "address" in ray_init:
+    if not can_fork(ray_init):
         return train(None)
     server = forkserver.ForkServer()
     starting = head.launch(ray_init)
@@ -55,6 +57,16 @@ def main() -> int:
         return job()
     node.stop()
     return _end(job())
+
+
+def can_fork(ray_init: dict[str, Any]) -> bool:
+    """False where the fork server must not or cannot be used; then everything is started as verl and Ray do it."""
+    return (
+        os.environ.get(SWITCH, "1") != "0"
+        and sys.platform.startswith("linux")
+        and "address" not in ray_init
+        and versions.installed("ray") == versions.TESTED_RAY
+    )
 
 
 def ray_arguments(overrides: list[str]) -> dict[str, Any]:

