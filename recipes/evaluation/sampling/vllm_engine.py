@@ -93,7 +93,7 @@ class VllmSampler:
                 f"row {longest} has {lengths[longest]} prompt tokens, and with {max_tokens} response tokens it exceeds "
                 f"the model's window of {limit}",
                 where=str(self._model),
-                fix=f"use --max_tokens {max(1, limit - lengths[longest])}, or drop long prompts from the data",
+                fix=f"use --max_tokens {limit - lengths[longest]}" if lengths[longest] < limit else "drop that row",
             )
         return needed
 

@@ -290,6 +290,22 @@ def reports(tmp_path_factory) -> dict[str, tuple[dict[str, Any], list[dict[str, 
     return {kind: captured[kind] for kind in kinds}
 
 
+@pytest.fixture(scope="session")
+def figures(reports) -> dict[str, Any]:
+    """The figures of each report, drawn once for all tests."""
+    from recipes.evaluation.report.figures import draw_all
+
+    return {kind: draw_all(report) for kind, (report, _) in reports.items()}
+
+
+@pytest.fixture(scope="session")
+def pages(reports, figures) -> dict[str, str]:
+    """The HTML page of each report."""
+    from recipes.evaluation.report.page import html_page
+
+    return {kind: html_page(report, samples, figures[kind]) for kind, (report, samples) in reports.items()}
+
+
 @contextlib.contextmanager
 def _silent(words: str, total: int) -> Iterator[Callable[[int], None]]:
     yield lambda count: None

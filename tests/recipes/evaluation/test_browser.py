@@ -6,9 +6,6 @@ import shutil
 
 import pytest
 
-from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.page import html_page
-
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
@@ -25,14 +22,13 @@ def browser():
 
 
 @pytest.fixture
-def open_page(browser, reports, tmp_path):
+def open_page(browser, pages, tmp_path):
     """Open the report of a kind from a file; console messages, errors and requests are collected."""
     opened = []
 
     def show(kind, fragment="", **options):
-        report, samples = reports[kind]
         path = tmp_path / "report.html"
-        path.write_text(html_page(report, samples, draw_all(report)), encoding="utf-8")
+        path.write_text(pages[kind], encoding="utf-8")
         page = browser.new_page(**options)
         page.set_default_timeout(15_000)
         opened.append(page)

@@ -57,17 +57,6 @@ class Page(HTMLParser):
             self._number[2] += data
 
 
-@pytest.fixture(scope="module")
-def figures(reports):
-    """Drawn once for all tests."""
-    return {kind: draw_all(report) for kind, (report, _) in reports.items()}
-
-
-@pytest.fixture(scope="module")
-def pages(reports, figures):
-    return {kind: html_page(report, samples, figures[kind]) for kind, (report, samples) in reports.items()}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_of_the_page_is_the_one_in_the_json(reports, pages, kind):
     report = json.loads(json.dumps(reports[kind][0]))

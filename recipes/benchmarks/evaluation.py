@@ -1,0 +1,135 @@
+"""What an evaluation costs besides generation: seconds and peak memory for a given number of responses."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+if TYPE_CHECKING:
+    from recipes.evaluation.plan import Plan
+
+GROUP = 16
+THOUGHT = "Take the {0} apples and add the {1} that came later, which makes {2} in all. "
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds from cached responses to the finished report, and the process's peak resident memory in MiB."""
+
+    responses: int
+    seconds: float
+    peak_mib: float
+
+    @property
+    def microseconds_each(self) -> float:
+        """Per response."""
+        return 1e6 * self.seconds / self.responses
+
+
+def measure(responses: int) -> Cost:
+    """The cost in a process of its own, so that an earlier measurement does not lift the peak."""
+    command = [sys.executable, "-m", "recipes.benchmarks.evaluation", str(responses)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RecipeError("the measuring process failed", where=" ".join(command), fix=done.stderr[-2000:])
+    return Cost(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def probe_seconds(task: str, model: str, questions: int, n: int) -> dict[str, float]:
+    """Seconds of each stage of a real signal probe, run as a user runs it; `whole` is the command from start to end."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "report"
+        options = {"model_path": model, "limit": questions, "rollout_n": n, "output_dir": output}
+        command = [sys.executable, f"scripts/eval_{task}.py", "analyse", "--fresh"]
+        command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        begin = time.perf_counter()
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        whole = time.perf_counter() - begin
+        if done.returncode:
+            raise RecipeError("the probe failed", where=" ".join(command), fix=done.stderr[-2000:])
+        report = json.loads((output / "report.json").read_text(encoding="utf-8"))
+    return report["seconds"] | {"whole": whole}
+
+
+def _measure_here(responses: int) -> Cost:
+    from recipes.evaluation.evaluate import run
+    from recipes.evaluation.plan import Plan
+    from recipes.evaluation.sampling import Sampling
+    from recipes.evaluation.scoring import Reward
+    from recipes.evaluation.subjects import Subject
+
+    with tempfile.TemporaryDirectory() as folder:
+        data = _write_data(Path(folder), responses // GROUP)
+        sampling = Sampling(n=GROUP, temperature=1.0, max_tokens=1024)
+        subject = Subject("model", "synthetic", "synthetic", "synthetic", Path(folder))
+        reward = Reward("reward_functions/countdown.py")
+        output = Path(folder) / "report"
+        plan = Plan("bench", (subject,), data, reward, sampling, None, batch=32, output=output)
+        _fill_cache(plan)
+        begin = time.process_time()
+        run(plan, _silent)
+        seconds = time.process_time() - begin
+    return Cost(responses, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def _write_data(folder: Path, questions: int) -> Path:
+    from recipes.tasks.rows import make_row, write_split
+
+    rows = (
+        make_row(
+            data_source="countdown",
+            prompt=f"Make {row % 50 + 10} from 1, 2, {row % 50 + 7}.",
+            ground_truth=json.dumps({"target": row % 50 + 10, "numbers": [1, 2, row % 50 + 7]}),
+            ability="math",
+            extra_info={"split": "train", "index": row},
+        )
+        for row in range(questions)
+    )
+    path = folder / "train.parquet"
+    write_split(path, rows, manifest={"source": "synthetic"})
+    return path
+
+
+def _fill_cache(plan: Plan) -> None:
+    """Responses of about 600 characters, half of them right, in the place where generation would have put them."""
+    from recipes.evaluation.cache import hash_file
+    from recipes.evaluation.passes import Pass
+    from recipes.evaluation.questions import load_questions
+    from recipes.evaluation.records import Group, Response
+
+    store = Pass(plan.subjects[0], "sampled", plan.sampled, hash_file(plan.data)).store
+    store.open_for_append()
+    for question in load_questions(plan.data):
+        third = question.row % 50 + 7
+        texts = [
+            "<think>" + "".join(THOUGHT.format(sample, line, sample + line) for line in range(8)) + "</think>\n"
+            f"<answer>1 + 2 {'+' if (sample * 7 + question.row) % 2 else '-'} {third}</answer>"
+            for sample in range(GROUP)
+        ]
+        store.append(Group(question.row, tuple(Response(text, len(text) // 4, "stop", -30.0) for text in texts)))
+    store.close()
+
+
+@contextmanager
+def _silent(words: str, total: int) -> Iterator[Callable[[int], None]]:
+    yield lambda count: None
+
+
+if __name__ == "__main__":
+    import os
+
+    with tempfile.TemporaryDirectory() as artifacts:
+        os.environ["ARTIFACTS_DIR"] = artifacts
+        print(json.dumps(asdict(_measure_here(int(sys.argv[1])))))

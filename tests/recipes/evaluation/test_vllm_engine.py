@@ -1,0 +1,146 @@
+"""Generation in this process: what is refused before vLLM starts, and, marked, the real engine against transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes.errors import RecipeError
+from recipes.evaluation.questions import load_questions
+from recipes.evaluation.records import Group, check_group
+from recipes.evaluation.sampling.vllm_engine import Engine, VllmSampler, _response
+from recipes.paths import ROOT
+
+TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The tiny model in a folder of its own."""
+    return Path(shutil.copytree(TINY, tmp_path / "copy"))
+
+
+def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data, make_row):
+    long = [{"role": "user", "content": "What is 1 + 1? " * 60}]
+    questions = load_questions(make_data(rows=[make_row(0), make_row(1, prompt=long)]))
+    with pytest.raises(RecipeError, match=r"row 1 has \d+ prompt tokens.* window of 512") as found:
+        VllmSampler(TINY, questions, 400, Engine())
+    assert found.value.fix == "drop that row"
+    with pytest.raises(RecipeError, match="with 500 response tokens") as found:
+        VllmSampler(TINY, questions[:1], 500, Engine())
+    room = int(found.value.fix.removeprefix("use --max_tokens "))
+    assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
+
+
+def test_the_window_is_what_the_questions_need(make_data):
+    sampler = VllmSampler(TINY, load_questions(make_data(3)), 100, Engine())
+    assert 100 < sampler._window < 200
+
+
+def test_a_model_without_a_chat_template(copy, make_data):
+    for path in copy.glob("chat_template*"):
+        path.unlink()
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(RecipeError, match="no chat template"):
+        VllmSampler(copy, load_questions(make_data(1)), 8, Engine())
+
+
+def test_a_model_without_a_tokenizer(make_model, make_data):
+    with pytest.raises(RecipeError, match="tokenizer does not load"):
+        VllmSampler(make_model(), load_questions(make_data(1)), 8, Engine())
+
+
+class Choice:
+    """What vLLM returns for one response, as far as it is read."""
+
+    text, token_ids, finish_reason = "a", [1, 2, 3], "stop"
+
+    def __init__(self, cumulative_logprob):
+        self.cumulative_logprob = cumulative_logprob
+
+
+def test_greedy_responses_have_no_entropy_but_broken_ones_show():
+    assert _response(Choice(-1.5), entropy=True).logprob == -1.5
+    assert _response(Choice(-1.5), entropy=False).logprob is None
+    assert _response(Choice(float("nan")), entropy=False).logprob != _response(Choice(-1.5), entropy=False).logprob
+
+
+# In a process of its own: vLLM changes the environment and the threads of the one it runs in.
+REAL = """
+import sys, json
+from pathlib import Path
+from recipes.evaluation.questions import load_questions
+from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling.vllm_engine import Engine, VllmSampler
+model, data = Path(sys.argv[1]), Path(sys.argv[2])
+questions = load_questions(data)
+sampler = VllmSampler(model, questions, 24, Engine())
+found = {}
+for name, sampling in {
+    "sampled": Sampling(n=3, temperature=0.8, top_p=0.9, max_tokens=24, seed=4),
+    "again": Sampling(n=3, temperature=0.8, top_p=0.9, max_tokens=24, seed=4),
+    "greedy": Sampling(n=1, temperature=0.0, max_tokens=24),
+}.items():
+    groups = {group.row: [(r.text, r.tokens, r.finish, r.logprob) for r in group.responses]
+              for group in sampler.generate(questions, sampling)}
+    found[name] = [groups[question.row] for question in questions]
+sampler.close()
+second = VllmSampler(model, questions, 24, Engine())
+found["second engine"] = [[(r.text, r.tokens, r.finish, r.logprob) for r in g.responses]
+                          for g in second.generate(questions[:1], Sampling(n=1, temperature=0.0, max_tokens=24))]
+second.close()
+print("RESULT" + json.dumps(found))
+"""
+
+
+@pytest.mark.trainer
+def test_the_real_engine_agrees_with_transformers(make_data):
+    data = make_data(4)
+    done = subprocess.run(
+        [sys.executable, "-c", REAL, str(TINY), str(data)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))[6:])
+    assert found["sampled"] == found["again"], "one seed, one answer"
+    assert found["second engine"][0] == found["greedy"][0]
+    assert len({answer[0] for group in found["sampled"] for answer in group}) > 4, "samples differ"
+    for question, group, greedy in zip(load_questions(data), found["sampled"], found["greedy"], strict=True):
+        assert len(group) == 3
+        assert greedy[0][3] is None
+        for text, tokens, _, logprob in group:
+            assert logprob == pytest.approx(by_transformers(question, text, tokens), abs=2e-2)
+
+
+def by_transformers(question, text, tokens):
+    """Sum of the log-probabilities of an answer under temperature 0.8 and top_p 0.9, by transformers' own warpers."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TemperatureLogitsWarper, TopPLogitsWarper
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    prompt = tokenizer.apply_chat_template(question.prompt, add_generation_prompt=True, tokenize=False)
+    before = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    answer = tokenizer(text, add_special_tokens=False)["input_ids"]
+    answer = [*answer, model.config.eos_token_id][:tokens]
+    assert len(answer) == tokens, "the text's tokens are those that were sampled"
+    with torch.no_grad():
+        logits = model(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
+    warped = TopPLogitsWarper(0.9)(None, TemperatureLogitsWarper(0.8)(None, logits))
+    return float(torch.log_softmax(warped, -1).gather(1, torch.tensor(answer)[:, None]).sum())
+
+
+def test_nan_from_the_engine_is_found_under_greedy_decoding_too():
+    with pytest.raises(RecipeError, match="log-probability"):
+        check_group(Group(0, (_response(Choice(float("nan")), entropy=False),)), 1)
