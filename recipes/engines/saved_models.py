@@ -1,8 +1,10 @@
-"""Make `actor/huggingface` of a checkpoint a model that transformers and vLLM load, whatever was trained.
+"""Make `actor/huggingface` of a checkpoint a model that transformers and vLLM load as it was trained.
 
-verl saves a LoRA model as peft wraps it: every tensor under `base_model.model.`, adapters beside the frozen weights
-(verl/utils/checkpoint/fsdp_checkpoint_manager.py:462). Nothing loads that. `trainer.checkpoint_callback_class` is
-verl's hook after a save; `MergedModels` merges the adapters there. Resuming is not touched: it reads other files.
+- verl saves a LoRA model as peft wraps it: every tensor under `base_model.model.`, adapters beside the frozen weights
+  (verl/utils/checkpoint/fsdp_checkpoint_manager.py:462). Nothing loads that. `merge_adapters` merges.
+- verl saves the trainer's float32 weights under a configuration that says bfloat16 (the same file, line 446), so
+  transformers would round them when it loads the model, and an evaluation would see another policy than the one that
+  was trained. `name_the_type` corrects the configuration.
 """
 
 from __future__ import annotations
@@ -13,20 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
-
 PREFIX = "base_model.model."
 BASE = ".base_layer."
 ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
 INDEX = "model.safetensors.index.json"
-
-
-class MergedModels(CheckpointCallback):
-    """Called by the trainer, in the driver, after each save."""
-
-    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
-        for folder in Path(checkpoint_dir).glob("*/huggingface"):
-            merge_adapters(folder)
+TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
+"""Names of types in a safetensors file, and in a configuration."""
+OF_THE_RUN = ("attn_implementation",)
+"""Keys of a configuration that belong to the run that saved it, not to the model."""
 
 
 def merge_adapters(folder: Path) -> bool:
@@ -38,24 +34,40 @@ def merge_adapters(folder: Path) -> bool:
         Whether there was something to merge. Files are replaced only after all new ones are written.
     """
     shards = sorted(folder.glob("*.safetensors"))
-    if not any(name.startswith(PREFIX) for shard in shards for name in _names(shard)):
+    if not any(name.startswith(PREFIX) for shard in shards for name in header(shard)):
         return False
     meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
     adapters = _adapters(shards)
-    scaling = meta["lora_alpha"] / meta["r"]
-    written = [_write_merged(shard, adapters, scaling) for shard in shards]
+    written = [_write_merged(shard, adapters, meta["lora_alpha"] / meta["r"]) for shard in shards]
     for new, shard in zip(written, shards, strict=True):
         os.replace(new, shard)
     if (folder / INDEX).is_file():
-        _write_index(folder / INDEX, shards)
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        index["weight_map"] = {name: shard.name for shard in shards for name in header(shard)}
+        _write(folder / INDEX, index)
     return True
 
 
-def _names(shard: Path) -> list[str]:
-    from safetensors import safe_open
+def name_the_type(folder: Path) -> None:
+    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
+    shards = sorted(folder.glob("*.safetensors"))
+    if not shards or not (folder / "config.json").is_file():
+        return
+    found = {TYPES.get(tensor["dtype"]) for tensor in header(shards[0]).values()}
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if len(found) == 1 and None not in found:
+        values["dtype"] = found.pop()
+    for key in OF_THE_RUN:
+        values.pop(key, None)
+    _write(folder / "config.json", values)
 
-    with safe_open(shard, framework="pt") as file:
-        return list(file.keys())
+
+def header(shard: Path) -> dict[str, dict[str, Any]]:
+    """Name, type, shape and place of each tensor in a safetensors file."""
+    with shard.open("rb") as file:
+        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    entries.pop("__metadata__", None)
+    return entries
 
 
 def _adapters(shards: Iterable[Path]) -> dict[str, Any]:
@@ -63,9 +75,9 @@ def _adapters(shards: Iterable[Path]) -> dict[str, Any]:
 
     found = {}
     for shard in shards:
+        names = [name for name in header(shard) if name.endswith(ADAPTERS)]
         with safe_open(shard, framework="pt") as file:
-            names = list(file.keys())
-            found.update({name: file.get_tensor(name) for name in names if name.endswith(ADAPTERS)})
+            found.update({name: file.get_tensor(name) for name in names})
     return found
 
 
@@ -86,9 +98,7 @@ def _write_merged(shard: Path, adapters: dict[str, Any], scaling: float) -> Path
     return new
 
 
-def _write_index(path: Path, shards: Iterable[Path]) -> None:
-    index = json.loads(path.read_text(encoding="utf-8"))
-    index["weight_map"] = {name: shard.name for shard in shards for name in _names(shard)}
+def _write(path: Path, values: dict[str, Any]) -> None:
     new = path.with_suffix(".tmp")
-    new.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    new.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(new, path)
