@@ -19,7 +19,7 @@ SCALES = {
     "group_entropy_bits": (1.0, ENTROPY_GOOD),
 }
 # Reason codes of the reward files that say "no answer could be read", as against "a wrong answer was read".
-UNREAD = ("no_answer", "answer_in_think", "unparsable", "truncated", "too_long")
+UNREAD = ("no_answer", "answer_in_think", "unparsable", "ambiguous", "truncated", "too_long")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _too_hard(summary: dict[str, Any]) -> str:
 
 
 def _train(dead: float, batch: int | None) -> dict[str, str]:
-    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - dead):.0f} carry a gradient"
+    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - dead):.0f} carry a signal"
     if dead > FILTER_FROM:
         first = "Train, but drop what teaches nothing first (--filter_out)"
         words = f"{first}: {dead:.1%} of the groups have no variance{left}."

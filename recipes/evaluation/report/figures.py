@@ -75,7 +75,7 @@ def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Pain
             (
                 "means",
                 "Distribution of group means",
-                "A group at either end has no variance and gives no gradient; the signal is in between.",
+                "A group at either end has no variance and gives no signal; the signal is in between.",
                 lambda canvas: _histograms(canvas, sampled, "mean_score", "mean score of a group"),
             ),
             (

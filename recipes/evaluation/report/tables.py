@@ -96,10 +96,10 @@ def tiles(report: dict[str, Any]) -> list[Tile]:
     levels = {verdict["metric"]: verdict["level"] for verdict in report["probe"]["verdicts"]}
     prompts = report["probe"]["effective_batch"]["prompts"]
     kept = (
-        Tile("Batch left", "/probe/effective_batch/kept", "rounded", f"of {prompts} prompts a step have a gradient")
+        Tile("Batch left", "/probe/effective_batch/kept", "rounded", f"of {prompts} prompts a step carry a signal")
         if prompts
         else Tile(
-            "Groups without variance", "/probe/effective_batch/zero_variance_share", "percent", "have no gradient"
+            "Groups without variance", "/probe/effective_batch/zero_variance_share", "percent", "carry no signal"
         )
     )
     return [

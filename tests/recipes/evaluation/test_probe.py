@@ -92,3 +92,12 @@ def test_the_batch_that_is_left():
     unknown = probe(summary(), None)
     assert unknown["effective_batch"]["kept"] is None
     assert "prompts a step" not in unknown["recommendation"]["words"]
+
+
+def test_codes_for_unread_answers_are_codes_of_the_rewards():
+    from recipes.evaluation.probe import UNREAD
+    from recipes.tasks.rewards import load_reward
+
+    known = {code for task in ("countdown", "gsm8k") for code in load_reward(f"reward_functions/{task}.py").REASONS}
+    assert set(UNREAD) <= known
+    assert not {"correct", "wrong", "wrong_value", "gold_unparsable"} & set(UNREAD)
