@@ -15,7 +15,7 @@ from rich.console import Console
 
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT, run_dir
-from recipes.pointer_selector.resolve import resolve, to_yaml
+from recipes.pointer_selector.resolve import resolve
 
 RESULTS = ROOT / "docs" / "results" / "pointer_selector"
 
@@ -26,9 +26,10 @@ def main(
     main_seeds: Annotated[int, typer.Option(help="seeds of the arms main/*")] = 5,
     only: Annotated[str, typer.Option(help="arms to run, as a pattern, for instance 'GRPO lr/*'")] = "*",
     jobs: Annotated[int, typer.Option(help="processes at once")] = 2,
-    folder: Annotated[
-        Path | None, typer.Option(help="study and checkpoints; default artifacts/runs/pointer_selector_sweep")
-    ] = None,
+    gpu_jobs: Annotated[int, typer.Option(help="how many of them use the GPU, if there is one")] = 2,
+    minutes: Annotated[float, typer.Option(help="start no trial after so many minutes; 0: no limit")] = 0.0,
+    folder: Annotated[Path | None, typer.Option(help="study; default artifacts/runs/pointer_selector_sweep")] = None,
+    checkpoints: Annotated[Path | None, typer.Option(help="checkpoints of the trials; default: in the folder")] = None,
     out: Annotated[Path, typer.Option(help="where table, figure and JSON go")] = RESULTS,
     render: Annotated[bool, typer.Option("--render", help="only make table and figure from what is there")] = False,
 ) -> None:
@@ -40,48 +41,41 @@ def main(
         from recipes.pointer_selector.arms import arms
         from recipes.pointer_selector.evaluation import baseline_results
         from recipes.pointer_selector.preparation import prepare
-        from recipes.pointer_selector.resolve import changed
 
         folder = folder or run_dir("pointer_selector_sweep")
         prepared = prepare(recipe)
         study = sweep.open_study(folder)
-        started = time.perf_counter()
-        counts = {arm.name: main_seeds if arm.factor == "main" else seeds for arm in arms(recipe)}
+        every = arms(recipe)
+        seeds_of = {a.name: list(range(1, 1 + (main_seeds if a.factor == "main" else seeds))) for a in every}
         if not render:
-            for wanted in sorted(set(counts.values())):
-                chosen = [arm for arm in arms(recipe, only) if counts[arm.name] == wanted]
+            started = time.perf_counter()
 
-                def told(name: str, result: dict, left: int) -> None:
-                    mean = sum(result["test"].values()) / len(result["test"])
-                    console.print(
-                        f"[{time.perf_counter() - started:5.0f} s, {left:3d} left] {name}: test {mean:.1%}, {result['seconds']:.0f} s"
-                    )
+            def told(name: str, result: dict, left: int) -> None:
+                mean = sum(result["test"].values()) / len(result["test"])
+                clock = f"{time.perf_counter() - started:5.0f} s, {left:3d} left"
+                console.print(f"[{clock}] {name}: test {mean:.1%}, {result['seconds']:.0f} s", markup=False)
 
-                if chosen:
-                    sweep.sweep(study, chosen, list(range(1, wanted + 1)), folder / "checkpoints", jobs, told)
-        current = {
-            arm.name: {sweep.digest(arm.recipe, seed) for seed in range(1, counts[arm.name] + 1)}
-            for arm in arms(recipe)
-        }
-        found = sweep_report.by_arm(sweep.results(study), current)
+            wanted = [
+                (f"{a.name}, seed {s}", sweep.of_seed(a.recipe, s))
+                for a in arms(recipe, only)
+                for s in seeds_of[a.name]
+            ]
+            workers = sweep.Workers(jobs, gpu_jobs, 60 * minutes if minutes else float("inf"))
+            sweep.sweep(study, wanted, checkpoints or folder / "checkpoints", workers, told)
+        found = sweep.of_arms(study, every, seeds_of)
         if not found:
-            raise RecipeError(
-                "the study has no finished trial of this recipe", where=str(folder), fix="run it without --render"
-            )
+            raise RecipeError("the study has no finished trial of this recipe", where=str(folder), fix="drop --render")
         test = prepared.parts["test"]
         baselines = {
             name: {str(s): float(r.correct.mean()) for s, r in by.items()}
             for name, by in baseline_results(test, prepared.judge, recipe.validation.shots).items()
         }
-        names = (sweep_report.BOTH, sweep_report.ALONE, sweep_report.RCE, sweep_report.LONG)
-        pairs = [sweep_report.paired_over_seeds(found, a, b) for a in names[:2] for b in names[2:]]
-        pairs = [pair for pair in pairs if pair]
+        grpo, rce = (sweep_report.BOTH, sweep_report.ALONE), (sweep_report.RCE, sweep_report.LONG)
+        pairs = [pair for a in grpo for b in rce if (pair := sweep_report.paired_over_seeds(found, a, b))]
         out.mkdir(parents=True, exist_ok=True)
         rows = sweep_report.summary(found)
         content = {
-            "recipe": changed(recipe, {"trainer.experiment_name": "sweep"}).model_dump(
-                exclude={"data": {"candidates"}}
-            ),
+            "recipe": recipe.model_dump(),
             "test_queries": len(test),
             "baselines": baselines,
             "arms": rows,
@@ -89,7 +83,6 @@ def main(
         }
         (out / "sweep.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         (out / "sweep.md").write_text(sweep_report.markdown(rows, baselines, pairs), encoding="utf-8")
-        (folder / "recipe.yaml").write_text(to_yaml(recipe), encoding="utf-8")
         sweep_report.figure(found, baselines, out / "sweep.svg")
         console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(rows)} arms")
 

@@ -16,10 +16,13 @@ class Finding:
     text: str
 
 
-def judge_epoch(data: Mapping[str, float]) -> list[Finding]:
-    """Findings on the means of one GRPO epoch; metrics that are absent are not judged."""
+def judge_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding]:
+    """Findings on the means of one GRPO epoch; metrics that are absent are not judged.
+
+    `rising`: the epoch validated best so far, so that a large KL is a price that pays.
+    """
     found = []
-    kl = data.get("actor/kl_loss")
+    kl, beta = data.get("actor/kl_loss"), data.get("actor/kl_coef", 1.0)
     if kl is not None and kl < KL_LOW:
         found.append(
             Finding(
@@ -28,7 +31,7 @@ def judge_epoch(data: Mapping[str, float]) -> list[Finding]:
             )
         )
     sampled = data.get("val-aux/pointer_selector/kl_on_policy")
-    if kl is not None and sampled is not None and kl > KL_HIGH and kl > 3 * max(sampled, KL_LOW):
+    if beta > 0 and kl is not None and sampled is not None and kl > KL_HIGH and kl > 3 * max(sampled, KL_LOW):
         found.append(
             Finding(
                 "kl_inflated",
@@ -36,7 +39,7 @@ def judge_epoch(data: Mapping[str, float]) -> list[Finding]:
                 "gave up inflate it; grpo.kl.over=policy weights them by how likely they still are",
             )
         )
-    elif kl is not None and kl > KL_HIGH:
+    elif kl is not None and kl > KL_HIGH and not rising:
         found.append(
             Finding("kl_high", f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier")
         )

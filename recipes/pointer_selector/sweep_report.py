@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,6 @@ from recipes.pointer_selector.statistics import mean_interval
 
 MAIN = "main/"
 RCE, LONG, BOTH, ALONE = "main/RCE", "main/RCE, as many epochs", "main/RCE + GRPO", "main/GRPO without warm-up"
-
-
-def by_arm(results: list[dict[str, Any]], current: dict[str, set[str]]) -> dict[str, list[dict[str, Any]]]:
-    """Results of each arm, one a seed, in the order of `current` (arm -> digests that are still that arm's)."""
-    found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
-    for entry in results:
-        if entry["digest"] in current.get(entry["arm"], ()):
-            found[entry["arm"]][entry["seed"]] = entry
-    return {arm: [found[arm][seed] for seed in sorted(found[arm])] for arm in current if arm in found}
 
 
 def over_shots(entry: dict[str, Any], part: str) -> float:

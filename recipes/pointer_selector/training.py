@@ -173,7 +173,7 @@ class Trainer:
         is_best = progress.note(value, train_value, folder)
         if not at_start_of_grpo or self.recipe.trainer.warm_up_from:
             self._save()  # after a warm-up the step was saved already, with the weights that the warm-up ended with
-        findings = health.judge_epoch({**means, **metrics}) + health.judge_fit(
+        findings = health.judge_epoch({**means, **metrics}, is_best) + health.judge_fit(
             progress.train_curve, progress.validation_curve
         )
         self.sinks.write(

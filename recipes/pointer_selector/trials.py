@@ -36,13 +36,9 @@ class Task:
 def digest(recipe: PointerRecipe) -> str:
     """A short name for everything that decides a trial's result."""
     free = (
-        "name",
-        "prepare",
-        "trainer.experiment_name",
-        "trainer.logger",
-        "trainer.project_name",
-        "trainer.warm_up_from",
-    )
+        "name", "prepare", "trainer.experiment_name", "trainer.logger", "trainer.project_name", "trainer.warm_up_from",
+        "trainer.device",
+    )  # fmt: skip
     keys = {path: value for path, value in flatten(recipe.model_dump()).items() if not path.startswith(free)}
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]
 
