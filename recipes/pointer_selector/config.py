@@ -35,9 +35,9 @@ class FilterConfig(Section):
 class DataConfig(Section):
     """Files, and what is taken from them."""
 
-    candidates: str | None = key(None, "JSON with the logged candidates; null: made by `prepare`", path="input")
+    candidates: str | None = key(None, "JSON with the logged candidates; null: the embedded workload", path="input")
     query_embeddings: str | None = key(
-        None, "safetensors, npz or pt with query_embeddings; null: made by `prepare`", path="input"
+        None, "safetensors, npz or pt with query_embeddings; null: the embedded workload", path="input"
     )
     candidate_embeddings: str | None = key(
         None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries", path="input"
@@ -180,7 +180,6 @@ class PointerRecipe(Section):
     """The whole recipe."""
 
     name: str = key("pointer_selector", "name of the recipe")
-    prepare: list[str] = key(list, "script and arguments that make the data when it is missing")
     data: DataConfig = DataConfig()
     workload: WorkloadConfig = WorkloadConfig()
     policy: PolicyConfig = PolicyConfig()

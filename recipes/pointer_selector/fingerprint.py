@@ -11,7 +11,7 @@ from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.data import PointerData
 
 FREE = (
-    "name", "prepare", "workload.", "data.candidates", "data.query_embeddings", "data.candidate_embeddings",
+    "name", "workload.", "data.candidates", "data.query_embeddings", "data.candidate_embeddings",
     "data.frozen_model", "validation.batch_size", "trainer.experiment_name", "trainer.project_name", "trainer.logger",
     "trainer.resume", "trainer.save_steps", "trainer.device",
 )  # fmt: skip

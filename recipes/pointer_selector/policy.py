@@ -88,6 +88,12 @@ class PointerPolicy(nn.Module):
         super().__init__()
         self.config, self.query_width, self.pool_width = config, query_width, pool_width
         hidden = config.hidden
+        if hidden % config.heads:
+            raise RecipeError(
+                f"{hidden} features cannot be divided among {config.heads} heads",
+                where="policy.hidden, policy.heads",
+                fix="make policy.hidden a multiple of policy.heads",
+            )
         self.query_tower = Tower(query_width, hidden, config.dropout)
         self.pool_tower = Tower(pool_width, hidden, config.dropout)
         self.layers = nn.ModuleList(CrossAttention(hidden, config.heads, config.dropout) for _ in range(config.layers))

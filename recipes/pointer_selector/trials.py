@@ -36,7 +36,7 @@ class Task:
 def digest(recipe: PointerRecipe) -> str:
     """A short name for everything that decides a trial's result."""
     free = (
-        "name", "prepare", "trainer.experiment_name", "trainer.logger", "trainer.project_name", "trainer.warm_up_from",
+        "name", "trainer.experiment_name", "trainer.logger", "trainer.project_name", "trainer.warm_up_from",
         "trainer.device",
     )  # fmt: skip
     keys = {path: value for path, value in flatten(recipe.model_dump()).items() if not path.startswith(free)}

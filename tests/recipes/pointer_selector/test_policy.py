@@ -102,6 +102,11 @@ def test_untrained_policy_picks_the_nearest():
     assert (best == nearest).double().mean() > 0.95
 
 
+def test_heads_must_divide_the_width():
+    with pytest.raises(RecipeError, match="16 features cannot be divided among 3 heads"):
+        PointerPolicy(PolicyConfig(hidden=16, heads=3), 6, 6)
+
+
 def test_similarity_needs_embeddings_of_one_size():
     with pytest.raises(RecipeError, match="6 features and pool examples 8"):
         PointerPolicy(PolicyConfig(start="similarity"), 6, 8)
