@@ -51,7 +51,8 @@ def main(
         tables = Tables(torch.from_numpy(rewards(train, settings.reward)))
         compared = bench.compare(policy, train, tables, queries, repeats)
         console.print(
-            f"loss and gradient: {compared.batched:,.0f} candidates/s batched, {compared.one_at_a_time:,.0f} one at a time: "
+            f"loss and gradient: {compared.batched:,.0f} candidates/s batched, "
+            f"{compared.one_at_a_time:,.0f} one at a time: "
             f"{compared.speed_up:.1f} times (wanted: 10); losses differ by {compared.loss_difference:.1e}, "
             f"gradients by {compared.gradient_difference:.1e} of their norm"
         )

@@ -145,7 +145,8 @@ def summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, sec
         console.print(f"{phase}: {end}")
     best = progress.best
     console.print(
-        f"best: {best.phase} epoch {best.epoch}, {_short(folder / best.folder)}; {seconds:.0f} s, {memory_peak_mib():.0f} MiB"
+        f"best: {best.phase} epoch {best.epoch}, {_short(folder / best.folder)}; "
+        f"{seconds:.0f} s, {memory_peak_mib():.0f} MiB"
     )
     console.print(f"next: python scripts/eval_pointer_selector.py trainer.experiment_name={name}", highlight=False)
     summary = {

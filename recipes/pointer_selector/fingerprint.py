@@ -34,7 +34,8 @@ def require_same(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
     before, after = saved["keys"], now["keys"]
     if before.get("data.shot_num") != after["data.shot_num"]:
         raise RecipeError(
-            f"the checkpoint was trained for {before.get('data.shot_num')} shots, and this run asks for {after['data.shot_num']}",
+            f"the checkpoint was trained for {before.get('data.shot_num')} shots, "
+            f"and this run asks for {after['data.shot_num']}",
             where=where,
             fix=fix,
         )

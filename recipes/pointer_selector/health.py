@@ -35,8 +35,8 @@ def judge_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding
         found.append(
             Finding(
                 "kl_inflated",
-                f"the penalty reads {kl:.3g}, but sampled sequences say the KL is {sampled:.2f}: candidates that the policy "
-                "gave up inflate it; grpo.kl.over=policy weights them by how likely they still are",
+                f"the penalty reads {kl:.3g}, but sampled sequences say the KL is {sampled:.2f}: candidates that the "
+                "policy gave up inflate it; grpo.kl.over=policy weights them by how likely they still are",
             )
         )
     elif kl is not None and kl > KL_HIGH and not rising:
@@ -47,7 +47,7 @@ def judge_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding
         found.append(
             Finding(
                 "clip_high",
-                f"{data['actor/pg_clipfrac']:.0%} of the ratios are clipped: lower GRPO_LR, since clipped ones teach nothing",
+                f"{data['actor/pg_clipfrac']:.0%} of the ratios are clipped, which teaches nothing: lower GRPO_LR",
             )
         )
     if data.get("actor/ratio_max", 1) > 10:
@@ -60,7 +60,7 @@ def judge_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding
         found.append(
             Finding(
                 "silent",
-                f"{data['critic/silent_groups']:.0%} of the groups have equal rewards and teach nothing: use a graded reward",
+                f"{data['critic/silent_groups']:.0%} of the groups have equal rewards: use a graded reward",
             )
         )
     deviation = data.get("critic/advantages/std")

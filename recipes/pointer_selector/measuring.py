@@ -171,7 +171,7 @@ def _by_logged(
 def sampled_kl(
     policy: PointerPolicy, reference: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int
 ) -> float:
-    """KL(policy || reference) of whole sequences in nats, from 4 sampled sequences a query; unbiased, unlike k3 here."""
+    """KL(policy || reference) of whole sequences, in nats; unbiased, from 4 sampled sequences a query."""
     device = next(policy.parameters()).device
     was_training = policy.training
     policy.eval()

@@ -118,8 +118,8 @@ class PointerPolicy(nn.Module):
         if self.config.start == "similarity":
             if self.query_width != self.pool_width:
                 raise RecipeError(
-                    f"queries have {self.query_width} features and pool examples {self.pool_width}, so their similarity "
-                    "is not defined",
+                    f"queries have {self.query_width} features and pool examples {self.pool_width}, "
+                    "so their similarity is not defined",
                     where="policy.start=similarity",
                     fix="set policy.start=random, or give embeddings of one size",
                 )

@@ -69,7 +69,8 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
 def _require_widths(query: int, pool: int, data_query: int, data_pool: int, name: str) -> None:
     if (query, pool) != (data_query, data_pool):
         raise RecipeError(
-            f"{name} was trained on embeddings of {query} and {pool} features; this data has {data_query} and {data_pool}",
+            f"{name} was trained on embeddings of {query} and {pool} features; "
+            f"this data has {data_query} and {data_pool}",
             where="checkpoint",
             fix="evaluate on embeddings of the same encoder",
         )

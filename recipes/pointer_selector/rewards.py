@@ -22,8 +22,8 @@ NEEDS = {
 def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
     """One reward a candidate, [M] in float32.
 
-    Modes, with alpha = `config.alpha`, beta = `config.beta`, c = vqa_correct, a = vqa_acc_score, p = vqa_gt_prob, and q =
-    `config.quality` rescaled to 0 to 1 within the group, so that its scale is that of c:
+    Modes, with alpha = `config.alpha`, beta = `config.beta`, c = vqa_correct, a = vqa_acc_score, p = vqa_gt_prob, and
+    q = `config.quality` rescaled to 0 to 1 within the group, so that its scale is that of c:
         combined     alpha q + beta c
         hard_soft    alpha a + beta c
         separated    alpha a + beta (2 if c else 0): right answers stay above wrong ones for any a, if alpha < 2 beta
@@ -50,7 +50,7 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
 
 
 def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Each group stretched to 0 to 1; a group whose values are all equal becomes 0.5. values [M], starts [G + 1] -> [M]."""
+    """Each group stretched to 0 to 1, equal values becoming 0.5: values [M], starts [G + 1] -> [M]."""
     sizes = np.diff(starts)
     low = np.repeat(np.minimum.reduceat(values, starts[:-1]), sizes)
     span = np.repeat(np.maximum.reduceat(values, starts[:-1]), sizes) - low

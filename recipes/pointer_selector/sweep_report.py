@@ -19,7 +19,7 @@ def over_shots(entry: dict[str, Any], part: str) -> float:
 
 
 def summary(arms: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """One row an arm: mean and 95% half-width over seeds, on test at each number of shots and over all, and validation."""
+    """One row an arm: mean and 95% half-width over seeds, on test by shots and over all of them, and on validation."""
     rows = []
     for arm, entries in arms.items():
         shots = list(entries[0]["test"])
@@ -75,7 +75,7 @@ def _percent(value: tuple[float, float], sign: bool = False) -> str:
 
 
 def figure(arms: dict[str, list[dict[str, Any]]], baselines: dict[str, dict[str, float]], path: Path) -> None:
-    """Three panels: accuracy by shots, every arm's distance from RCE alone, and training against validation by epoch."""
+    """Three panels: accuracy by shots, the mean accuracy of every arm, training against validation by epoch."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,9 +1,9 @@
 """The embedded workload: which of 32 handwritten digits should a frozen classifier be shown, to read another one right?
 
 Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees
-pixels; the frozen classifier has features and an opinion of its own. 15% of the shown labels are wrong, so that even the
-right choice by image can mislead. Splits are by image: no image is a query in two of them, and the images that the
-classifier was trained on appear nowhere else. Pools are drawn from the training images, as a pool of demonstrations is in real use.
+pixels; the frozen classifier has features and an opinion of its own. 15% of the shown labels are wrong, so that even
+the right choice by image can mislead. Splits are by image: no image is a query in two of them, and the images that the
+classifier was trained on appear nowhere else. Pools are drawn from the training images, as demonstrations are in use.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ VALUES = {
     "RCE_EPOCHS": ("7", 7), "GRPO_EPOCHS": ("0", 0), "BATCH_SIZE": ("32", 32), "RCE_LR": ("1e-5", 1e-5),
     "GRPO_LR": ("2e-4", 2e-4), "KL_BETA": ("0.1", 0.1), "REWARD_ALPHA": ("0.5", 0.5), "REWARD_BETA": ("2", 2.0),
     "REWARD_MODE": ("hard_soft", "hard_soft"), "NUM_LAYERS": ("3", 3), "SHOT_NUM": ("2", 2),
-    "EARLY_STOP_PATIENCE": ("0", 0), "SEED": ("17", 17), "EXPERIMENT_NAME": ("mine", "mine"), "PROJECT_NAME": ("p", "p"),
+    "EARLY_STOP_PATIENCE": ("0", 0), "SEED": ("17", 17), "EXPERIMENT_NAME": ("mine", "mine"),
+    "PROJECT_NAME": ("p", "p"),
     "LOGGER": ("console,file", ["console", "file"]), "RESUME": ("0", False), "CANDIDATES": ("/d/c.json", "/d/c.json"),
     "QUERY_EMBEDDINGS": ("/d/q.npz", "/d/q.npz"), "CANDIDATE_EMBEDDINGS": ("/d/c.npz", "/d/c.npz"),
 }  # fmt: skip
@@ -104,7 +105,7 @@ def test_the_file_of_another_engine_is_refused(tmp_path):
 def test_the_documentation_has_every_key_as_it_is():
     page = (ROOT / "docs" / "POINTER_SELECTOR.md").read_text(encoding="utf-8").splitlines()
     missing = [row for row in key_rows() if row not in page]
-    assert not missing, "bring the table of docs/POINTER_SELECTOR.md up to date with recipes.pointer_selector.documents.key_rows()"
+    assert not missing, "bring docs/POINTER_SELECTOR.md up to date with recipes.pointer_selector.documents.key_rows()"
 
 
 def test_files_come_together():
