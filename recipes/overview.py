@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, tasks
@@ -57,9 +59,8 @@ def next_commands(
     commands = []
     script = ROOT / "scripts" / f"eval_{recipe.name}.py"
     if checkpoint and checkpoint.model and script.is_file():
-        commands.append(
-            ("evaluate", f"python scripts/{script.name} --model_path {shlex.quote(str(shown(checkpoint.model)))}")
-        )
+        python, model = (shlex.quote(str(shown(path))) for path in (Path(sys.executable), checkpoint.model))
+        commands.append(("evaluate", f"{python} scripts/{script.name} --model_path {model}"))
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)

@@ -1,0 +1,38 @@
+"""What the launcher offers to type next."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes import overview
+from recipes.config import load
+from recipes.supervise.summary import Checkpoint
+
+
+@pytest.fixture
+def recipe():
+    return load("countdown", arguments=["trainer.max_steps=4"], environ={}, hardware="cpu")
+
+
+def test_evaluate_with_this_python_and_train_on_with_the_users_variables(recipe):
+    checkpoint = Checkpoint(4, Path("c/global_step_4"), Path("c/global_step_4/actor/hugging face"))
+    environ = {"LR": "1e-4", "HARDWARE": "cpu", "MAX_STEPS": "4", "MODEL_PATH": "", "OTHER": "x"}
+    commands = dict(overview.next_commands(recipe, checkpoint, 4, environ))
+    assert commands == {
+        "evaluate": f"{sys.executable} scripts/eval_countdown.py --model_path 'c/global_step_4/actor/hugging face'",
+        "more steps": "HARDWARE=cpu LR=1e-4 MAX_STEPS=8 bash examples/countdown/qwen3_4b_countdown_grpo.sh",
+    }
+
+
+def test_a_checkpoint_without_a_model_cannot_be_evaluated(recipe):
+    checkpoint = Checkpoint(4, Path("c/global_step_4"), None)
+    assert [purpose for purpose, _ in overview.next_commands(recipe, checkpoint, 4, {})] == ["more steps"]
+    assert overview.next_commands(recipe, None, 4, {}) == []
+
+
+def test_a_task_without_a_launcher_of_its_own_has_the_general_one():
+    assert overview.launcher("countdown") == "bash examples/countdown/qwen3_4b_countdown_grpo.sh"
+    assert overview.launcher("mine") == "bash scripts/launch.sh mine"
