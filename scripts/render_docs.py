@@ -10,12 +10,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import typer
 
-from recipes.config.documents import rendered, stale
+from recipes.config.documents import pages_with_blocks, rendered, stale
 from recipes.config.tables import BLOCKS
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
 
-PAGES = ("docs/CONFIGURATION.md",)
+PAGES = (
+    "docs/CONFIGURATION.md",
+    *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),
+)
 
 
 def main(

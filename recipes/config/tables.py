@@ -1,4 +1,4 @@
-"""The tables of docs/CONFIGURATION.md, made from the code that they describe."""
+"""The generated tables of the documentation, made from the code and the recipes that they describe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from recipes.config import yaml_io
+from recipes.config.comparison.markdown import block as comparison
 from recipes.config.environment import CONTROLS, VARIABLES
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 
@@ -71,7 +72,8 @@ def _engines(leaf: Leaf) -> str:
     return "; ".join(notes) or "both"
 
 
-BLOCKS: dict[str, Callable[[], str]] = {
+BLOCKS: dict[str, Callable[..., str]] = {
+    "comparison": comparison,
     "environment": environment_table,
     "controls": control_table,
     "schema": schema_table,

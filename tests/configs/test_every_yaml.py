@@ -16,7 +16,7 @@ from recipes.engines import verl
 from recipes.paths import CONFIGS, ROOT
 
 # How many files there are of each kind. A new file changes its number here, on purpose.
-COUNTS = {"recipe": 1, "hardware": 2}
+COUNTS = {"recipe": 1, "hardware": 2, "official": 13, "pointer_selector": 1}
 COMMENTED = "recipe", "hardware"
 
 
@@ -35,7 +35,7 @@ def kind(path: Path) -> str:
     """What a file is, by its folder; a recipe for a trainer of our own by that trainer's name."""
     if path.parent == CONFIGS:
         return "recipe" if path.stem in tasks() else engine_of(path)
-    return {CONFIGS / "hardware": "hardware"}.get(path.parent, "unknown")
+    return {CONFIGS / "hardware": "hardware", CONFIGS / "official": "official"}.get(path.parent, "unknown")
 
 
 FILES = every_yaml()

@@ -1,0 +1,75 @@
+"""Put a recipe beside official examples of EasyR1 and verl; see `--help`."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from recipes.errors import reported_errors
+
+
+class Format(str, Enum):
+    """How the table is shown."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    html = "html"
+
+
+def _list_names(asked: bool) -> None:
+    """Print the official examples and stop."""
+    if asked:
+        from recipes.config.comparison import names
+
+        print("\n".join(names()))
+        raise typer.Exit()
+
+
+def main(
+    recipe: Annotated[str, typer.Argument(help="A task, such as countdown, or the path of a recipe.")],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="easyr1 or verl (its 3B and 7B examples), or one by name: easyr1:qwen3_4b_math, verl:7b."),
+    ] = None,
+    checkout: Annotated[
+        Path | None, typer.Option(help="Read the official files from this checkout instead of the snapshots.")
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="How the table is shown; in a file, terminal is Markdown.")
+    ] = Format.terminal,
+    output: Annotated[Path | None, typer.Option(help="Write to this file; default: standard output.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Fail where a difference has no reason.")] = False,
+    _: Annotated[
+        bool, typer.Option("--list", callback=_list_names, is_eager=True, help="List the official examples and stop.")
+    ] = False,
+) -> None:
+    """Key by key: ours, the official values, aligned / adjusted / only ours, and the reason beside our key."""
+    from recipes.config import comparison
+    from recipes.config.comparison.markdown import page
+    from recipes.config.comparison.views import html, terminal
+
+    with reported_errors():
+        table = comparison.compare(recipe, comparison.chosen(against or ["easyr1"], checkout))
+        if form is Format.terminal and output is None:
+            from rich.console import Console
+
+            Console().print(terminal(table))
+        else:
+            text = html(table) if form is Format.html else page(table)
+            if output is None:
+                print(text, end="")
+            else:
+                output.parent.mkdir(parents=True, exist_ok=True)
+                output.write_text(text, encoding="utf-8")
+        if check:
+            table.require_reasons()
+
+
+if __name__ == "__main__":
+    typer.run(main)
