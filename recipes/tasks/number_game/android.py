@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +38,7 @@ def find_devices(wanted: str, *, host: str = "127.0.0.1", port: int = 5037) -> l
     client = adbutils.AdbClient(host=host, port=port, socket_timeout=60)
     try:
         connected = {device.serial: device for device in client.device_list()}
-    except (adbutils.AdbError, OSError) as error:
+    except (adbutils.AdbError, OSError, subprocess.SubprocessError) as error:
         raise RecipeError(
             f"no ADB server answers: {error}", where=f"{host}:{port}", fix="start one: adb start-server"
         ) from error
@@ -169,5 +170,5 @@ class AndroidScreen:
 
         try:
             yield
-        except (adbutils.AdbError, OSError, EOFError) as error:
+        except (adbutils.AdbError, OSError, EOFError, subprocess.SubprocessError) as error:
             raise ScreenLost(f"{self.name}: {error}") from error

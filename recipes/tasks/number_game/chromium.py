@@ -158,6 +158,9 @@ class ChromiumScreen:
     def _lost_or_not_loaded(self, error: Exception) -> None:
         if not self._browser.is_connected():
             raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+        with suppress(self._error):
+            self._page.context.close()  # its error page would interrupt the next one
+        self._page = None
         raise RecipeError(
             f"the page does not load: {_first_line(error)}",
             where=self._address,

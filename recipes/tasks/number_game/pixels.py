@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 STYLE = Path(__file__).with_name("web") / "style.css"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+END = b"IEND\xaeB`\x82"
 TOLERANCE = 6  # of a channel's 255: screens with colour management shift colours a little
 # The narrowest card that is looked for, as a share of the screenshot's shorter side.
 NARROWEST = 0.12
@@ -60,6 +61,8 @@ def decoded(data: bytes) -> Image:
 
     if not data.startswith(SIGNATURE):
         raise BrokenPNG(f"{len(data)} bytes that begin with {data[:8]!r} are no PNG")
+    if END not in data[-256:]:  # Pillow takes pictures whose last bytes are missing
+        raise BrokenPNG(f"a PNG of {len(data)} bytes is cut short")
     try:
         picture = PIL.Image.open(io.BytesIO(data), formats=("PNG",))
         picture.load()
