@@ -30,7 +30,8 @@ DEPTH = 20
 def arguments(text: str, where: str) -> dict[str, Any]:
     """Dotted key -> value. Variables that the launcher sets are filled in, by their default where one may override it.
 
-    Others, such as $HOME, stay as they are. Raises RecipeError where the text starts no trainer of verl or EasyR1.
+    Others, such as $HOME, stay as they are. Raises RecipeError where the text starts no trainer of verl or EasyR1,
+    or hands it an array.
     """
     joined = re.sub(r"\\\n", " ", text)
     variables: dict[str, str] = {}
@@ -56,6 +57,8 @@ def _filled(text: str, variables: dict[str, str]) -> str:
 
 
 def _parsed(command: str, where: str) -> dict[str, Any]:
+    if "[@]" in command:
+        raise RecipeError("the launcher keeps its arguments in arrays, which are not read", where=where)
     whole = _SUBSTITUTION.sub(lambda match: match[0].replace(" ", BLANK), command)
     lexer = shlex.shlex(whole, posix=True, punctuation_chars=ENDS)
     lexer.whitespace_split = True

@@ -182,6 +182,11 @@ def test_a_launcher_that_starts_nothing():
         shell.arguments("echo hello", "toy.sh")
 
 
+def test_arrays_are_refused_rather_than_left_out():
+    with pytest.raises(RecipeError, match="arrays"):
+        shell.arguments('D=(a=1)\npython3 -m verl.trainer.main_ppo "${D[@]}" b=2', "toy.sh")
+
+
 def test_defaults_that_cannot_be_read(tmp_path):
     put(tmp_path, "c.py", "class PPOConfig:\n    a: int = compute()\n")
     with pytest.raises(RecipeError, match="default of a is no constant"):
