@@ -49,7 +49,7 @@ def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable
                 board.serve(screen, work)
             finally:
                 screen.close()
-        except BaseException as error:  # broad: a thread's failure is raised in the caller's thread
+        except BaseException as error:  # allowed: broad: raised again in the caller's thread
             failures.append(error)
             board.stop.set()
 
