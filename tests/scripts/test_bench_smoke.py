@@ -1,3 +1,5 @@
+"""The benchmark's command line, on a pretended launcher."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""What a benchmark sees of a command: its time, its memory, its processes and its steps."""
+
 from __future__ import annotations
 
 import sys

@@ -1,3 +1,5 @@
+"""A saved model says its own type and data type, and keeps its tokenizer's files."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""torchvision's CUDA wheel beside a CPU build of torch: declared operators, and only for that pair."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,3 +1,5 @@
+"""The keys and variables that a run on CPUs needs, from the recipe alone."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Versions of verl and vLLM that nobody has tested are refused."""
+
 from __future__ import annotations
 
 import pytest

