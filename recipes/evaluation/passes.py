@@ -38,7 +38,7 @@ class Pass:
         self.subject, self.name, self.sampling = subject, name, sampling
         self.key = f"{subject.label}_{name}"
         self.store = responses_for(subject.model_hash, data_hash, sampling, subject.generator)
-        self.collector = Collector(sampling.n)
+        self.collector = Collector(sampling.n, sampling.max_tokens)
         self._log: CompletionLog | None = None
 
     def forget(self) -> None:

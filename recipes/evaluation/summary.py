@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -28,13 +29,14 @@ COLUMNS: dict[str, tuple[float, float] | None] = {
 GROUP_COLUMNS = ("score_variance", "group_entropy_bits", "score_entropy_bits")
 MISSING = float("nan")
 BINS = 20
+LENGTH_BINS = 40
 
 
 class Collector:
-    """Adds up one pass: `add` each question in the data's order, then `summary`."""
+    """Adds up a pass of n responses up to `max_tokens`: `add` each question in the file's order, then `summary`."""
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, n: int, max_tokens: int) -> None:
+        self.n, self.max_tokens = n, max_tokens
         self.columns = {name: array("d") for name in COLUMNS}
         self.columns |= {f"pass_at_{k}": array("d") for k in ks_for(n)}
         self.reasons: Counter[str] = Counter()
@@ -102,7 +104,9 @@ class Collector:
         lengths = sorted(self.lengths[True] | self.lengths[False])
         histograms: dict[str, Any] = {"tokens": None}
         if lengths:
-            edges = np.unique(np.linspace(0, lengths[-1], BINS + 1).round()).tolist()
+            # Whole tokens, and the same width for every pass under one limit, so that two models compare.
+            width = math.ceil(self.max_tokens / LENGTH_BINS)
+            edges = list(range(0, lengths[-1] + width + 1, width))
             histograms["tokens"] = {"edges": edges} | {
                 name: _weighted(self.lengths[full], edges) for name, full in (("right", True), ("wrong", False))
             }

@@ -98,9 +98,7 @@ def tiles(report: dict[str, Any]) -> list[Tile]:
     kept = (
         Tile("Batch left", "/probe/effective_batch/kept", "rounded", f"of {prompts} prompts a step carry a signal")
         if prompts
-        else Tile(
-            "Groups without variance", "/probe/effective_batch/zero_variance_share", "percent", "carry no signal"
-        )
+        else Tile("Groups without variance", "/probe/effective_batch/zero_variance_share", "percent", "carry no signal")
     )
     return [
         Tile("Accuracy", f"{sampled}/accuracy/value", "percent", f"mean over {n} answers", levels["accuracy"]),

@@ -10,13 +10,15 @@ CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+# Enough for a machine that is busy with training.
+SECONDS = 120
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=SECONDS * 1000)
         yield browser
         browser.close()
 
@@ -30,7 +32,7 @@ def open_page(browser, pages, tmp_path):
         path = tmp_path / "report.html"
         path.write_text(pages[kind], encoding="utf-8")
         page = browser.new_page(**options)
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(SECONDS * 1000)
         opened.append(page)
         page.complaints, page.requests = [], []
         page.on("console", lambda message: page.complaints.append(message.text))

@@ -10,6 +10,7 @@ import openai._base_client
 import pytest
 from typer.testing import CliRunner
 
+from recipes.config import tasks
 from recipes.evaluation import cli_plan, evaluate
 from recipes.evaluation.cli import make_app
 from recipes.evaluation.defaults import Defaults
@@ -155,14 +156,17 @@ def test_a_reward_may_return_a_plain_number(eval_sums, tmp_path):
     assert set(report["models"]["model"]["passes"]["sampled"]["reasons"]) == {"right", "wrong"}
 
 
-@pytest.mark.parametrize("task", ["countdown"])
-def test_the_scripts_know_their_task(task, monkeypatch):
+BATCHES = {"countdown": 64, "gsm8k": 32}
+
+
+@pytest.mark.parametrize("task", sorted(BATCHES.keys() & set(tasks())))
+def test_the_recipe_gives_what_is_not_asked_for(task, monkeypatch):
     from recipes.evaluation.defaults import from_recipe
 
     monkeypatch.setenv("EMBEDDED", "0")
     monkeypatch.setenv("HARDWARE", "gpu")
     defaults = from_recipe(task)
-    assert (defaults.n, defaults.temperature, defaults.batch) == (16, 1.0, 64)
+    assert (defaults.n, defaults.temperature, defaults.batch) == (16, 1.0, BATCHES[task])
     assert defaults.train_file.name == "train.parquet"
     assert f"data_prep_{task}.py" in defaults.prepare
     assert Path(defaults.reward).name == f"{task}.py"

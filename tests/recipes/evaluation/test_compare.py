@@ -14,7 +14,7 @@ from recipes.evaluation.summary import Collector
 
 def collector(rights: list[int], n: int, logprob: float | None = -1.0) -> Collector:
     """A pass in which question i has `rights[i]` right answers of n."""
-    found = Collector(n)
+    found = Collector(n, 64)
     for row, right in enumerate(rights):
         scores = [Score(float(k < right), float(k < right), "correct" if k < right else "wrong") for k in range(n)]
         responses = [Response("", 5, "stop", logprob)] * n

@@ -313,7 +313,7 @@ def test_shares_of_groups_always_add_up(accuracy):
     from recipes.evaluation.scoring import Score
     from recipes.evaluation.summary import Collector
 
-    collector = Collector(8)
+    collector = Collector(8, 64)
     for row, right in enumerate(accuracy):
         scores = [Score(float(k < right), float(k < right), "r") for k in range(8)]
         responses = [Response("", 3, "stop", -1.0)] * 8
