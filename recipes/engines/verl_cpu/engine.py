@@ -7,8 +7,10 @@ verl imports this module where it builds a model configuration, because `actor_r
 from __future__ import annotations
 
 import copy
+import os
 from typing import Any
 
+import torch
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
@@ -21,6 +23,12 @@ class _CpuSharding:
     FSDP1 refuses them under `sync_module_states`, and what verl does to save GPU memory (the reference model's
     CPU offloading) asks for pinned memory, which needs an accelerator.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # All cores of this rank's share: while it computes, vLLM waits for it.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // torch.distributed.get_world_size()))
 
     def _build_fsdp_module(self, module: Any) -> Any:
         asked = self.engine_config

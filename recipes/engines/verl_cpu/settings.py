@@ -48,6 +48,7 @@ def environment(recipe: Any) -> dict[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "passive",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(_threads(_ranks(recipe))),
         "TORCH_COMPILE_DISABLE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -60,10 +61,10 @@ def _ranks(recipe: Any) -> int:
 
 
 def _threads(ranks: int) -> int:
-    """One thread for a physical core, of which the system counts two halves, shared out among the ranks.
+    """Threads of vLLM and of everything else but the trainer's own passes, which take all cores (`engine.py`).
 
-    A rank and its vLLM engine take turns, so each may use all of the rank's cores. Threads that outnumber cores wait
-    for one another by spinning, which on two busy cores made steps ten times slower.
+    While vLLM generates, half a dozen processes feed it and read from it, so it gets half of its rank's cores. Threads
+    that outnumber cores wait for one another: with all cores, generating took twice as long on two cores.
     """
     return max(1, len(os.sched_getaffinity(0)) // 2 // ranks)
 
