@@ -25,7 +25,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="seeds of every arm, from 1 on")] = 3,
     main_seeds: Annotated[int, typer.Option(help="seeds of the arms main/*")] = 5,
     only: Annotated[str, typer.Option(help="arms to run, as a pattern, for instance 'GRPO lr/*'")] = "*",
-    jobs: Annotated[int, typer.Option(help="processes at once")] = 2,
+    jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
     gpu_jobs: Annotated[int, typer.Option(help="how many of them use the GPU, if there is one")] = 2,
     minutes: Annotated[float, typer.Option(help="start no trial after so many minutes; 0: no limit")] = 0.0,
     folder: Annotated[Path | None, typer.Option(help="study; default artifacts/runs/pointer_selector_sweep")] = None,

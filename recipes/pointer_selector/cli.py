@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progress
     (folder / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     chosen = device(recipe.trainer.device)
     console.print(f"training on {chosen.type}; metrics: {_short(folder / 'metrics.jsonl')}")
-    sinks = make_sinks(recipe, folder)
+    sinks = make_sinks(recipe, folder, console)
     try:
         trainer = Trainer(
             recipe,
@@ -85,15 +86,21 @@ def run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progress
         sinks.close()
 
 
-def make_sinks(recipe: PointerRecipe, folder: Path) -> Sinks:
-    """The places for metrics that the recipe names; W&B offline where there is no login."""
+def make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
+    """The places for metrics that the recipe names; W&B offline where there is no login.
+
+    A recorder that is not installed is left out, and said so: a run does not depend on it.
+    """
     from recipes.pointer_selector.metrics import JsonLines, Sinks, TensorBoard, Wandb
 
     names = recipe.trainer.logger
+    absent = [name for name in ("tensorboard", "wandb") if name in names and not find_spec(name)]
+    for name in absent:
+        console.print(f"{name} is not installed, so nothing is written for it: pip install {name}")
     sinks = [JsonLines(folder / "metrics.jsonl")] if "file" in names else []
-    if "tensorboard" in names:
+    if "tensorboard" in names and "tensorboard" not in absent:
         sinks.append(TensorBoard(folder / "tensorboard"))
-    if "wandb" in names:
+    if "wandb" in names and "wandb" not in absent:
         mode = os.environ.get("WANDB_MODE") or loggers.wandb_environment(names).get("WANDB_MODE", "online")
         experiment, project = recipe.trainer.experiment_name, recipe.trainer.project_name
         sinks.append(Wandb(folder, project, experiment, recipe.model_dump(), mode))

@@ -30,7 +30,7 @@ STUDY = "pointer_selector"
 
 @dataclass(frozen=True)
 class Workers:
-    """How a sweep runs: processes of one thread each, how many of them may use the GPU, and for how long."""
+    """How a sweep runs: processes of one thread each (0: in this process), how many may use the GPU, how long."""
 
     jobs: int
     gpu_jobs: int
@@ -83,7 +83,6 @@ def sweep(
     folder: Path,
     workers: Workers,
     told: Callable[[str, dict[str, Any], int], None],
-    processes: Executor | None = None,
 ) -> int:
     """Run the trials that are missing, warm-ups first, each once for all that share it; returns how many are left.
 
@@ -93,7 +92,6 @@ def sweep(
         folder: checkpoints of the trials.
         workers: how much at once, and for how long.
         told: called with name, result and number of trials left, after each trial.
-        processes: where trials run; new processes by default.
     """
     done = results(study)
     missing: dict[str, tuple[str, PointerRecipe]] = {}
@@ -102,9 +100,9 @@ def sweep(
             missing.setdefault(key, (name, recipe))
     plan = _Plan(study, missing, folder, told)
     until = time.monotonic() + workers.seconds
-    with processes or _processes(workers) as pool:
+    with _Here() if workers.jobs == 0 else _processes(workers) as pool:
         while plan.running or (plan.ready() and time.monotonic() < until):
-            while len(plan.running) < workers.jobs and time.monotonic() < until and plan.start(pool):
+            while len(plan.running) < max(1, workers.jobs) and time.monotonic() < until and plan.start(pool):
                 pass
             plan.collect()
     return len(plan.missing)
@@ -159,6 +157,15 @@ class _Plan:
 
     def _task(self, name: str, recipe: PointerRecipe) -> trials.Task:
         return trials.Task(recipe.model_dump(), str(self.folder / name))
+
+
+class _Here(Executor):
+    """Runs a trial at once, in this process."""
+
+    def submit(self, function: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        future: Future = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
 
 
 def _processes(workers: Workers) -> ProcessPoolExecutor:

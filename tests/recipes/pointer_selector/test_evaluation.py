@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import numpy as np
 import pytest
 from pointer_testing import SMALL_WORKLOAD, write_data
@@ -98,21 +96,6 @@ def recipe(tmp_path_factory):
     patch.undo()
 
 
-class Inline:
-    """A pool that runs a task at once, in this process."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-    def submit(self, function, task):
-        future = Future()
-        future.set_result(function(task))
-        return future
-
-
 def test_a_small_sweep_is_resumed_and_rendered(recipe, tmp_path):
     chosen = [arm for arm in arms(recipe) if arm.name in ("main/RCE", "main/RCE + GRPO", "KL/0", "ratio/step")]
     named = [(arm.name, sweep.of_seed(arm.recipe, seed)) for arm in chosen for seed in (1, 2)]
@@ -120,8 +103,8 @@ def test_a_small_sweep_is_resumed_and_rendered(recipe, tmp_path):
 
     def run(recipes, seconds=float("inf")):
         told.clear()
-        workers = sweep.Workers(1, 0, seconds)
-        return sweep.sweep(study, recipes, tmp_path / "c", workers, lambda *args: told.append(args[0]), Inline())
+        workers = sweep.Workers(0, 0, seconds)
+        return sweep.sweep(study, recipes, tmp_path / "c", workers, lambda *args: told.append(args[0]))
 
     assert run(named, seconds=0) == 4
     assert told == []

@@ -91,8 +91,7 @@ def whole(made, tmp_path_factory):
     return run.policy.state_dict(), progress, folder
 
 
-@pytest.mark.parametrize("save_steps", [0, 3])
-@pytest.mark.parametrize("step", [1, 4, 5, 7, 8, 9, 11, 13, 16])
+@pytest.mark.parametrize(("step", "save_steps"), [(1, 0), (5, 0), (8, 0), (9, 0), (14, 0), (7, 3), (11, 3), (16, 3)])
 def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, step, save_steps):
     recipe = changed(RECIPE, {"trainer.save_steps": save_steps})
     with pytest.raises(Fault):
@@ -106,7 +105,7 @@ def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, st
 
 
 @pytest.mark.parametrize("function", ["save", "point", "point_latest", "prune"])
-@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.parametrize("call", [1, 4])
 def test_a_crash_while_saving_loses_nothing(made, whole, tmp_path, function, call, monkeypatch):
     original, calls = getattr(checkpoints, function), []
 
@@ -139,11 +138,11 @@ def test_a_crash_between_writing_and_renaming_leaves_no_half_checkpoint(made, tm
 
 
 def test_a_killed_process_is_resumed_to_the_same_weights(made, whole, tmp_path):
-    """SIGKILL at four moments, each some steps further on."""
+    """SIGKILL at three moments, each some steps further on."""
     history = tmp_path / "metrics.jsonl"
     recipe = changed(RECIPE, {"trainer.save_steps": 2})
     killed = 0
-    for lines in (3, 9, 16, 22):
+    for lines in (3, 12, 20):
         child = os.fork()
         if child == 0:
             try:
