@@ -51,7 +51,7 @@ def find_devices(wanted: str, *, host: str = "127.0.0.1", port: int = 5037) -> l
     if missing or not serials:
         have = ", ".join(connected) or "none"
         raise RecipeError(
-            f"not connected: {', '.join(missing) or wanted!r} (connected: {have})",
+            f"not connected: {', '.join(missing) or 'no name given'} (connected: {have})",
             where="--devices",
             fix="adb connect HOST:PORT for a device in the network; see `adb devices`",
         )
