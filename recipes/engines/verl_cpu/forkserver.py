@@ -53,7 +53,9 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
-        self._folder = Path(tempfile.mkdtemp(prefix="recipes-"))  # only this user may enter it, and so connect
+        # Only this user may enter it, and so connect. The path of a socket has about a hundred characters at most.
+        base = tempfile.gettempdir()
+        self._folder = Path(tempfile.mkdtemp(prefix="recipes-", dir=base if len(base) < 80 else "/tmp"))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{self._folder}/fork.sock")
         self._listener.listen(64)

@@ -1,6 +1,7 @@
 """Which verl keys and environment variables a run on CPUs needs, from the recipe alone.
 
-Nothing heavy is imported here: the launcher and `DRY_RUN=1` call these functions.
+Only what a recipe has no word for is here. What it has words for (float32, no compilation, one agent worker, ...) is in
+configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported: `DRY_RUN=1` calls these functions too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from recipes import paths
 PACKAGE = "recipes.engines.verl_cpu"
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
-CONCURRENT_SEQUENCES = 256
-"""Responses that the key-value cache holds at once; more wait their turn."""
+MOST_SEQUENCES = 256
+"""verl's default for the responses that vLLM decodes at once."""
 SMALLEST_BUCKET = 16
 SMALLEST_CACHE = 128 * MEBIBYTE
 UNKNOWN_MODEL_BUCKET = 2048
@@ -32,7 +33,7 @@ def keys(recipe: Any) -> dict[str, Any]:
     """
     return {
         **_cluster(_ranks(recipe)),
-        **_float32(),
+        **_models(),
         **_rollout(recipe),
         **_few_processes(),
     }
@@ -83,47 +84,28 @@ def _cluster(ranks: int) -> dict[str, Any]:
     }
 
 
-def _float32() -> dict[str, Any]:
-    """float32 everywhere, so that vLLM and FSDP give the same log-probabilities; CPUs gain little from less."""
+def _models() -> dict[str, Any]:
+    """What models need: an attention kernel that CPUs have, no compilation, and a critic in the actor's number type."""
     keys: dict[str, Any] = {
-        "actor_rollout_ref.rollout.dtype": "float32",
         "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-        "actor_rollout_ref.model.use_remove_padding": False,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
-        "actor_rollout_ref.actor.use_torch_compile": False,
         "actor_rollout_ref.ref.use_torch_compile": False,
-        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         "critic.model.override_config.attn_implementation": "sdpa",
         "critic.model.use_remove_padding": False,
         "critic.model.enable_gradient_checkpointing": False,
     }
-    for engine in ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.fsdp"):
-        keys[f"{engine}.model_dtype"] = "fp32"
-        for part in ("param_dtype", "reduce_dtype", "buffer_dtype"):
-            keys[f"{engine}.mixed_precision.{part}"] = "fp32"
-    return keys
+    return keys | {f"critic.fsdp.mixed_precision.{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")}
 
 
 def _rollout(recipe: Any) -> dict[str, Any]:
     rollout = "actor_rollout_ref.rollout"
     engine = f"{rollout}.engine_kwargs.vllm"
-    length = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
     model = _model_config(recipe.worker.actor.model.model_path)
-    lora = int(getattr(getattr(recipe.worker.actor.model, "lora", None), "rank", 0) or 0)
     return {
-        f"{rollout}.name": "vllm",
-        f"{rollout}.enforce_eager": True,
         f"{rollout}.free_cache_engine": False,
         f"{rollout}.enable_sleep_mode": False,
-        f"{rollout}.calculate_log_probs": True,
-        f"{rollout}.max_model_len": length,
-        f"{rollout}.max_num_batched_tokens": max(2048, length),
-        f"{rollout}.max_num_seqs": CONCURRENT_SEQUENCES,
-        # A LoRA rollout syncs adapters only, so the base weights must come from the files.
-        **({f"{rollout}.load_format": "safetensors"} if lora else {}),
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
-        f"{engine}.kv_cache_memory_bytes": _cache_bytes(model, length),
+        f"{engine}.kv_cache_memory_bytes": _cache_bytes(model, recipe),
         f"{engine}.distributed_executor_backend": "uni" if _tensor_parallel(recipe) == 1 else "mp",
     }
 
@@ -131,8 +113,6 @@ def _rollout(recipe: Any) -> dict[str, Any]:
 def _few_processes() -> dict[str, Any]:
     sampler = "trainer.v1.sampler"
     return {
-        "actor_rollout_ref.rollout.agent.num_workers": 1,
-        "reward.num_workers": 1,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         f"{sampler}.custom_sampler.path": f"pkg://{PACKAGE}.sampler",
         f"{sampler}.custom_sampler.name": "QuickReplayBuffer",
@@ -149,7 +129,7 @@ def _tensor_parallel(recipe: Any) -> int:
 
 def _model_config(model_path: str) -> dict[str, Any]:
     """`config.json` of a local model, its text part where it has a vision part too; empty for a hub name."""
-    path = Path(model_path).expanduser() / "config.json"
+    path = paths.ROOT / Path(model_path).expanduser() / "config.json"
     if not path.is_file():
         return {}
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -165,13 +145,16 @@ def _bucket_megabytes(model: dict[str, Any]) -> int:
     return max(SMALLEST_BUCKET, -(-embedding // MEBIBYTE) + 1)
 
 
-def _cache_bytes(model: dict[str, Any], length: int) -> int:
-    """Key-value cache for `CONCURRENT_SEQUENCES` full sequences, at most an eighth of the machine's memory."""
+def _cache_bytes(model: dict[str, Any], recipe: Any) -> int:
+    """Key-value cache for as many full sequences as vLLM decodes at once, at most an eighth of the memory."""
     if not model:
         return 8 * SMALLEST_CACHE
+    rollout = recipe.worker.rollout
+    asked = getattr(rollout, "max_model_len", None)
+    length = int(asked or recipe.data.max_prompt_length + recipe.data.max_response_length)
     heads = int(model.get("num_attention_heads", 1))
     head_dim = int(model.get("head_dim") or int(model.get("hidden_size", 0)) // heads)
     per_token = 2 * int(model.get("num_hidden_layers", 1)) * int(model.get("num_key_value_heads", heads)) * head_dim
-    wanted = CONCURRENT_SEQUENCES * length * per_token * FLOAT32_BYTES
+    sequences = int(getattr(rollout, "max_num_seqs", MOST_SEQUENCES))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(SMALLEST_CACHE, min(wanted, memory // 8))
+    return max(SMALLEST_CACHE, min(sequences * length * per_token * FLOAT32_BYTES, memory // 8))

@@ -24,6 +24,25 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 """
 
 
+_FLOAT32 = {f"{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")}
+_FROM_HARDWARE_CPU = {
+    # What configs/hardware/cpu.yaml becomes in verl's words.
+    "actor_rollout_ref.rollout.name": "vllm",
+    "actor_rollout_ref.rollout.dtype": "float32",
+    "actor_rollout_ref.rollout.enforce_eager": True,
+    "actor_rollout_ref.rollout.agent.num_workers": 1,
+    "actor_rollout_ref.rollout.calculate_log_probs": True,
+    "actor_rollout_ref.rollout.max_model_len": 96,
+    "actor_rollout_ref.model.use_remove_padding": False,
+    "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    "actor_rollout_ref.actor.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+    **{f"actor_rollout_ref.{role}.fsdp_config.mixed_precision.{key}": value
+       for role in ("actor", "ref") for key, value in _FLOAT32.items()},
+    "reward.num_workers": 1,
+}  # fmt: skip
+
+
 def make_model(folder: Path, *, seed: int = 0, tied: bool = True) -> Path:
     """A Qwen3 of some 0.3 M parameters with random weights and a character tokenizer in Qwen's chat format."""
     import torch
@@ -152,6 +171,8 @@ class Trial:
             "trainer.project_name": "verl_cpu",
             "trainer.experiment_name": name,
             "trainer.default_local_dir": str(self.folder / name / "checkpoints"),
+            **_FROM_HARDWARE_CPU,
+            **({f"{rollout}.load_format": "safetensors"} if lora else {}),
             **settings.keys(self.recipe(ranks=ranks, lora=lora)),
         }
 

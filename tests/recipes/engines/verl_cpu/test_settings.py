@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recipes import paths
+from recipes.config.schema import Recipe, leaves
 from recipes.engines.verl_cpu import settings
 
 MEBIBYTE = settings.MEBIBYTE
@@ -61,15 +62,6 @@ def test_ranks_are_rays_logical_gpus() -> None:
     assert keys["ray_kwargs.ray_init.num_cpus"] > settings.keys(recipe())["ray_kwargs.ray_init.num_cpus"]
 
 
-def test_one_float_type_everywhere() -> None:
-    keys = settings.keys(recipe())
-
-    assert keys["actor_rollout_ref.rollout.dtype"] == "float32"
-    assert {value for key, value in keys.items() if ".mixed_precision." in key or key.endswith("model_dtype")} == {
-        "fp32"
-    }
-
-
 def test_the_weight_buffer_holds_the_largest_tensor(model: Any) -> None:
     key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
     embedding = QWEN3_06B["vocab_size"] * QWEN3_06B["hidden_size"] * 4
@@ -94,11 +86,13 @@ def test_vision_models_are_measured_by_their_text_part(model: Any) -> None:
     assert settings.keys(recipe(model({"vision_config": {}, "text_config": QWEN3_06B})))[key] > 500
 
 
-def test_lora_reads_the_base_weights_from_the_files() -> None:
-    key = "actor_rollout_ref.rollout.load_format"
+def test_nothing_that_a_recipe_has_a_word_for_is_taken_out_of_its_hands() -> None:
+    """Else `worker.rollout.dtype=bf16` and its like would have no effect on CPUs, without a word."""
+    told = {name for leaf in leaves(Recipe).values() for name in leaf.info.verl}
+    fixed = {name for name in told & set(settings.keys(recipe())) if not name.startswith("critic.")}
 
-    assert key not in settings.keys(recipe())
-    assert settings.keys(recipe(lora=8))[key] == "safetensors"
+    # vLLM's CPU build cannot free its cache; configs/hardware/cpu.yaml does not speak of critics.
+    assert fixed == {"actor_rollout_ref.rollout.free_cache_engine"}
 
 
 def test_tensor_parallel_engines_need_processes() -> None:
