@@ -71,7 +71,7 @@ trap interrupted INT TERM
 
 # quietly SECONDS COMMAND...: run it with its output in the log, at most so long, and say now and then where it is.
 quietly() {
-    local limit="$1" shown=$SECONDS rc=0 from
+    local limit="$1" shown=$SECONDS rc=0 from at
     shift
     from="$(($(wc -c <"$LOG" 2>/dev/null || echo 0) + 1))"
     timeout "$limit" "$@" >>"$LOG" 2>&1 </dev/null &
@@ -80,7 +80,8 @@ quietly() {
         sleep 0.2
         if ((SECONDS - shown >= 20)); then
             shown=$SECONDS
-            say "  ... $(tail -c "+$from" "$LOG" | grep -aE '^ *(Collecting|Downloading|Processing|Installing)' | tail -n 1 | cut -c1-90)"
+            at="$(tail -c "+$from" "$LOG" | grep -aE '^ *(Collecting|Downloading|Processing|Installing)' | tail -n 1)" || true
+            say "  ... ${at:0:90}"
         fi
     done
     wait "$child" || rc=$?
