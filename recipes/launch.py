@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from recipes import overview, preflight, rundir
-from recipes.config import Recipe, accounting, dry_run, load, to_yaml
+from recipes.config import Recipe, accounting, check, dry_run, load, to_yaml
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
@@ -52,6 +52,7 @@ def main(
 
 def show_plan(recipe: Recipe) -> None:
     """What would run: the resolved YAML, the trainer's command, and the accounting; on plain standard output."""
+    check(recipe)
     rows = data.rows(recipe)
     print(to_yaml(recipe))
     print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))

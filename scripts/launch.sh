@@ -5,4 +5,5 @@ set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="$("$ROOT/scripts/setup_env.sh")"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONSAFEPATH=1 # a folder named recipes where the user stands must not hide ours
 exec "$python" -m recipes.launch "$@"

@@ -18,6 +18,9 @@ fail() {
     exit 1
 }
 
+[ "$(uname -m)" = x86_64 ] || fail "the pinned packages have builds for x86-64 only, and this machine is $(uname -m)" \
+    "uname -m" "activate an environment that has verl; it is then used as it is"
+
 machine() { if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo gpu; else echo cpu; fi; }
 
 natural="$(machine)"
@@ -37,7 +40,10 @@ use_active_environment() {
     active="$(python3 - "$VENV" <<'PYTHON' 2>/dev/null
 import importlib.util, os, sys
 ours = os.path.realpath(sys.prefix) == os.path.realpath(sys.argv[1])
-if not ours and importlib.util.find_spec("verl"):
+verl = None if ours else importlib.util.find_spec("verl")
+# EasyR1 installs a package of the same name; only verl has this file.
+is_verl = verl and os.path.isfile(os.path.join(list(verl.submodule_search_locations)[0], "trainer/config/ppo_trainer.yaml"))
+if is_verl or (verl and os.environ.get("ENGINE") == "easyr1"):
     print(sys.executable)
 PYTHON
     )" || return 1

@@ -100,4 +100,5 @@ def _on_hub(text: str, kind: str) -> bool:
         return "@" in text and Path(text).suffix != ".parquet"
     if kind != "model" or text.startswith((".", "~", "/", "artifacts/")):
         return False
-    return bool(_HUB.fullmatch(text)) and not (ROOT / text).exists() and not (Path.cwd() / text).exists()
+    folder = text.split("/", 1)[0]  # a name below a folder that is here means a path, also where its end is missing
+    return bool(_HUB.fullmatch(text)) and not any((base / folder).is_dir() for base in (ROOT, Path.cwd()))

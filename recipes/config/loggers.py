@@ -27,10 +27,12 @@ def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def chosen(loggers: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The loggers that take part: a recipe's `wandb` stays only if the user asked in this run or is logged in."""
-    if asked or logged_in(environ):
-        return loggers
-    return [name for name in loggers if name != "wandb"]
+    """The loggers that take part: a recipe's `wandb` stays only if the user asked in this run or is logged in.
+
+    `file` always takes part: progress, history and the closing table are read from it.
+    """
+    wanted = loggers if asked or logged_in(environ) else [name for name in loggers if name != "wandb"]
+    return wanted if "file" in wanted else [*wanted, "file"]
 
 
 def wandb_environment(loggers: list[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -92,11 +92,17 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     tail = "\n".join(line.text for line in everything[-200:])
     if not chosen:
         told = next(
-            (line for line in reversed(everything) if re.match(r"(\w+Error|Error|Killed|Fatal)\b", line.text)), None
+            (
+                line
+                for line in reversed(everything)
+                if re.match(r"(\w+Error|[Ee]rror|Killed|Fatal|Could not)\b", line.text)
+            ),
+            None,
         )
         return TrainerError(told.text if told else "", "", told.speaker if told else "", _hint(tail))
     (error, frame), traceback = chosen[0]
-    return TrainerError(error, frame, traceback.speaker, _hint(error) or _hint(tail))
+    # The end of the log tells more only where the exception itself is a wrapper's.
+    return TrainerError(error, frame, traceback.speaker, _hint(error) or ("" if real else _hint(tail)))
 
 
 def is_alarming(line: Line) -> bool:

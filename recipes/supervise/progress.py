@@ -51,7 +51,7 @@ def step_line(step: Step, total: int | None, accuracy: float | None) -> str:
         f"entropy {number(step.get('actor/entropy'))}",
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",
-        f"{speed:,.0f} tokens/s" if speed is not None else "- tokens/s",
+        f"{speed:,.0f} tokens/s/GPU" if speed is not None else "- tokens/s/GPU",
         _times(step),
     ]
     return " | ".join(parts)

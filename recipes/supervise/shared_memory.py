@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-NAMES = ("psm_*", "sem.mp-*", "torch_*", "verl_weights_*")
-"""What Python's multiprocessing, torch and verl call their files; Ray's are gone with its processes."""
+NAMES = ("verl_weights_*",)
+"""What verl calls its files. Those of Python's multiprocessing (`psm_*`) may be another container's, whose processes are
+not to be seen from here; they are small and stay."""
 
 
 @contextmanager

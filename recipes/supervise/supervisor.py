@@ -150,7 +150,9 @@ def _follow(
 def _caught_signals() -> Iterator[list[signal.Signals]]:
     """Collect the signals that ask for an end, instead of dying of them."""
     caught: list[signal.Signals] = []
-    before = {number: signal.signal(number, lambda got, _: caught.append(signal.Signals(got))) for number in _SIGNALS}
+    # What nohup or a shell told this process to ignore stays ignored.
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda got, _: caught.append(signal.Signals(got))) for number in heeded}
     try:
         yield caught
     finally:

@@ -25,7 +25,10 @@ class Trainer(Section):
     )
     project_name: str = key("grpo-recipes", "project, for loggers", verl="trainer.project_name")
     experiment_name: str | None = key(
-        None, "name of the run and of its folders; null: the recipe's name", verl="trainer.experiment_name"
+        None,
+        "name of the run and of its folders; null: the recipe's name",
+        verl="trainer.experiment_name",
+        pattern=r"^\w[\w.-]*$",
     )
     logger: list[Backend] = key(
         lambda: ["console", "file"],

@@ -46,7 +46,7 @@ def test_a_broken_netrc_is_no_login(home, tmp_path):
     ("environ", "loggers", "mode"),
     [
         ({}, ["console", "file"], None),
-        ({"LOGGER": "console,wandb"}, ["console", "wandb"], "offline"),
+        ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
         ({"WANDB_API_KEY": "x"}, LISTED, None),
     ],
 )

@@ -40,7 +40,7 @@ def test_values_arrive_unchanged():
         False,
         0.01,
     )
-    assert keys["worker.rollout.val_override_config"] == {"temperature": 0.0, "n": 1}
+    assert keys["worker.rollout.val_override_config"] == {"temperature": 0.0, "top_p": 1.0, "n": 1}
     assert keys["worker.reward.reward_function"] == f"{ROOT}/reward_functions/countdown.py:compute_score_batch"
     assert keys["data.prompt_key"] == "problem"
     assert keys["worker.critic.model.model_path"] == "Qwen/Qwen3-4B"

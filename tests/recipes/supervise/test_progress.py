@@ -29,14 +29,14 @@ STEP = Step(
 
 def test_a_step_in_one_line():
     assert step_line(STEP, 60, 0.35) == (
-        "step 3/60 | reward 0.412 | accuracy 0.350 | entropy 1.204 | KL 3.1e-05 | grad-norm 0.529 | 1,235 tokens/s | "
+        "step 3/60 | reward 0.412 | accuracy 0.350 | entropy 1.204 | KL 3.1e-05 | grad-norm 0.529 | 1,235 tokens/s/GPU | "
         "4.2 s (generate 2.1, log-probs 0.5, update 1.1)"
     )
 
 
 def test_what_the_trainer_did_not_give_is_a_dash():
     line = step_line(Step(1, {"timing_s/step": 1.0, "actor/entropy": None}), None, None)
-    assert line == "step 1 | reward - | accuracy - | entropy - | KL - | grad-norm - | - tokens/s | 1.0 s"
+    assert line == "step 1 | reward - | accuracy - | entropy - | KL - | grad-norm - | - tokens/s/GPU | 1.0 s"
 
 
 def test_kl_is_the_penalty_in_the_reward_or_else_the_loss():

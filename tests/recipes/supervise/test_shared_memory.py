@@ -8,15 +8,20 @@ from recipes.supervise.shared_memory import cleared
 
 
 def test_what_the_run_left_goes_and_everything_else_stays(tmp_path):
-    (tmp_path / "psm_before").write_bytes(b"x")
+    (tmp_path / "verl_weights_before").write_bytes(b"x")
     with cleared(tmp_path):
-        for name in ("psm_left", "sem.mp-left", "verl_weights_left", "another_programs"):
+        for name in ("verl_weights_left", "psm_of_another_container"):
             (tmp_path / name).write_bytes(b"x" * 4096)
-        opened = (tmp_path / "psm_open").open("wb")
-        (tmp_path / "torch_mapped").write_bytes(b"x" * 4096)
-        with (tmp_path / "torch_mapped").open("r+b") as file:
+        opened = (tmp_path / "verl_weights_open").open("wb")
+        (tmp_path / "verl_weights_mapped").write_bytes(b"x" * 4096)
+        with (tmp_path / "verl_weights_mapped").open("r+b") as file:
             mapped = mmap.mmap(file.fileno(), 4096)
-    assert {path.name for path in tmp_path.iterdir()} == {"psm_before", "another_programs", "psm_open", "torch_mapped"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "verl_weights_before",
+        "psm_of_another_container",
+        "verl_weights_open",
+        "verl_weights_mapped",
+    }
     opened.close()
     mapped.close()
 
@@ -24,7 +29,7 @@ def test_what_the_run_left_goes_and_everything_else_stays(tmp_path):
 def test_it_is_given_back_after_an_error_too(tmp_path):
     try:
         with cleared(tmp_path):
-            (tmp_path / "psm_left").write_bytes(b"x")
+            (tmp_path / "verl_weights_left").write_bytes(b"x")
             raise KeyError
     except KeyError:
         pass

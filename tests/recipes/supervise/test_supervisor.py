@@ -79,7 +79,7 @@ def test_a_run_that_succeeds(trial):
     assert "Ray is up" in trial.text
     assert "validation at step 0: accuracy countdown 0.250" in trial.text
     assert (
-        "step 3/3 | reward 0.300 | accuracy 0.750 | entropy 1.500 | KL 0.002 | grad-norm 0.700 | 1,234 tokens/s"
+        "step 3/3 | reward 0.300 | accuracy 0.750 | entropy 1.500 | KL 0.002 | grad-norm 0.700 | 1,234 tokens/s/GPU"
         in trial.text
     )
     assert "Started a local Ray instance" not in trial.text, "the trainer's own lines stay in the log"
