@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recipes.benchmarks.countdown import completions as countdown_completions
+from recipes.benchmarks.gsm8k import solutions as gsm8k_solutions
 from recipes.benchmarks.stopwatch import Timing, race
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
@@ -46,7 +48,24 @@ def countdown(count: int, seed: int, group: int, repeats: int) -> list[Timing]:
     return race(dict(zip(inputs, (ours.compute_score, theirs.tinyzero_score), strict=True)), inputs, repeats)
 
 
-REWARDS: dict[str, Callable[[int, int, int, int], list[Timing]]] = {"countdown": countdown}
+def gsm8k(count: int, seed: int, group: int, repeats: int) -> list[Timing]:
+    """Ours against verl's grader, in both modes and through the dispatcher that verl's trainer calls."""
+    from verl.utils.reward_score import default_compute_score  # takes seconds, so only where it is timed
+
+    ours, theirs = load("reward_functions/gsm8k.py"), load("tests/reward_functions/public_graders.py").verl_gsm8k()
+    rows = list(gsm8k_solutions(count, seed, group))
+    with_source = [("openai/gsm8k", *row) for row in rows]
+    graders = {
+        "reward_functions/gsm8k.py": ours.compute_score,
+        "verl strict": theirs.compute_score,
+        "verl flexible": partial(theirs.compute_score, method="flexible"),
+        "verl strict, as its trainer calls it": default_compute_score,
+    }
+    inputs = dict(zip(graders, (with_source, rows, rows, with_source), strict=True))
+    return race(graders, inputs, repeats)
+
+
+REWARDS: dict[str, Callable[[int, int, int, int], list[Timing]]] = {"countdown": countdown, "gsm8k": gsm8k}
 
 
 def table(reward: str, timings: list[Timing]) -> Table:

@@ -30,6 +30,16 @@ SAMPLES = {
         "<think>3 times 8</think>\n<answer>3 * 8</answer>",
         ["", "24", "<think>", "<answer>3 + 8</answer>", "<think>a</think><answer>3 *</answer>", "<answer>8/0</answer>"],
     ),
+    "gsm8k": (
+        "72",
+        "12 * 6 = 72\n#### 72",
+        ["", "#### 71", "#### 72%", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"],
+    ),
+    "number_game": (
+        "2",
+        "The light is green. Answer: 2",
+        ["", "0", "12", "0 1 2", "<think>2", "Answer: 1", "right", "<think>Answer: 2</think>"],
+    ),
 }
 BROKEN_GOLD = ["", "{", "[]", "null", "NaN", '"', "[" * 100_000, "9" * 100_000, "x", "true", "{}", "\ud800"]
 
