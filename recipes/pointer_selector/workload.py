@@ -177,9 +177,13 @@ def _save_embeddings(path, data, items, item_images, item_labels, config) -> Non
         shown = functional.one_hot(torch.from_numpy(item_labels), LABELS).float()
         examples = torch.cat([examples, shown], -1)
         queries = torch.cat([queries, torch.zeros(len(queries), LABELS)], -1)
-    names = [str(image) for image in range(len(queries))]
-    tensors = {"query_embeddings": queries.contiguous(), "candidate_embeddings": examples.contiguous()}
-    save_file(tensors, path, metadata={"query_ids": json.dumps(names), "candidate_ids": json.dumps(items.tolist())})
+    tensors = {
+        "query_embeddings": queries.contiguous(),
+        "query_ids": torch.arange(len(queries)),
+        "candidate_embeddings": examples.contiguous(),
+        "candidate_ids": torch.from_numpy(items),
+    }
+    save_file(tensors, path)  # no metadata: its order in the file is not the same from one write to the next
 
 
 def _write_candidates(path, model, draws, items, slots, config, data) -> dict[str, int]:
