@@ -75,6 +75,7 @@ def _text(dumper: Any, data: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"') if "\n" in data else plain(dumper, data)
 
 
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))  # text like 0e0 gets quotes
 _Dumper.add_representer(list, _list)
 _Dumper.add_representer(str, _text)
 
