@@ -58,7 +58,7 @@ def quoted(value: Any) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     # Hydra reads a backslash as an escape only before a quote, and at the end of the text.
-    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"
 
 
