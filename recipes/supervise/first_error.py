@@ -101,8 +101,7 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         )
         return TrainerError(told.text if told else "", "", told.speaker if told else "", _hint(tail))
     (error, frame), traceback = chosen[0]
-    # The end of the log tells more only where the exception itself is a wrapper's.
-    return TrainerError(error, frame, traceback.speaker, _hint(error) or ("" if real else _hint(tail)))
+    return TrainerError(error, frame, traceback.speaker, _hint(error) or _hint(tail))
 
 
 def is_alarming(line: Line) -> bool:
