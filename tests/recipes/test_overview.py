@@ -9,7 +9,7 @@ import pytest
 
 from recipes import overview
 from recipes.config import load
-from recipes.supervise.summary import Checkpoint
+from recipes.supervise.summary import Checkpoint, shown
 
 
 @pytest.fixture
@@ -21,8 +21,9 @@ def test_evaluate_with_this_python_and_train_on_with_the_users_variables(recipe)
     checkpoint = Checkpoint(4, Path("c/global_step_4"), Path("c/global_step_4/actor/hugging face"))
     environ = {"LR": "1e-4", "HARDWARE": "cpu", "MAX_STEPS": "4", "MODEL_PATH": "", "OTHER": "x"}
     commands = dict(overview.next_commands(recipe, checkpoint, 4, environ))
+    python = shown(Path(sys.executable))  # relative where the environment lies in the user's folder
     assert commands == {
-        "evaluate": f"{sys.executable} scripts/eval_countdown.py --model_path 'c/global_step_4/actor/hugging face'",
+        "evaluate": f"{python} scripts/eval_countdown.py --model_path 'c/global_step_4/actor/hugging face'",
         "more steps": "HARDWARE=cpu LR=1e-4 MAX_STEPS=8 bash examples/countdown/qwen3_4b_countdown_grpo.sh",
     }
 
