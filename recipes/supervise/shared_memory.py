@@ -12,8 +12,8 @@ from pathlib import Path
 
 FOLDER = Path("/dev/shm")
 NAMES = ("verl_weights_*",)
-"""What verl calls its files. Those of Python's multiprocessing (`psm_*`) may be another container's, whose processes are
-not to be seen from here; they are small and stay."""
+"""What verl calls its files. Those of Python's multiprocessing (`psm_*`) may be another container's, whose processes
+are not to be seen from here; they are small and stay."""
 
 
 @contextmanager

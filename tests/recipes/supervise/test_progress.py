@@ -29,8 +29,8 @@ STEP = Step(
 
 def test_a_step_in_one_line():
     assert step_line(STEP, 60, 0.35) == (
-        "step 3/60 | reward 0.412 | accuracy 0.350 | entropy 1.204 | KL 3.1e-05 | grad-norm 0.529 | 1,235 tokens/s/GPU | "
-        "4.2 s (generate 2.1, log-probs 0.5, update 1.1)"
+        "step 3/60 | reward 0.412 | accuracy 0.350 | entropy 1.204 | KL 3.1e-05 | grad-norm 0.529 | "
+        "1,235 tokens/s/GPU | 4.2 s (generate 2.1, log-probs 0.5, update 1.1)"
     )
 
 
