@@ -37,9 +37,10 @@ def main(
         table = Table(title="From cached responses to the report", title_justify="left")
         for name in ("responses", "CPU seconds", "microseconds each", "peak MiB"):
             table.add_column(name, justify="right")
-        for count in (responses // 10, responses):
-            cost = measure(count)
-            table.add_row(f"{count:,}", f"{cost.seconds:.1f}", f"{cost.microseconds_each:.0f}", f"{cost.peak_mib:.0f}")
+        for cost in measure(responses // 10, responses):
+            table.add_row(
+                f"{cost.responses:,}", f"{cost.seconds:.1f}", f"{cost.microseconds_each:.0f}", f"{cost.peak_mib:.0f}"
+            )
         console.print(table)
         if model_path:
             _probe(console, task, model_path, questions, rollout_n)

@@ -38,13 +38,13 @@ class Cost:
         return 1e6 * self.seconds / self.responses
 
 
-def measure(responses: int) -> Cost:
-    """The cost in a process of its own, so that an earlier measurement does not lift the peak."""
-    command = [sys.executable, "-m", "recipes.benchmarks.evaluation", str(responses)]
+def measure(*responses: int) -> list[Cost]:
+    """The cost of each number of responses, which must grow: all run in one process, whose peak never falls again."""
+    command = [sys.executable, "-m", "recipes.benchmarks.evaluation", *map(str, responses)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RecipeError("the measuring process failed", where=" ".join(command), fix=done.stderr[-2000:])
-    return Cost(**json.loads(done.stdout.splitlines()[-1]))
+    return [Cost(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def probe_seconds(task: str, model: str, questions: int, n: int) -> dict[str, float]:
@@ -109,7 +109,7 @@ def _fill_cache(plan: Plan) -> None:
     from recipes.evaluation.questions import load_questions
     from recipes.evaluation.records import Group, Response
 
-    store = Pass(plan.subjects[0], "sampled", plan.sampled, hash_file(plan.data)).store
+    store = Pass(plan.subjects[0], "sampled", plan.sampled, hash_file(plan.data), plan.engine).store
     store.open_for_append()
     for question in load_questions(plan.data):
         third = question.row % 50 + 7
@@ -132,4 +132,5 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as artifacts:
         os.environ["ARTIFACTS_DIR"] = artifacts
-        print(json.dumps(asdict(_measure_here(int(sys.argv[1])))))
+        for count in sys.argv[1:]:
+            print(json.dumps(asdict(_measure_here(int(count)))))

@@ -45,6 +45,7 @@ def plan_of(task: str, options: dict[str, Any]) -> Plan:
             _given(options["tensor_parallel_size"], defaults.tensor_parallel_size),
             options["gpu_memory_utilization"],
             options["dtype"],
+            defaults.chat_template,
         ),
         filter_out=options["filter_out"],
         output=options["output_dir"],

@@ -25,6 +25,7 @@ class Defaults:
     batch: int
     tensor_parallel_size: int
     prepare: str
+    chat_template: str = ""
 
 
 def from_recipe(task: str) -> Defaults:
@@ -32,7 +33,7 @@ def from_recipe(task: str) -> Defaults:
     from recipes.config import load
 
     recipe = load(task)
-    rollout = recipe.worker.rollout
+    rollout, template = recipe.worker.rollout, recipe.data.override_chat_template
     return Defaults(
         train_file=_first(recipe.data.train_files),
         test_file=_first(recipe.data.val_files),
@@ -45,6 +46,7 @@ def from_recipe(task: str) -> Defaults:
         batch=recipe.data.rollout_batch_size,
         tensor_parallel_size=1 if recipe.hardware == "cpu" else rollout.tensor_parallel_size,
         prepare=shlex.join(["python", *recipe.prepare]) if recipe.prepare else "",
+        chat_template=Path(template).read_text(encoding="utf-8") if template else "",
     )
 
 

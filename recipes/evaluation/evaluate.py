@@ -82,7 +82,7 @@ def _passes(plan: Plan) -> list[Pass]:
     data_hash = hash_file(plan.data)
     samplings = {"greedy": plan.greedy, "sampled": plan.sampled}
     passes = [
-        Pass(subject, name, sampling, data_hash)
+        Pass(subject, name, sampling, data_hash, plan.engine)
         for subject in plan.subjects
         for name, sampling in samplings.items()
         if sampling is not None

@@ -34,10 +34,11 @@ class Scored:
 class Pass:
     """`name` is "greedy" or "sampled"; `key` names it in files, such as "trained_greedy"."""
 
-    def __init__(self, subject: Subject, name: str, sampling: Sampling, data_hash: str) -> None:
+    def __init__(self, subject: Subject, name: str, sampling: Sampling, data_hash: str, engine: Engine) -> None:
         self.subject, self.name, self.sampling = subject, name, sampling
         self.key = f"{subject.label}_{name}"
-        self.store = responses_for(subject.model_hash, data_hash, sampling, subject.generator)
+        generator = engine.generator if subject.generator == "vllm" else subject.generator
+        self.store = responses_for(subject.model_hash, data_hash, sampling, generator)
         self.collector = Collector(sampling.n, sampling.max_tokens)
         self._log: CompletionLog | None = None
 

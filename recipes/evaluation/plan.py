@@ -87,6 +87,7 @@ def identity(plan: Plan, questions: int) -> dict[str, Any]:
         "reward": {"path": str(plan.reward.path), "sha256": plan.reward.sha256, "arguments": plan.reward.arguments},
         "sampled": plan.sampled.as_dict(),
         "greedy": plan.greedy.as_dict() if plan.greedy else None,
+        "engine": plan.engine.generator,
         "batch": plan.batch,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib
 import math
 import os
@@ -32,11 +33,24 @@ ONE_THREAD_BELOW = 64 << 20
 
 @dataclass(frozen=True)
 class Engine:
-    """How vLLM runs: GPUs per engine, share of their memory, precision ("auto": the model's own; float32 on a CPU)."""
+    """How vLLM runs.
+
+    Attributes:
+        tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
+        dtype: precision; "auto" is the model's own, float32 on a CPU.
+        chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
+    """
 
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.85
     dtype: str = "auto"
+    chat_template: str = ""
+
+    @property
+    def generator(self) -> str:
+        """What of this changes the answers, for the cache's key."""
+        template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
+        return " ".join(filter(None, ("vllm", self.dtype if self.dtype != "auto" else "", template)))
 
 
 class VllmSampler:
@@ -47,7 +61,7 @@ class VllmSampler:
 
     def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
         self._model, self._settings = model, engine
-        self._tokenizer = _load_tokenizer(model)
+        self._tokenizer = _load_tokenizer(model, engine.chat_template)
         self._window = self._needed_window(questions, max_tokens)
         self._llm: Any = None
 
@@ -103,13 +117,14 @@ class VllmSampler:
         return self._llm
 
 
-def _load_tokenizer(model: Path) -> Any:
+def _load_tokenizer(model: Path, chat_template: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise RecipeError("the model's tokenizer does not load", where=str(model), fix=str(error)[:300]) from error
+    tokenizer.chat_template = chat_template or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise RecipeError(
             "the model has no chat template, so the trainer would not take it either",

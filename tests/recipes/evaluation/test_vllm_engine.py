@@ -52,6 +52,20 @@ def test_a_model_without_a_chat_template(copy, make_data):
         VllmSampler(copy, load_questions(make_data(1)), 8, Engine())
 
 
+def test_the_recipes_chat_template_replaces_the_models(make_data):
+    questions = load_questions(make_data(1))
+    own = VllmSampler(TINY, questions, 8, Engine())
+    other = VllmSampler(TINY, questions, 8, Engine(chat_template="{{ messages[0].content }}"))
+    assert other._tokens(questions[0]) != own._tokens(questions[0])
+    assert other._tokenizer.decode(other._tokens(questions[0])) == questions[0].text
+
+
+def test_what_changes_the_answers_is_in_the_caches_key():
+    names = [Engine().generator, Engine(dtype="float16").generator, Engine(chat_template="x").generator]
+    assert len(set(names)) == 3
+    assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
+
+
 def test_a_model_without_a_tokenizer(make_model, make_data):
     with pytest.raises(RecipeError, match="tokenizer does not load"):
         VllmSampler(make_model(), load_questions(make_data(1)), 8, Engine())
