@@ -31,7 +31,8 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
     """The file of the responses of this model to this data under this sampling; `key.json` beside it says of what.
 
     `generator` ("vllm" with what changes its answers, or "server") is part of the key: two
-    generators need not draw the same answers from one seed. How many rows are asked is not: a larger `--limit` adds to the file.
+    generators need not draw the same answers from one seed. How many rows are asked is not: a larger
+    `--limit` adds to the file.
     """
     key = {
         "format": FORMAT,
