@@ -10,11 +10,11 @@ from typing import Any
 
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 
 
 class QuickReplayBuffer(ReplayBuffer):
-    """`ReplayBuffer` with a poll of 0.1 s.
+    """`ReplayBuffer` with a poll of 0.05 s.
 
     verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:170), so `settings.py` refers to the
     same keys in `sampler_kwargs`, and they take the effect that they have on verl's own buffer.
