@@ -19,7 +19,7 @@ _spec.loader.exec_module(compare_configs)
 def run():
     app = typer.Typer()
     app.command()(compare_configs.main)
-    return lambda *words: CliRunner().invoke(app, list(words), env={"COLUMNS": "240"})
+    return lambda *words: CliRunner().invoke(app, list(words), env={"COLUMNS": "240", "TERM": "xterm"})
 
 
 def test_terminal_by_default_against_easyr1s_pair(run):
