@@ -1,0 +1,222 @@
+"""The number game's reward: tables of decided cases, and the list where EasyR1's first-digit rule decides otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.paths import ROOT
+
+
+def load(path: Path):
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+number_game = load(ROOT / "reward_functions" / "number_game.py")
+easyr1 = load(Path(__file__).with_name("public_graders.py")).easyr1_number_game
+
+
+def score(response: str, gold: object = "2", **kwargs) -> dict:
+    return number_game.compute_score("number_game", response, gold, **kwargs)
+
+
+AS_ASKED = [
+    "2",
+    " 2\n",
+    "2.",
+    "**2**",
+    "`2`",
+    '"2"',
+    "Answer: 2",
+    "answer: 2.",
+    "ANSWER: 2",
+    "**Answer:** 2",
+    "**Answer**: 2",
+    "Answer:\n2",
+    "Answer = 2",
+    "The answer is 2.",
+    "The answer is **2**",
+    "The answer is: position 2",
+    "答案：2",
+    "答案是2。",
+    "<answer>2</answer>",
+    "<answer> 2 </answer>\n",
+    "<answer>2</answer><|im_end|>",
+    "<answer>\\boxed{2}</answer>",
+    "2<|im_end|>",
+    "$\\boxed{2}$",
+    "…10, 4, 7. Answer: 2",
+    "The light is green, the cards show 1, 4, 7. Answer: 2",
+    "Answer: 0? No. Answer: 2",
+    "\\boxed{1} no: <answer>2</answer>",
+    "<think>0 or 1?</think>2",
+    "<think>answer: 0</think>\nAnswer: 2",
+    "0 or 1? </think> 2",
+]
+OTHERWISE = [
+    "I choose option 2",
+    "Position 2 is right.",
+    "2 (right)",
+    "Answer: 2 because it beats the rest",
+    "Answer: 2\nThe cards show 1, 4, 7.",
+    "Answer: 2 (the card with 7)",
+    "Answer: 2. The light is green.",
+    "<answer>2</answer> is my choice",
+]
+NOT_RIGHT = {
+    "0": "wrong",
+    "Answer: 1": "wrong",
+    "The card with 2 wins. Answer: 0": "wrong",
+    "Answer: 2. No, wait. Answer: 1": "wrong",
+    "7": "out_of_range",
+    "12": "out_of_range",
+    "20": "out_of_range",
+    "02": "out_of_range",
+    "-2": "out_of_range",
+    "2.0": "out_of_range",
+    "Answer: 22": "out_of_range",
+    "Answer: 7": "out_of_range",
+    "The card with 9": "out_of_range",
+    "0 1 2": "ambiguous",
+    "0, 1, 2": "ambiguous",
+    "2 2": "ambiguous",
+    "1 or 2": "ambiguous",
+    "Answer: 1 or 2": "ambiguous",
+    "Answer: 2 because 7 beats the rest": "ambiguous",  # 1 and 2 are cards, too: no number is told from another
+    "<answer>0 2</answer>": "ambiguous",
+    "10, 4, 7 so 2": "ambiguous",
+    "Answer: right": "unparsable",
+    "Answer: the 2nd card": "unparsable",
+    "<answer></answer>": "unparsable",
+    "\\boxed{two}": "unparsable",
+    "": "no_answer",
+    "right": "no_answer",
+    "the 2nd card": "no_answer",
+    "card_2": "no_answer",
+    "２": "no_answer",
+    "٢": "no_answer",
+    "²": "no_answer",
+    "<think>Answer: 2</think>": "answer_in_think",
+    "Answer: 2</think>": "answer_in_think",
+    "<think>Answer: 2": "truncated",
+    "Answer: 2 <think>": "truncated",
+    "<answer>2": "truncated",
+    "\\boxed{2": "truncated",
+    "Answer:": "truncated",
+    "The answer is ": "truncated",
+}
+
+
+@pytest.mark.parametrize("response", AS_ASKED)
+def test_full_marks(response):
+    result = score(response)
+    assert (result["score"], result["reason"], result["pred"]) == (1.0, "correct", "2")
+    other = score(response, "1")
+    assert (other["score"], other["reason"], other["pred"]) == (0.1, "wrong", "2")
+
+
+@pytest.mark.parametrize("response", OTHERWISE)
+def test_right_but_not_as_asked(response):
+    result = score(response)
+    assert (result["score"], result["accuracy"], result["format"]) == (0.9, 1.0, 0.0)
+    assert score(response, "0")["score"] == 0.0
+
+
+@pytest.mark.parametrize("response", NOT_RIGHT)
+def test_not_right(response):
+    result = score(response)
+    assert (result["reason"], result["accuracy"]) == (NOT_RIGHT[response], 0.0)
+    assert result["score"] == (0.1 if NOT_RIGHT[response] == "wrong" else 0.0)
+
+
+def test_every_reason_is_in_a_table():
+    assert {*NOT_RIGHT.values(), "correct", "gold_unparsable"} == set(number_game.REASONS)
+
+
+@pytest.mark.parametrize("gold", ["3", "-1", "", "left", "1.0", "12", 3, 1.0, True])
+def test_broken_gold_is_told_apart(gold):
+    result = score("1", gold)
+    assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
+
+
+def test_gold_may_be_a_number():
+    assert score("1", 1)["score"] == score("1", " 1 ")["score"] == 1.0
+
+
+def test_format_credit_can_be_changed():
+    responses = ("2", "option 2", "1", "option 1")
+    assert [score(response, format_credit=0.0)["score"] for response in responses] == [1.0, 1.0, 0.0, 0.0]
+    assert [score(response, format_credit=0.2)["score"] for response in responses] == [1.0, 0.8, 0.2, 0.0]
+
+
+# Where EasyR1's rule (the first 0, 1 or 2 anywhere is the answer) decides otherwise:
+# response, the right position, ours, EasyR1's. docs/REWARD_NUMBER_GAME.md has the same list in words.
+DISAGREEMENTS = [
+    ("10, 4, 7. Answer: 2", "2", 1, 0),  # it reads the 1 of 10
+    ("The cards show 1, 5, 9, the light is green. Answer: 2", "2", 1, 0),  # it reads a card
+    ("The cards show 1, 5, 9, the light is green. Answer: 2", "1", 0, 1),
+    ("Round 2: red light, smallest is 3 on the left. Answer: 0", "0", 1, 0),  # it reads the round
+    ("0 is left, 1 is middle, 2 is right. <answer>1</answer>", "1", 1, 0),  # it reads the explanation
+    ("Not 0. Answer: 1", "0", 0, 1),
+    ("<think>Is it 0?</think>1", "1", 1, 0),  # it reads the thinking
+    ("<think>It may be 1, or", "1", 0, 1),  # cut off before it answered
+    ("Answer: 1. No, wait. Answer: 2", "2", 1, 0),  # the last word counts
+    ("0 1 2", "0", 0, 1),  # three positions are no answer
+    ("1 or 2", "1", 0, 1),
+    ("12", "1", 0, 1),  # 12 is no position
+    ("20", "2", 0, 1),
+    ("-1", "1", 0, 1),
+    ("1.5", "1", 0, 1),
+    ("Answer: 7, since 7 > 2", "2", 0, 1),  # a card's number is no position
+    ("the 2nd card", "2", 0, 1),  # an ordinal: the 2nd card is position 1
+    ("level1 done", "1", 0, 1),
+]
+AGREEMENTS = [
+    ("2", "2", 1), (" 1 ", "1", 1), ("Answer: 0", "0", 1), ("I choose option 2", "2", 1), ("0", "1", 0),
+    ("", "0", 0), ("I don't know", "1", 0), ("Answer: 2", "0", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("response", "gold", "ours", "theirs"), DISAGREEMENTS)
+def test_disagreements_with_easyr1(response, gold, ours, theirs):
+    assert score(response, gold)["accuracy"] == ours
+    assert (easyr1(response) == gold) == bool(theirs)
+    assert ours != theirs
+
+
+@pytest.mark.parametrize(("response", "gold", "both"), AGREEMENTS)
+def test_agreements_with_easyr1(response, gold, both):
+    assert score(response, gold)["accuracy"] == both
+    assert (easyr1(response) == gold) == bool(both)
+
+
+def test_the_document_lists_every_disagreement():
+    page = (ROOT / "docs" / "REWARD_NUMBER_GAME.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| ([012]) \| (right|not right) \| (right|not right) \|", page, flags=re.MULTILINE)
+    verdict = ("not right", "right")
+    assert rows == [(text, gold, verdict[ours], verdict[theirs]) for text, gold, ours, theirs in DISAGREEMENTS]
+
+
+@settings(max_examples=200, deadline=None)
+@given(digits=st.permutations(range(1, 10)), position=st.sampled_from("012"), gold=st.sampled_from("012"))
+def test_cards_in_the_reasoning_do_not_matter(digits, position, gold):
+    cards = ", ".join(map(str, digits[:3]))
+    for end in (f"Answer: {position}", f"<answer>{position}</answer>", f"So the answer is {position}."):
+        assert score(f"The cards are {cards}. {end}", gold)["score"] == (1.0 if position == gold else 0.1)
+
+
+def test_only_three_texts_of_digits_are_answers():
+    rng = random.Random(0)
+    texts = {"".join(rng.choices("0123456789 .-", k=rng.randint(1, 4))) for _ in range(3000)}
+    answers = {text.strip(" .") for text in texts if score(text)["pred"]}
+    assert answers <= {"0", "1", "2"} | {a for a in answers if re.fullmatch(r"[-. ]*[012][-. ]*", a)}
+    assert {"0", "1", "2"} <= answers
