@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -66,6 +67,7 @@ def run(recipe: Recipe, console: Console) -> int:
     experiment = recipe.trainer.experiment_name or recipe.name
     told = "tiny embedded model and data" if recipe.embedded_on else recipe.worker.actor.model.model_path
     say(console, f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {told}; experiment {experiment}")
+    preflight.inspect_machine(recipe)
     prepare(recipe, console)
     for remark in preflight.inspect(recipe):
         say(console, f"note: {remark}")
@@ -112,9 +114,10 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
     say(console, f"the trainer's own output goes to {shown(files.log)}")
     rollouts = recipe.trainer.rollout_data_dir
     folder = Path(rollouts) if rollouts else None
+    start = time.time()
 
     def accuracy(step: int) -> float | None:
-        return rollout_accuracy(folder, step)
+        return rollout_accuracy(folder, step, since=start)
 
     with cleared(), Progress(console, total, accuracy) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")

@@ -79,7 +79,7 @@ trap interrupted INT TERM
 quietly() {
     local limit="$1" shown=$SECONDS rc=0 from at
     shift
-    from="$(($(wc -c <"$LOG" 2>/dev/null || echo 0) + 1))"
+    from="$(($(wc -c 2>/dev/null <"$LOG" || echo 0) + 1))"
     timeout "$limit" "$@" >>"$LOG" 2>&1 </dev/null &
     child=$!
     while kill -0 "$child" 2>/dev/null; do

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recipes.config import Recipe, check, visible_gpus
+from recipes.engines.verl_cpu import versions
 from recipes.preflight import checkpoints, data, disk, machine, model, reward
 
 CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
@@ -17,8 +18,15 @@ CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
 )
 
 
+def inspect_machine(recipe: Recipe) -> None:
+    """What needs no data: the values, the GPUs and the engine's version. Raises `RecipeError`."""
+    check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
+    if recipe.hardware == "cpu" and recipe.engine == "verl":
+        versions.check()
+
+
 def inspect(recipe: Recipe) -> list[str]:
-    """Run every check, the quick ones first.
+    """Run every check that may need data and model, the quick ones first.
 
     Returns:
         Remarks that do not stop the run.
@@ -26,5 +34,4 @@ def inspect(recipe: Recipe) -> list[str]:
     Raises:
         RecipeError: the first thing that would stop it.
     """
-    check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
     return [remark for look in CHECKS for remark in look(recipe)]

@@ -9,11 +9,13 @@ from pathlib import Path
 from recipes.config import Recipe, accounting
 from recipes.errors import RecipeError
 from recipes.preflight import checkpoints, data
-from recipes.preflight.model import weights
+from recipes.preflight.model import local_folder, weights
+from recipes.supervise.summary import last_checkpoint
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
-SHARDS, ADAM, HUGGINGFACE = 4, 8, 2
-"""Bytes a parameter in a verl checkpoint: float32 weights, Adam's two moments, and bfloat16 weights to load."""
+SHARDS, ADAM, HUGGINGFACE = 4, 8, 4
+"""Bytes a parameter in a verl checkpoint: float32 weights, Adam's two moments, and float32 weights to load."""
+_UNKNOWN = "the model's size is not known before it is fetched, so that nobody checked whether checkpoints fit the disk"
 MARGIN = 512 << 20
 """Bytes for logs, rollouts and Ray's own files."""
 
@@ -30,10 +32,11 @@ def parameters(folder: Path) -> int:
 
 
 def checkpoint_bytes(recipe: Recipe) -> int:
-    """Size of one checkpoint; 0 for a model that is not on this machine."""
+    """Size of one checkpoint; 0 for a model that is neither here nor in the hub's cache."""
     trainer = recipe.trainer
     shards = SHARDS + (0 if trainer.save_model_only or recipe.worker.actor.model.lora.rank else ADAM)
-    return parameters(Path(recipe.worker.actor.model.model_path)) * (shards + HUGGINGFACE * trainer.save_hf_model)
+    model = local_folder(recipe.worker.actor.model.model_path)
+    return (parameters(model) if model else 0) * (shards + HUGGINGFACE * trainer.save_hf_model)
 
 
 def inspect(recipe: Recipe) -> list[str]:
@@ -42,18 +45,27 @@ def inspect(recipe: Recipe) -> list[str]:
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(nearest).free
     one = checkpoint_bytes(recipe) if trainer.save_freq > 0 else 0
-    saves = -(-accounting(recipe, data.rows(recipe)).total_steps // trainer.save_freq) if trainer.save_freq > 0 else 0
+    saves = _saves_to_come(recipe)
     kept = min(saves, trainer.save_limit + 1) if trainer.save_limit > 0 else saves
-    existing = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0
-    needed = max(kept * one - existing, min(kept, 1) * one) + MARGIN
+    needed = kept * one + MARGIN
     if free >= needed:
-        return []
+        return [] if one or not saves else [_UNKNOWN]
     raise RecipeError(
         f"the disk has {_gigabytes(free)} free, but the run needs {_gigabytes(needed)}: "
         f"{kept} checkpoints of {_gigabytes(one)}, and logs",
         where=str(nearest),
         fix="make room, set ARTIFACTS_DIR or CHECKPOINT_DIR to a larger disk, or lower SAVE_LIMIT",
     )
+
+
+def _saves_to_come(recipe: Recipe) -> int:
+    """Saves until the end; what an earlier start saved stays, since verl forgets it when it resumes."""
+    trainer = recipe.trainer
+    if trainer.save_freq <= 0:
+        return 0
+    last = last_checkpoint(checkpoints.folder(recipe)) if trainer.find_last_checkpoint else None
+    steps = accounting(recipe, data.rows(recipe)).total_steps - (last.step if last else 0)
+    return max(0, -(-steps // trainer.save_freq))
 
 
 def _gigabytes(size: int) -> str:

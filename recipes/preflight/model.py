@@ -25,12 +25,32 @@ def inspect(recipe: Recipe) -> list[str]:
             _has_tokenizer(key)
         else:
             _is_model(key)
+    _long_enough(recipe)
     return remarks
 
 
 def weights(folder: Path) -> list[Path]:
     """The files that hold a model's weights."""
     return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+
+
+def _long_enough(recipe: Recipe) -> None:
+    """Prompt and response must fit the positions that the model knows (vLLM refuses only after minutes)."""
+    folder, data = local_folder(recipe.worker.actor.model.model_path), recipe.data
+    if folder is None:
+        return
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text = config.get("text_config") or config
+    positions = text.get("max_position_embeddings")
+    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
+    wanted = data.max_prompt_length + data.max_response_length
+    if not positions or wanted <= positions * float(scaling.get("factor") or 1):
+        return
+    raise RecipeError(
+        f"prompt and response may have {wanted} tokens together, but the model has positions for {positions}",
+        where="data.max_prompt_length + data.max_response_length, against max_position_embeddings of the model",
+        fix="lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
+    )
 
 
 def _is_model(key: PathKey) -> None:
@@ -74,7 +94,7 @@ def _has_tokenizer(key: PathKey) -> None:
 
 
 def _on_hub(key: PathKey) -> list[str]:
-    if _cached(key.path):
+    if _snapshots(key.path):
         return []
     offline = next((name for name in _OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
     if offline:
@@ -86,7 +106,15 @@ def _on_hub(key: PathKey) -> list[str]:
     return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
 
 
-def _cached(name: str) -> bool:
+def local_folder(name: str) -> Path | None:
+    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    snapshots = [config.parent for config in _snapshots(name)]
+    return max(snapshots, key=lambda folder: folder.stat().st_mtime, default=None)
+
+
+def _snapshots(name: str) -> list[Path]:
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    return any((hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json"))
+    return list((hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json"))

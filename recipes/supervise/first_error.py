@@ -88,7 +88,8 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     found = [traceback for traceback in _tracebacks(everything) if traceback.exceptions]
     real = [(exception, tb) for tb in found for exception in tb.exceptions if not exception[0].startswith(_WRAPPERS)]
     wrapped = [(exception, tb) for tb in found for exception in tb.exceptions]
-    chosen = (real or wrapped)[:1]
+    fatal = _fatal(found)
+    chosen = ([one for one in real if one[0][0] in fatal] or real or wrapped)[:1]
     tail = "\n".join(line.text for line in everything[-200:])
     if not chosen:
         told = next(
@@ -132,6 +133,12 @@ def _tracebacks(lines: list[Line]) -> list[_Traceback]:
             if not text.startswith(_WRAPPERS):
                 del frames[speaker]
     return done
+
+
+def _fatal(found: list[_Traceback]) -> set[str]:
+    """The exceptions that ended the trainer's own process: others were survived, where it names any but wrappers."""
+    own = [traceback for traceback in found if not traceback.speaker]
+    return {error for error, _ in own[-1].exceptions if not error.startswith(_WRAPPERS)} if own else set()
 
 
 def _chained(current: _Traceback, position: int, lines: list[Line], speaker: str) -> bool:

@@ -83,13 +83,16 @@ def read_history(history: Path) -> list[Step]:
     return [steps[number] for number in sorted(steps)]
 
 
-def rollout_accuracy(folder: Path | None, step: int) -> float | None:
+def rollout_accuracy(folder: Path | None, step: int, since: float = 0.0) -> float | None:
     """Share of a step's training responses that earned the full score; None where they are not written (yet).
 
     verl logs the mean score of training responses but not how many were right.
+
+    Args:
+        since: seconds since the epoch; an older file is an earlier attempt's, of a step that is done again.
     """
     path = folder / f"{step}.jsonl" if folder else None
-    if path is None or not path.is_file():
+    if path is None or not path.is_file() or path.stat().st_mtime < since:
         return None
     scores = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -23,14 +23,14 @@ def free(monkeypatch):
 
 @pytest.fixture
 def large(files):
-    """A model of a million float32 parameters: 14 MB a checkpoint."""
+    """A model of a million float32 parameters: 16 MB a checkpoint."""
     (files / "model" / "model.safetensors").write_bytes(bytes(4_000_000))
 
 
 def test_the_size_of_a_checkpoint(make, large):
-    assert disk.checkpoint_bytes(make()) == 14_000_000
+    assert disk.checkpoint_bytes(make()) == 16_000_000
     assert disk.checkpoint_bytes(make("trainer.save_hf_model=false")) == 12_000_000
-    assert disk.checkpoint_bytes(make("trainer.save_model_only=true")) == 6_000_000
+    assert disk.checkpoint_bytes(make("trainer.save_model_only=true")) == 8_000_000
     assert disk.checkpoint_bytes(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == 0
 
 
@@ -44,7 +44,7 @@ def test_the_size_of_a_checkpoint(make, large):
     ],
 )
 def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, checkpoints_kept):
-    needed = checkpoints_kept * 14_000_000 + disk.MARGIN
+    needed = checkpoints_kept * 16_000_000 + disk.MARGIN
     free(needed)
     assert disk.inspect(make(*changes)) == []
     free(needed - 1)
@@ -54,10 +54,25 @@ def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, chec
     assert caught.value.where
 
 
-def test_checkpoints_that_are_there_make_room_when_they_go(make, large, free):
-    recipe = make("trainer.max_steps=40", "trainer.save_limit=3")
-    old = checkpoints.folder(recipe) / "global_step_2" / "actor"
-    old.mkdir(parents=True)
-    (old / "model.pt").write_bytes(bytes(14_000_000))
-    free(3 * 14_000_000 + disk.MARGIN)
+def test_only_saves_that_are_still_to_come_count(make, large, free):
+    recipe = make("trainer.max_steps=8", "trainer.save_limit=-1")
+    place = checkpoints.folder(recipe)
+    (place / "global_step_6" / "actor").mkdir(parents=True)
+    free(16_000_000 + disk.MARGIN)
+    with pytest.raises(RecipeError, match="4 checkpoints"):
+        disk.inspect(recipe)
+    (place / "latest_checkpointed_iteration.txt").write_text("6")
     assert disk.inspect(recipe) == []
+
+
+def test_a_model_that_is_still_to_be_fetched_is_said_to_be_unknown(make, free, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    free(disk.MARGIN)
+    recipe = make("worker.actor.model.model_path=Qwen/Qwen3-4B")
+    assert "not known before it is fetched" in disk.inspect(recipe)[0]
+    snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-4B" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text('{"dtype": "bfloat16"}')
+    (snapshot / "model.safetensors").write_bytes(bytes(2_000_000))
+    with pytest.raises(RecipeError, match="checkpoints of 0.0 GB"):
+        disk.inspect(recipe)

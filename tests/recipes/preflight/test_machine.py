@@ -43,7 +43,7 @@ def test_more_gpus_than_there_are(make, monkeypatch):
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 2)
     recipe = make("trainer.n_gpus_per_node=4", "data.rollout_batch_size=16").model_copy(update={"hardware": "gpu"})
     with pytest.raises(RecipeError, match="this machine has 2 GPUs") as caught:
-        preflight.inspect(recipe)
+        preflight.inspect_machine(recipe)
     assert "GPUS_PER_NODE=2" in caught.value.fix
 
 
@@ -51,7 +51,7 @@ def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
     recipe = make("trainer.n_gpus_per_node=8", "worker.rollout.tensor_parallel_size=3")
     with pytest.raises(RecipeError, match="3 does not divide the 8 GPUs"):
-        preflight.inspect(recipe.model_copy(update={"hardware": "gpu"}))
+        preflight.inspect_machine(recipe.model_copy(update={"hardware": "gpu"}))
 
 
 def test_every_check_runs(make, monkeypatch):
@@ -62,3 +62,10 @@ def test_every_check_runs(make, monkeypatch):
         preflight, "CHECKS", tuple(lambda recipe, name=name: seen.append(name) or [name] for name in names)
     )
     assert preflight.inspect(make()) == list(names) == seen
+
+
+def test_an_untested_verl_is_refused_before_any_data_is_made(make, monkeypatch):
+    monkeypatch.setattr("recipes.engines.verl_cpu.versions.installed", lambda name: "0.1.0")
+    with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
+        preflight.inspect_machine(make())
+    preflight.inspect_machine(make().model_copy(update={"engine": "easyr1"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from recipes.errors import RecipeError
@@ -61,3 +63,24 @@ def test_a_hubs_name_is_allowed_with_a_remark(make, monkeypatch, tmp_path):
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
     assert model.inspect(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "fits"),
+    [
+        ({"max_position_embeddings": 96}, False),
+        ({"max_position_embeddings": 112}, True),
+        ({"max_position_embeddings": 96, "rope_scaling": {"factor": 2.0}}, True),
+        ({"text_config": {"max_position_embeddings": 96}}, False),
+        ({}, True),
+    ],
+)
+def test_prompt_and_response_fit_the_models_positions(make, files, config, fits):
+    recipe = make("data.max_prompt_length=48", "data.max_response_length=64")
+    (files / "model" / "config.json").write_text(json.dumps({"architectures": ["A"], **config}))
+    if fits:
+        assert model.inspect(recipe) == []
+        return
+    with pytest.raises(RecipeError, match="112 tokens together, but the model has positions for 96") as caught:
+        model.inspect(recipe)
+    assert "MAX_RESPONSE_LENGTH" in caught.value.fix

@@ -42,6 +42,21 @@ VLLM = """\
 (TaskRunnerV1 pid=1) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)
 """
 
+SURVIVED = """\
+(TaskRunnerV1 pid=1) Traceback (most recent call last):
+(TaskRunnerV1 pid=1)   File "tracking.py", line 5, in login
+(TaskRunnerV1 pid=1) ConnectionError: no network, going on offline
+(WorkerDict pid=2) Traceback (most recent call last):
+(WorkerDict pid=2)   File "actor.py", line 9, in update
+(WorkerDict pid=2) ValueError: batch of 7
+Traceback (most recent call last):
+  File "/env/bin/main_ppo.py", line 100, in main
+    run_ppo(config)
+ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=1, ip=192.0.2.2)
+  File "actor.py", line 9, in update
+ValueError: batch of 7
+"""
+
 CAUSED = """\
 Traceback (most recent call last):
   File "inner.py", line 3, in read
@@ -65,6 +80,7 @@ def lines(text):
         (RAY_CHAIN, "KeyError: 'target'", "/opt/mine/reward.py:7 in compute_score"),
         (INTERLEAVED, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "a.py:1 in forward"),
         (VLLM, "AttributeError: no weight", "w.py:9 in sync"),
+        (SURVIVED, "ValueError: batch of 7", "actor.py:9 in update"),
         (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
     ],
 )

@@ -73,6 +73,14 @@ def test_accuracy_of_training_responses(tmp_path, scores, accuracy):
     assert rollout_accuracy(tmp_path, 7) == accuracy
 
 
+def test_the_file_of_an_earlier_attempt_does_not_count(tmp_path):
+    file = tmp_path / "7.jsonl"
+    file.write_text('{"score": 1.0}\n')
+    written = file.stat().st_mtime
+    assert rollout_accuracy(tmp_path, 7, since=written - 1) == 1.0
+    assert rollout_accuracy(tmp_path, 7, since=written + 1) is None
+
+
 def test_accuracy_is_unknown_while_the_file_is_being_written(tmp_path):
     (tmp_path / "7.jsonl").write_text('{"score": 1.0}\n{"sco')
     assert rollout_accuracy(tmp_path, 7) is None
