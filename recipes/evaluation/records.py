@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,10 +124,6 @@ class ResponseFile:
         self._reader.seek(self._offsets[row])
         record = json.loads(self._reader.readline())
         return Group(record["row"], tuple(Response(**response) for response in record["responses"]))
-
-    def read_all(self, rows: Iterable[int]) -> Iterator[Group]:
-        """The groups of `rows`, in that order, one at a time."""
-        return (self.read(row) for row in rows)
 
     def close(self) -> None:
         """Release the files and the lock."""

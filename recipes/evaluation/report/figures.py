@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from recipes.evaluation.report.svg import BAD, BLUE, CARD, GOOD, INK, LINE, MUTED, SLATE, STYLE, inline
 
-SIZE = (5.4, 3.2)
+# Small enough that the text can be read where a phone shrinks it, in inches.
+SIZE = (4.7, 3.0)
+MOST_REASONS = 10
+OTHERS = "others"
 Series = list[tuple[str, str, dict[str, Any]]]
 
 
@@ -108,14 +111,15 @@ def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Pain
 
 
 def _percent_axis(axis: Any) -> None:
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
 
 
-def _legend(axes: Any, series: Series) -> None:
-    if len(series) > 1:
-        axes.legend(loc="best")
+def _legend(axes: Any) -> Any:
+    """Above the axes, where it hides nothing."""
+    return axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
 
 
 def _pass_at_k(canvas: Any, series: Series) -> None:
@@ -135,7 +139,8 @@ def _pass_at_k(canvas: Any, series: Series) -> None:
     axes.set_ylim(0, 1.02)
     axes.grid(axis="x", visible=False)
     _percent_axis(axes.yaxis)
-    _legend(axes, series)
+    if len(series) > 1:
+        _legend(axes)
 
 
 def _differences(canvas: Any, comparison: dict[str, Any]) -> None:
@@ -146,7 +151,7 @@ def _differences(canvas: Any, comparison: dict[str, Any]) -> None:
     ]
     rows.append(("truncated", sampled["truncated"]))
     axes = canvas.subplots()
-    axes.axvline(0, color=MUTED, linewidth=1)
+    axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
     for place, (_, interval) in enumerate(rows):
         sure = interval["low"] is not None and not interval["low"] <= 0 <= interval["high"]
         colour = BLUE if sure else SLATE
@@ -156,8 +161,8 @@ def _differences(canvas: Any, comparison: dict[str, Any]) -> None:
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    _percent_axis(axes.xaxis)
-    axes.set_xlabel("difference, in points")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g}" if value else "0")
+    axes.set_xlabel("trained minus base, in points")
 
 
 def _changes(canvas: Any, changes: dict[str, Any]) -> None:
@@ -180,7 +185,7 @@ def _bars(axes: Any, rows: list[tuple[str, int, str]]) -> None:
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            fontsize=9,
+            fontsize=8.4,
             color=INK,
         )
     axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
@@ -210,7 +215,8 @@ def _histogram(axes: Any, series: Series, name: str, label: str) -> None:
     axes.set_ylabel("share of questions")
     axes.grid(axis="x", visible=False)
     _percent_axis(axes.yaxis)
-    _legend(axes, series)
+    if len(series) > 1:
+        _legend(axes)
 
 
 def _variance(canvas: Any, series: Series) -> None:
@@ -240,8 +246,7 @@ def _variance(canvas: Any, series: Series) -> None:
     axes.set_ylabel("variance of its scores")
     _percent_axis(axes.xaxis)
     if len(series) > 1:
-        legend = axes.legend(loc="upper right")
-        for handle in legend.legend_handles:
+        for handle in _legend(axes).legend_handles:
             handle.set_sizes([40])
 
 
@@ -260,52 +265,61 @@ def _entropies(canvas: Any, series: Series) -> None:
         right.set_yticks([])
         right.set_xticks([])
     if left.get_legend() is not None and right.get_legend() is not None:
-        left.get_legend().remove()
+        right.get_legend().remove()
 
 
 def _lengths(canvas: Any, series: Series) -> None:
     axes = canvas.subplots()
     if len(series) == 1:
         histogram = series[0][2]["histograms"]["tokens"]
-        edges = histogram["edges"]
         below = [0] * len(histogram["right"])
         for name, colour in (("right", GOOD), ("wrong", BAD)):
             top = [low + count for low, count in zip(below, histogram[name], strict=True)]
-            axes.stairs(top, edges, baseline=below, fill=True, color=colour, alpha=0.75, label=name)
+            axes.stairs(top, histogram["edges"], baseline=below, fill=True, color=colour, alpha=0.75, label=name)
             below = top
         axes.set_ylabel("responses")
     else:
         for number, (who, colour, summary) in enumerate(series):
             histogram = summary["histograms"]["tokens"]
-            edges = histogram["edges"]
             counts = [right + wrong for right, wrong in zip(histogram["right"], histogram["wrong"], strict=True)]
-            total = sum(counts) or 1
-            widths = [high - low for low, high in itertools.pairwise(edges)]
-            density = [count / total / width for count, width in zip(counts, widths, strict=True)]
-            axes.stairs(
-                density, edges, fill=number == 1, color=colour, alpha=0.75 if number else 1, label=who, linewidth=1.8
-            )
-        axes.set_ylabel("share of responses per token")
-        axes.set_yticklabels([])
+            shares = [count / (sum(counts) or 1) for count in counts]
+            style = {"fill": number == 1, "alpha": 0.75 if number else 1, "linewidth": 1.8}
+            axes.stairs(shares, histogram["edges"], color=colour, label=who, **style)
+        axes.set_ylabel("share of responses")
+        _percent_axis(axes.yaxis)
     axes.set_xlabel("tokens")
     axes.grid(axis="x", visible=False)
-    axes.legend(loc="best")
+    _legend(axes)
 
 
 def _reasons(canvas: Any, series: Series) -> None:
     axes = canvas.subplots()
     if len(series) == 1:
-        reasons = series[0][2]["reasons"]
-        _bars(axes, [(name, count, BLUE) for name, count in list(reasons.items())[:10]])
+        counts = _most_frequent(series[0][2]["reasons"])
+        _bars(axes, [(name, count, BLUE if name != OTHERS else SLATE) for name, count in counts.items()])
         return
-    names = list(dict.fromkeys(name for _, _, summary in reversed(series) for name in summary["reasons"]))[:10]
+    together: Counter[str] = Counter()
+    for _, _, summary in series:
+        together.update(summary["reasons"])
+    names = list(_most_frequent(dict(together.most_common())))
     height = 0.8 / len(series)
     for number, (who, colour, summary) in enumerate(series):
         places = [place + height * (number - (len(series) - 1) / 2) for place in range(len(names))]
-        shares = [summary["reasons"].get(name, 0) / summary["responses"] for name in names]
+        named = {name: summary["reasons"].get(name, 0) for name in names}
+        if OTHERS in names:
+            named[OTHERS] = summary["responses"] - sum(named.values())
+        shares = [named[name] / summary["responses"] for name in names]
         axes.barh(places, shares, height=height, color=colour, label=who)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     _percent_axis(axes.xaxis)
-    axes.legend(loc="lower right")
+    _legend(axes)
+
+
+def _most_frequent(reasons: dict[str, int]) -> dict[str, int]:
+    """The first of `reasons`, which are sorted by count, with the sum of what does not fit as "others"."""
+    if len(reasons) <= MOST_REASONS:
+        return reasons
+    ranked = list(reasons.items())
+    return dict(ranked[: MOST_REASONS - 1]) | {OTHERS: sum(count for _, count in ranked[MOST_REASONS - 1 :])}

@@ -1,4 +1,4 @@
-"""Numbers of a report by their JSON pointer (RFC 6901), in one format wherever they are shown."""
+"""Numbers of a report by their JSON pointer, in one format wherever they are shown."""
 
 from __future__ import annotations
 
@@ -29,13 +29,8 @@ def lookup(report: Any, pointer: str) -> Any:
     for part in pointer.split("/")[1:]:
         if not isinstance(value, dict):
             return None
-        value = value.get(part.replace("~1", "/").replace("~0", "~"))
+        value = value.get(part)
     return value
-
-
-def pointer_part(name: str) -> str:
-    """A key as a part of a pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def show(report: Any, pointer: str, style: str) -> str:

@@ -74,7 +74,8 @@ class ServerSampler:
     async def _ask_models(self) -> dict[str, Any]:
         """Check that the server has the model; return the extra keys that this kind of server takes."""
         payload = await _payload(self._client.models.with_raw_response.list(), self.server)
-        owners = {str(model["id"]): model.get("owned_by") for model in payload.get("data") or []}
+        listed = payload.get("data") or []
+        owners = {str(model["id"]): model.get("owned_by") for model in listed if "id" in model}
         if owners and self.server.model not in owners:
             raise RecipeError(
                 f"the server has no model {self.server.model}, but {', '.join(owners)}",
@@ -108,13 +109,21 @@ class ServerSampler:
         while len(responses) < sampling.n:
             request = self._request(question, sampling, already=len(responses))
             payload = await _payload(self._client.chat.completions.with_raw_response.create(**request), self.server)
-            choices = payload.get("choices") or []
-            if not choices:
-                raise RecipeError(
-                    f"no response to row {question.row}", where=self.server.api_base, fix=str(payload)[:300]
-                )
-            responses += _responses(choices, payload.get("usage"), entropy=_is_sampled_from(sampling))
+            try:
+                got = _responses(payload["choices"], payload.get("usage"), entropy=_is_sampled_from(sampling))
+            except (KeyError, TypeError, AttributeError) as error:
+                raise self._no_response(question, payload) from error
+            if not got:
+                raise self._no_response(question, payload)
+            responses += got
         return Group(question.row, tuple(responses[: sampling.n]))
+
+    def _no_response(self, question: Question, payload: dict[str, Any]) -> RecipeError:
+        return RecipeError(
+            f"the server's reply to row {question.row} holds no chat completion",
+            where=self.server.api_base,
+            fix=f"is that an OpenAI-compatible server? It said {str(payload)[:300]}",
+        )
 
     def _request(self, question: Question, sampling: Sampling, already: int) -> dict[str, Any]:
         return {
@@ -152,7 +161,7 @@ async def _payload(call: Any, server: Server) -> dict[str, Any]:
 
     try:
         raw = await call
-        return json.loads(raw.http_response.content)
+        payload = json.loads(raw.http_response.content)
     except openai.APIConnectionError as error:
         raise RecipeError(
             f"the server did not answer, after {server.retries} more tries",
@@ -169,6 +178,9 @@ async def _payload(call: Any, server: Server) -> dict[str, Any]:
         raise RecipeError(
             "the server's reply is not JSON", where=server.api_base, fix="is --api_base right?"
         ) from error
+    if not isinstance(payload, dict):
+        raise RecipeError("the server's reply is no JSON object", where=server.api_base, fix="is --api_base right?")
+    return payload
 
 
 def _message(error: Any) -> str:
@@ -181,6 +193,16 @@ def _responses(choices: list[dict[str, Any]], usage: dict[str, Any] | None, *, e
     return [_response(choice, usage if len(choices) == 1 else None, entropy=entropy) for choice in choices]
 
 
+def _text(message: dict[str, Any]) -> str:
+    if message.get("reasoning") or message.get("reasoning_content"):
+        raise RecipeError(
+            "the server takes the thinking out of its responses, and the reward would not see what it sees in training",
+            where="--api_base",
+            fix="start the server without its reasoning parser",
+        )
+    return clean_text(message.get("content") or "")
+
+
 def _response(choice: dict[str, Any], usage: dict[str, Any] | None, *, entropy: bool) -> Response:
     content = (choice.get("logprobs") or {}).get("content")
     tokens = len(content) if content else (usage or {}).get("completion_tokens")
@@ -188,7 +210,7 @@ def _response(choice: dict[str, Any], usage: dict[str, Any] | None, *, entropy: 
     # A value that is not finite is kept whatever the temperature: it is how broken weights show.
     broken = logprob is not None and not abs(logprob) < float("inf")
     return Response(
-        text=clean_text(choice["message"].get("content") or ""),
+        text=_text(choice["message"]),
         tokens=tokens,
         finish=choice.get("finish_reason") or "stop",
         logprob=logprob if entropy or broken else None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recipes.config.hardware import visible_gpus
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.records import Group, Response, clean_text
@@ -27,6 +28,7 @@ CPU_ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+LEAST_VOCABULARY = 16
 # Below this size of its weights in bytes, a model runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
 
@@ -61,6 +63,7 @@ class VllmSampler:
 
     def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
         self._model, self._settings = model, engine
+        self._limit = _context_window(model)
         self._tokenizer = _load_tokenizer(model, engine.chat_template)
         self._window = self._needed_window(questions, max_tokens)
         self._llm: Any = None
@@ -90,9 +93,6 @@ class VllmSampler:
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         gc.collect()
-        torch = importlib.import_module("torch")
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
     def _tokens(self, question: Question) -> list[int]:
         text = self._tokenizer.apply_chat_template(question.prompt, add_generation_prompt=True, tokenize=False)
@@ -101,7 +101,7 @@ class VllmSampler:
     def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
         lengths = {question.row: len(self._tokens(question)) for question in questions}
         longest = max(lengths, key=lambda row: lengths[row])
-        needed, limit = lengths[longest] + max_tokens, _context_window(self._model)
+        needed, limit = lengths[longest] + max_tokens, self._limit
         if needed > limit:
             raise RecipeError(
                 f"row {longest} has {lengths[longest]} prompt tokens, and with {max_tokens} response tokens it exceeds "
@@ -124,6 +124,9 @@ def _load_tokenizer(model: Path, chat_template: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise RecipeError("the model's tokenizer does not load", where=str(model), fix=str(error)[:300]) from error
+    # Where the files are missing, transformers makes a tokenizer of the model's kind that knows next to no token.
+    if len(tokenizer) < LEAST_VOCABULARY:
+        raise RecipeError("the model has no tokenizer", where=str(model), fix="put its tokenizer's files there")
     tokenizer.chat_template = chat_template or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise RecipeError(
@@ -137,22 +140,30 @@ def _load_tokenizer(model: Path, chat_template: str) -> Any:
 def _context_window(model: Path) -> int:
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(model).get_text_config()
+    try:
+        config = AutoConfig.from_pretrained(model).get_text_config()
+    except (OSError, ValueError) as error:
+        raise RecipeError("the model's config.json does not load", where=str(model), fix=str(error)[:300]) from error
     return int(getattr(config, "max_position_embeddings", 0) or 1 << 31)
 
 
 def _start_engine(model: Path, window: int, settings: Engine) -> Any:
-    import torch
-
     # A dozen warnings of its own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    on_gpu = torch.cuda.is_available()
+    # Nothing in this process calls CUDA, not even to ask whether it is there: vLLM's engine has a process of its own on
+    # a GPU, and does not start in a fork of one that has. Spawned, it starts whatever a library called.
+    on_gpu = visible_gpus() > 0
     if on_gpu:
-        # This process has looked at the GPU, and CUDA does not survive the fork that vLLM's engine starts with.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     else:
-        _prepare_cpu(torch, model)
-    from vllm import LLM
+        _prepare_cpu(model)
+    try:
+        from vllm import LLM
+    except ModuleNotFoundError as error:
+        raise RecipeError(
+            f"{error.name} is not installed", where="vLLM", fix="scripts/setup_env.sh, or ask a server with --api_base"
+        ) from error
+    from safetensors import SafetensorError
 
     # A prompt that is read in two steps turns the random generator of its request back, which CPU generators cannot do.
     on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
@@ -168,11 +179,14 @@ def _start_engine(model: Path, window: int, settings: Engine) -> Any:
             disable_log_stats=True,
             **on_device,
         )
-    except (ValueError, RuntimeError, OSError) as error:
-        raise RecipeError("vLLM did not start", where=str(model), fix=str(error)[:500]) from error
+    except (ValueError, RuntimeError, OSError, KeyError, AssertionError, SafetensorError) as error:
+        fix = f"{type(error).__name__}: {str(error)[:500]}; VLLM_LOGGING_LEVEL=INFO tells more"
+        raise RecipeError("vLLM did not start with this model", where=str(model), fix=fix) from error
 
 
-def _prepare_cpu(torch: Any, model: Path) -> None:
+def _prepare_cpu(model: Path) -> None:
+    import torch
+
     for name, value in CPU_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     weights = sum(file.stat().st_size for file in model.iterdir() if file.suffix in (".safetensors", ".bin"))

@@ -139,6 +139,8 @@ class Script:
     def __init__(self) -> None:
         self.models = [{"id": "tiny", "owned_by": "someone"}]
         self.requests: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self.retry_after = ""  # header of replies that are not 200
         self.statuses: list[int] = []  # statuses of the next replies; 0 closes the connection
         self.die_after: int | None = None  # replies with status 200 until every connection is cut
         self.most_choices = 1_000
@@ -192,6 +194,7 @@ class Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with script.lock:
             script.requests.append(request | {"path": self.path})
+            script.times.append(time.monotonic())
             script.running += 1
             script.most_running = max(script.most_running, script.running)
             status = script.statuses.pop(0) if script.statuses else 200
@@ -216,6 +219,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if status != 200 and self.server.script.retry_after:
+            self.send_header("Retry-After", self.server.script.retry_after)
         self.end_headers()
         self.wfile.write(body)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import openai._base_client
 import pytest
 
@@ -65,6 +67,21 @@ def test_what_passes_is_tried_again(ask, script, statuses):
     script.statuses = list(statuses)
     assert len(ask(count=1)) == 1
     assert len(script.requests) == len(statuses) + 1
+
+
+def test_pauses_grow(ask, script, monkeypatch):
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.04)
+    script.statuses = [500, 503, 429]
+    ask(count=1, retries=3)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(script.times)]
+    # The client takes up to a quarter off at random, so that many clients do not come back together.
+    assert [pause >= 0.75 * 0.04 * 2**number for number, pause in enumerate(pauses)] == [True] * 3
+
+
+def test_a_server_says_how_long_to_wait(ask, script):
+    script.statuses, script.retry_after = [429], "0.3"
+    ask(count=1, retries=1)
+    assert script.times[1] - script.times[0] >= 0.3
 
 
 def test_a_server_that_stays_away_ends_it(ask, script):
@@ -160,7 +177,32 @@ def test_a_truncated_response_is_known(ask, script):
     assert all(response.truncated for response in ask(count=1)[0].responses)
 
 
-def test_a_reply_without_choices(ask, script, monkeypatch):
-    monkeypatch.setattr(type(script), "reply", lambda self, request: {"choices": []})
-    with pytest.raises(RecipeError, match="no response to row 0"):
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"choices": []},
+        {"choices": None},
+        {"detail": "Not Found"},
+        {"choices": [{"text": "a completion"}]},
+        {"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"token": "a"}]}}]},
+    ],
+)
+def test_a_reply_that_is_no_chat_completion(ask, script, monkeypatch, reply):
+    monkeypatch.setattr(type(script), "reply", lambda self, request: reply)
+    with pytest.raises(RecipeError, match="reply to row 0 holds no chat completion"):
         ask(count=1)
+
+
+def test_a_reply_that_is_no_object(ask, script, monkeypatch):
+    monkeypatch.setattr(type(script), "reply", lambda self, request: [])
+    with pytest.raises(RecipeError, match="no JSON object"):
+        ask(count=1)
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_a_server_that_takes_the_thinking_out_is_refused(ask, script, monkeypatch, field):
+    message = {"role": "assistant", "content": "<answer>0</answer>", field: "0 and 0 is 0"}
+    monkeypatch.setattr(type(script), "reply", lambda self, request: {"choices": [{"message": message}] * 4})
+    with pytest.raises(RecipeError, match="takes the thinking out") as found:
+        ask(count=1)
+    assert "reasoning parser" in found.value.fix

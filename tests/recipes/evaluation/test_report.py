@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from recipes.evaluation.report import figures as drawing
 from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.numbers import ABSENT, FORMATS, lookup, pointer_part, show
+from recipes.evaluation.report.numbers import ABSENT, FORMATS, lookup, show
 from recipes.evaluation.report.page import html_page, markdown_page, printable
 
 KINDS = ("analyse", "evaluation", "comparison")
@@ -177,7 +178,21 @@ def test_reason_codes_with_signs_do_no_harm(reports):
     assert "&lt;b&gt;" in {figure.name: figure.svg for figure in draw_all(report)}["reasons"]
 
 
-def test_pointers_reach_names_with_slashes():
-    report = {"a/b~c": {"x": 1}}
-    assert lookup(report, f"/{pointer_part('a/b~c')}/x") == 1
-    assert show(report, "/none/x", "count") == ABSENT
+def test_what_is_not_there_is_a_dash():
+    assert show({"a": {"x": 1}}, "/a/x", "count") == "1"
+    assert show({"a": {"x": 1}}, "/none/x", "count") == show({"a": 1}, "/a/x", "count") == ABSENT
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_more_reasons_than_fit_are_added_up(models):
+    from matplotlib.figure import Figure
+
+    summary = {"reasons": {f"code_{number}": 10 for number in range(16)}, "responses": 160}
+    canvas = Figure()
+    drawing._reasons(canvas, [("base", "grey", summary), ("trained", "blue", summary)][:models])
+    (axes,) = canvas.axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [*(f"code_{number}" for number in range(9)), "others"]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert sum(widths) == (160 if models == 1 else pytest.approx(2.0)), "nothing is left out"
+    assert max(widths) == (70 if models == 1 else pytest.approx(70 / 160))

@@ -66,9 +66,19 @@ def test_what_changes_the_answers_is_in_the_caches_key():
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
 
 
-def test_a_model_without_a_tokenizer(make_model, make_data):
-    with pytest.raises(RecipeError, match="tokenizer does not load"):
-        VllmSampler(make_model(), load_questions(make_data(1)), 8, Engine())
+@pytest.mark.parametrize("config", ["{}", '{"model_type": "no such type"}', "no JSON"])
+def test_a_model_of_no_known_kind(make_model, make_data, config):
+    folder = make_model()
+    (folder / "config.json").write_text(config)
+    with pytest.raises(RecipeError, match=r"config\.json does not load"):
+        VllmSampler(folder, load_questions(make_data(1)), 8, Engine())
+
+
+def test_a_model_without_a_tokenizer(copy, make_data):
+    for path in copy.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(RecipeError, match="has no tokenizer"):
+        VllmSampler(copy, load_questions(make_data(1)), 8, Engine())
 
 
 class Choice:
