@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from recipes import overview, preflight, rundir
-from recipes.config import Recipe, accounting, check, dry_run, load, to_yaml
+from recipes.config import Recipe, accounting, check, dry_run, load, remarks, to_yaml
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
@@ -60,6 +60,8 @@ def show_plan(recipe: Recipe) -> None:
     for name, value in accounting(recipe, rows).table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
+    for remark in remarks(recipe):
+        print(f"# note: {remark}")
 
 
 def run(recipe: Recipe, console: Console) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recipes.config.accounting import Accounting, accounting
-from recipes.config.checks import check
+from recipes.config.checks import check, remarks
 from recipes.config.environment import dry_run
 from recipes.config.hardware import visible_gpus
 from recipes.config.locate import PathKey, path_keys, split_function
@@ -23,6 +23,7 @@ __all__ = [
     "load",
     "logged_in",
     "path_keys",
+    "remarks",
     "split_function",
     "tasks",
     "to_yaml",

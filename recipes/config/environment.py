@@ -52,6 +52,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("MIN_PIXELS", "data.min_pixels"),
     Variable("MAX_PIXELS", "data.max_pixels"),
     Variable("SEED", "data.seed", also=("worker.rollout.seed",)),
+    Variable("ALGORITHM", "algorithm.preset"),
     Variable("ADV_ESTIMATOR", "algorithm.adv_estimator"),
     Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", ("NORM_ADV_BY_STD_IN_GRPO",)),
     Variable("DISABLE_KL", "algorithm.disable_kl"),

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-LayerName = Literal["default", "recipe", "embedded", "hardware", "environment", "argument"]
-ORDER: dict[str, int] = {"default": 0, "recipe": 1, "embedded": 2, "hardware": 3, "environment": 4, "argument": 5}
+LayerName = Literal["default", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
+ORDER: dict[str, int] = {name: rank for rank, name in enumerate(LayerName.__args__)}  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

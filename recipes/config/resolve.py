@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.config import loggers, yaml_io
+from recipes.config import algorithms, critic, loggers, yaml_io
 from recipes.config.arguments import read_arguments
 from recipes.config.environment import is_on, read_settings
 from recipes.config.hardware import kind_of_machine, lacks_flash_attention
@@ -62,8 +62,7 @@ def load(
     check_names(block)
     settings += block if embedded else []
     settings += [] if is_resolved else _hardware_layer(kind, environ)
-    settings += [*read_settings(environ), *asked]
-    values, sources = merge(settings)
+    values, sources = merge(algorithms.layered(settings, [*read_settings(environ), *asked]))
     values.setdefault("name", path.stem)
     values["hardware"] = kind
     return _finished(values, sources, embedded, environ)
@@ -150,6 +149,7 @@ def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
 
 def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool, environ: Mapping[str, str]) -> Recipe:
     """Fill in names and folders that follow from others, make paths absolute, and check types."""
+    critic.follow(values, sources)
     recipe = validated(values, sources)
     experiment = recipe.trainer.experiment_name or recipe.name
     filled = {

@@ -14,7 +14,7 @@ from recipes.config.schema import Recipe, leaves
 from recipes.engines.support import require_supported
 from recipes.errors import RecipeError
 
-OWN = ("name", "engine", "hardware", "prepare", "verl")
+OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
 VALIDATION = "worker.rollout.val_override_config"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recipes.config import Recipe, check, visible_gpus
+from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines.verl_cpu import versions
 from recipes.preflight import checkpoints, data, disk, machine, model, reward
 
@@ -34,4 +34,4 @@ def inspect(recipe: Recipe) -> list[str]:
     Raises:
         RecipeError: the first thing that would stop it.
     """
-    return [remark for look in CHECKS for remark in look(recipe)]
+    return [*remarks(recipe), *(remark for look in CHECKS for remark in look(recipe))]

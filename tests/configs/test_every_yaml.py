@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -16,8 +17,10 @@ from recipes.engines import verl
 from recipes.paths import CONFIGS, ROOT
 
 # How many files there are of each kind. A new file changes its number here, on purpose.
-COUNTS = {"recipe": 3, "hardware": 2, "official": 13, "pointer_selector": 1}
-COMMENTED = "recipe", "hardware"
+COUNTS = {"recipe": 3, "hardware": 2, "official": 13, "pointer_selector": 1, "algorithm": 9}
+COMMENTED = "recipe", "hardware", "algorithm"
+ABOUT = re.compile(r"^about:\n(  .*\n)+", re.MULTILINE)
+"""What an algorithm's file says of it in prose."""
 
 
 def every_yaml() -> list[Path]:
@@ -35,7 +38,8 @@ def kind(path: Path) -> str:
     """What a file is, by its folder; a recipe for a trainer of our own by that trainer's name."""
     if path.parent == CONFIGS:
         return "recipe" if path.stem in tasks() else engine_of(path)
-    return {CONFIGS / "hardware": "hardware", CONFIGS / "official": "official"}.get(path.parent, "unknown")
+    folders = {"hardware": "hardware", "official": "official", "algorithms": "algorithm"}
+    return folders.get(path.parent.name, "unknown") if path.parent.parent == CONFIGS else "unknown"
 
 
 FILES = every_yaml()
@@ -71,7 +75,7 @@ def test_a_recipe_resolves_passes_its_checks_and_translates(task, hardware, embe
 def test_every_value_says_what_it_is(path):
     """`name: value  # verl's name, why`: a reader of the file sees what the number means."""
     bare = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(ABOUT.sub("", path.read_text(encoding="utf-8")).splitlines(), 1):
         code, _, comment = line.partition("  # ")
         name, colon, value = code.strip().partition(":")
         if colon and value.strip() and not code.strip().startswith("#") and len(comment.strip()) < 4:
@@ -79,7 +83,7 @@ def test_every_value_says_what_it_is(path):
     assert not bare, f"{shown(path)}: {bare}"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if kind(path) == "recipe"], ids=shown)
+@pytest.mark.parametrize("path", [path for path in FILES if kind(path) in ("recipe", "algorithm")], ids=shown)
 def test_comments_name_verls_keys_rightly(path):
     """A comment that begins with one of verl's names names the key that the value is translated to."""
     for key, comment in commented_keys(path):

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from recipes.config.checks import batches, easyr1, values
+from recipes.config.checks import algorithms, batches, easyr1, values
+from recipes.config.checks.algorithms import remarks
 from recipes.config.schema import Recipe
+
+__all__ = ["check", "remarks"]
+
+
+LOOKS = (
+    values.groups,
+    values.lengths,
+    values.kl,
+    values.kl_coef,
+    values.combinations,
+    algorithms.clips,
+    algorithms.critics,
+    algorithms.unread,
+    algorithms.filtering,
+    algorithms.buffers,
+)
 
 
 def check(recipe: Recipe, gpus: int | None = None) -> None:
@@ -16,6 +33,6 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
     for found in (batches.machines(recipe, gpus), batches.batches(recipe), easyr1.problems(recipe)):
         for error in found:
             raise error
-    for look in (values.groups, values.lengths, values.kl, values.kl_coef, values.combinations):
+    for look in LOOKS:
         for error in look(recipe):
             raise error

@@ -14,6 +14,13 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     if recipe.engine != "easyr1":
         return
     actor, n = recipe.worker.actor, recipe.worker.rollout.n
+    if actor.clip_ratio_low > 1:
+        yield problem(
+            recipe,
+            f"EasyR1 takes the logarithm of 1 - worker.actor.clip_ratio_low, which is {actor.clip_ratio_low}",
+            "set it to 1, which is no lower bound either",
+            "worker.actor.clip_ratio_low",
+        )
     responses = recipe.data.rollout_batch_size * n
     experience = actor.micro_batch_size_per_device_for_experience
     if responses % experience:

@@ -8,6 +8,8 @@ from recipes.config.checks.problem import problem
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 
+AVERAGES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
+
 
 def groups(recipe: Recipe) -> Iterator[RecipeError]:
     estimator, n = recipe.algorithm.adv_estimator, recipe.worker.rollout.n
@@ -69,17 +71,6 @@ def lengths(recipe: Recipe) -> Iterator[RecipeError]:
             "data.min_pixels",
             "data.max_pixels",
         )
-    buffer = recipe.worker.reward.overlong_buffer
-    if buffer.enable and not 0 < buffer.len <= recipe.data.max_response_length:
-        yield problem(
-            recipe,
-            f"worker.reward.overlong_buffer.len {buffer.len} is not between 1 and "
-            f"data.max_response_length {recipe.data.max_response_length}",
-            "DAPO uses a fifth of the response's length",
-            "worker.reward.overlong_buffer.len",
-            "data.max_response_length",
-            "worker.reward.overlong_buffer.enable",
-        )
 
 
 def kl(recipe: Recipe) -> Iterator[RecipeError]:
@@ -130,6 +121,22 @@ def kl_coef(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
+def averages(recipe: Recipe) -> Iterator[RecipeError]:
+    """loss_agg_mode wins over loss_avg_mode; where the coarser key was set as late or later, that was not meant."""
+    names = "worker.actor.loss_avg_mode", "worker.actor.loss_agg_mode"
+    coarse, fine = (recipe.value(name) for name in names)
+    later = recipe.source_of(names[0]).rank - recipe.source_of(names[1]).rank
+    if fine is None or recipe.source_of(names[0]).layer == "default" or later < 0:
+        return
+    if (coarse == "seq" and not fine.startswith("seq")) or (later > 0 and fine != AVERAGES[coarse]):
+        yield problem(
+            recipe,
+            f"{names[0]} is {coarse}, but {names[1]} is {fine}",
+            f"set one of the two, or {names[1]}=null",
+            *names,
+        )
+
+
 def combinations(recipe: Recipe) -> Iterator[RecipeError]:
     actor = recipe.worker.actor
     if actor.ulysses_size > 1 and not actor.padding_free:
@@ -140,14 +147,7 @@ def combinations(recipe: Recipe) -> Iterator[RecipeError]:
             "worker.actor.ulysses_size",
             "worker.actor.padding_free",
         )
-    if actor.loss_agg_mode is not None and actor.loss_avg_mode == "seq" and not actor.loss_agg_mode.startswith("seq"):
-        yield problem(
-            recipe,
-            f"worker.actor.loss_avg_mode is seq, but worker.actor.loss_agg_mode is {actor.loss_agg_mode}",
-            "set one of the two",
-            "worker.actor.loss_avg_mode",
-            "worker.actor.loss_agg_mode",
-        )
+    yield from averages(recipe)
     if recipe.algorithm.filter_low >= recipe.algorithm.filter_high:
         yield problem(
             recipe,

@@ -17,13 +17,13 @@ class OverlongBuffer(Section):
         via="rule",
         not_on=only_verl("on EasyR1 the reward function has to do this"),
     )
-    len: int = key(
-        0,
-        "tokens before the limit in which the penalty grows",
+    len: int | None = key(
+        None,
+        "tokens before the limit in which the penalty grows; null: a fifth of data.max_response_length, as published",
         verl="reward.reward_kwargs.overlong_buffer_cfg.len",
         via="rule",
         not_on=only_verl("on EasyR1 the reward function has to do this"),
-        ge=0,
+        gt=0,
     )
     penalty_factor: float = key(
         1.0,

@@ -48,8 +48,10 @@ class Actor(Updates):
     )
     loss_scale_factor: int | None = key(
         None,
-        "constant length that seq-mean-token-sum-norm divides by; null: the longest response",
+        "constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length",
         verl="{role}.loss_scale_factor",
+        via="rule",
+        twin=True,
         not_on=only_verl(),
         gt=0,
     )
@@ -79,7 +81,7 @@ class Ref(Section):
 
 
 class Critic(Updates):
-    """The value network of adv_estimator gae; ignored by the others."""
+    """The value network of adv_estimator gae, laid out as the actor is unless a key says otherwise."""
 
     micro_batch_size_per_device_for_experience: int = key(
         16, "responses in one forward pass of a GPU, for values", verl="{role}.forward_micro_batch_size_per_gpu", gt=0

@@ -11,7 +11,7 @@ from recipes.engines.verl.rules import RULES, uses_critic
 from recipes.engines.verl.values import CONVERTERS
 from recipes.errors import RecipeError
 
-OWN = ("name", "engine", "hardware", "prepare", "verl")
+OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
 """Keys of the recipe that speak to the launcher, not to an engine."""
 
 

@@ -9,6 +9,9 @@ from recipes.config.schema import Recipe
 from recipes.engines.verl.rules.base import ACTOR, ROLLOUT, rule, uses_critic
 
 AGGREGATION = {"token": "token-mean", "seq": "seq-mean-token-mean"}
+CONSTANT_LENGTH = "seq-mean-token-sum-norm"
+DAPO_SHARE = 5
+"""DAPO's buffer is a fifth of the longest response: 4,096 of 20,480 tokens (arXiv:2503.14476, section 4.1)."""
 
 
 def kl_places(recipe: Recipe) -> tuple[bool, bool]:
@@ -47,11 +50,16 @@ def _kl(recipe: Recipe) -> dict[str, Any]:
 @rule(
     "worker.actor.loss_avg_mode",
     "worker.actor.loss_agg_mode",
+    "worker.actor.loss_scale_factor",
     "worker.critic.loss_avg_mode",
 )
 def _averages(recipe: Recipe) -> dict[str, Any]:
+    """Without a constant, verl divides by the longest response of a micro-batch, which is another one every time."""
     actor = recipe.worker.actor
-    keys = {f"{ACTOR}.loss_agg_mode": actor.loss_agg_mode or AGGREGATION[actor.loss_avg_mode]}
+    mode, constant = actor.loss_agg_mode or AGGREGATION[actor.loss_avg_mode], actor.loss_scale_factor
+    if mode == CONSTANT_LENGTH:
+        constant = constant or recipe.data.max_response_length
+    keys = {f"{ACTOR}.loss_agg_mode": mode, f"{ACTOR}.loss_scale_factor": constant}
     if uses_critic(recipe):
         keys["critic.loss_agg_mode"] = AGGREGATION[recipe.worker.critic.loss_avg_mode]
     return keys
@@ -82,6 +90,11 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def overlong_tokens(recipe: Recipe) -> int:
+    """Tokens before the limit in which the penalty on length grows."""
+    return recipe.worker.reward.overlong_buffer.len or max(1, recipe.data.max_response_length // DAPO_SHARE)
+
+
 @rule("worker.reward.overlong_buffer.*")
 def _overlong(recipe: Recipe) -> dict[str, Any]:
     """verl's DAPO reward manager holds the penalty; the naive one ignores it."""
@@ -93,6 +106,7 @@ def _overlong(recipe: Recipe) -> dict[str, Any]:
         "reward.reward_manager.name": "dapo",
         "reward.reward_kwargs.max_resp_len": recipe.data.max_response_length,
         **{f"{place}.{name}": value for name, value in buffer.model_dump().items()},
+        f"{place}.len": overlong_tokens(recipe),
     }
 
 
