@@ -1,4 +1,4 @@
-"""`python -m recipes.launch TASK [key=value ...]`: resolve a recipe, check what can be checked, train, sum up."""
+"""`python -m recipes.launch TASK [--option value] [key=value]`: resolve a recipe, check it, train, and sum up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -21,6 +21,7 @@ from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
 from recipes.preflight import checkpoints, data
+from recipes.supervise import agreement
 from recipes.supervise.child import Child
 from recipes.supervise.metrics import MetricsFollower, read_history, rollout_accuracy
 from recipes.supervise.progress import Progress
@@ -28,6 +29,7 @@ from recipes.supervise.shared_memory import cleared
 from recipes.supervise.summary import last_checkpoint, shown, summary, table
 from recipes.supervise.supervisor import Outcome, supervise
 from recipes.supervise.watchdog import Limits
+from recipes.tasks.custom.ready import ready
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 WATCHDOG_MINUTES = 20.0
@@ -35,24 +37,31 @@ WATCHDOG_MINUTES = 20.0
 
 def main(
     task: Annotated[str | None, typer.Argument(help="a recipe in configs/, or the path of one")] = None,
-    settings: Annotated[list[str] | None, typer.Argument(help="key=value, the last layer")] = None,
-    help: Annotated[bool, typer.Option("--help", "-h", help="show the tasks and the environment variables")] = False,
+    words: Annotated[list[str] | None, typer.Argument(help="--option value or key=value, the last layer")] = None,
+    help: Annotated[bool, typer.Option("--help", "-h", help="show tasks, options and variables")] = False,
+    dry: Annotated[bool, typer.Option("--dry_run", "--dry-run", help="print what would run, and stop")] = False,
 ) -> None:
     """Train a recipe with GRPO on the real trainer."""
     console = Console(highlight=False)
     if help or task is None:
-        overview.show(console)
+        with reported_errors():
+            overview.show(console) if task is None else overview.show_options(console, task)
         raise typer.Exit(0 if help else 2)
     with reported_errors():
-        recipe = load(task, arguments=settings or ())
-        if dry_run():
+        recipe = load(task, arguments=words or ())
+        if dry or dry_run():
             show_plan(recipe)
             return
-        raise typer.Exit(run(recipe, console))
+        raise typer.Exit(run(recipe, console, words or ()))
 
 
 def show_plan(recipe: Recipe) -> None:
-    """What would run: the resolved YAML, the trainer's command, and the accounting; on plain standard output."""
+    """What would run: the resolved YAML, the trainer's command, and the accounting; on plain standard output.
+
+    Data that has to be converted is converted: the command names the rows.
+    """
+    said: list[str] = []
+    recipe = ready(recipe, said.append)
     check(recipe)
     rows = data.rows(recipe)
     print(to_yaml(recipe))
@@ -60,29 +69,33 @@ def show_plan(recipe: Recipe) -> None:
     for name, value in accounting(recipe, rows).table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
-    for remark in remarks(recipe):
-        print(f"# note: {remark}")
+    for line in [*said, *(f"note: {remark}" for remark in remarks(recipe))]:
+        print(f"# {line}")
 
 
-def run(recipe: Recipe, console: Console) -> int:
-    """Prepare, check, train, and sum up. Returns the exit code."""
+def run(recipe: Recipe, console: Console, words: Sequence[str] = ()) -> int:
+    """Prepare, check, train, and sum up. Returns the exit code; `words` are the arguments, for the next command."""
     experiment = recipe.trainer.experiment_name or recipe.name
     told = "tiny embedded model and data" if recipe.embedded_on else recipe.worker.actor.model.model_path
     say(console, f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {told}; experiment {experiment}")
     preflight.inspect_machine(recipe)
     prepare(recipe, console)
+    recipe = ready(recipe, lambda line: say(console, line))
     for remark in preflight.inspect(recipe):
         say(console, f"note: {remark}")
     total = accounting(recipe, data.rows(recipe)).total_steps or None
+    bounds = agreement.bounds(recipe, os.environ)
     with rundir.opened(experiment) as files:
         before = last_checkpoint(checkpoints.folder(recipe))
         resumable = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
+        if before and resumable:
+            agreement.refuse_spoilt(read_history(files.metrics), before.step, bounds, str(shown(before.folder.parent)))
         if before and total and resumable and before.step >= total:
             say(console, f"nothing to do: the experiment {experiment} has all {total} steps")
             outcome = None
         else:
             outcome = train(recipe, files, total, console)
-        return close(recipe, files, total, outcome, console)
+        return close(recipe, files, total, outcome, console, words)
 
 
 def prepare(recipe: Recipe, console: Console) -> None:
@@ -131,20 +144,31 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
             progress,
             limits,
             lambda step: folder is None or accuracy(step) is not None,
+            agreement.rule(agreement.bounds(recipe, os.environ)),
         )
 
 
-def close(recipe: Recipe, files: rundir.RunFiles, total: int | None, outcome: Outcome | None, console: Console) -> int:
+def close(
+    recipe: Recipe,
+    files: rundir.RunFiles,
+    total: int | None,
+    outcome: Outcome | None,
+    console: Console,
+    words: Sequence[str],
+) -> int:
     """Say how it ended, and what to type next. Returns the exit code."""
     checkpoint = last_checkpoint(checkpoints.folder(recipe))
     if outcome and outcome.exit_code:
         say_failure(outcome, files, console)
-        if checkpoint:
+        if outcome.fault:
+            if checkpoint:
+                say(console, f"this run's checkpoints are not to be used: remove {shown(checkpoint.folder.parent)}")
+        elif checkpoint:
             say(console, f"the run can be resumed from step {checkpoint.step}: the same command again")
         else:
             say(console, "no checkpoint was written yet: the same command starts again from the beginning")
         return outcome.exit_code
-    commands = overview.next_commands(recipe, checkpoint, total, os.environ)
+    commands = overview.next_commands(recipe, checkpoint, total, os.environ, words)
     say(console, table(summary(read_history(files.metrics), total, checkpoint, files.log, commands)))
     return 0
 
@@ -155,6 +179,11 @@ def say_failure(outcome: Outcome, files: rundir.RunFiles, console: Console) -> N
         say(console, f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")
     if outcome.interrupted:
         say(console, f"stopped by {outcome.interrupted.name}")
+        return
+    if outcome.fault:
+        say(console, f"error: {outcome.fault}")
+        say(console, f"  log:   {shown(files.log)}")
+        say(console, f"  fix:   {agreement.ADVICE}")
         return
     error = outcome.error
     if outcome.hung:
@@ -201,7 +230,7 @@ def say(console: Console, text: str) -> None:
 def cli() -> None:
     """Entry point."""
     application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    application.command(context_settings={"help_option_names": []})(main)
+    application.command(context_settings={"help_option_names": [], "ignore_unknown_options": True})(main)
     application()
 
 

@@ -30,6 +30,7 @@ class Outcome:
         code: the trainer's exit code; 0 for success.
         interrupted: the signal that the user sent, if one did.
         hung: why the watchdog ended the run, if it did.
+        fault: what is wrong with a step's metrics, if something is; the run was ended, or had just ended by itself.
         error: the first real error of a run that failed.
         left: processes that could not be ended.
     """
@@ -37,6 +38,7 @@ class Outcome:
     code: int
     interrupted: signal.Signals | None = None
     hung: str | None = None
+    fault: str | None = None
     error: TrainerError | None = None
     left: tuple[int, ...] = ()
 
@@ -45,7 +47,7 @@ class Outcome:
         """What the launcher exits with: 128 + signal when interrupted, as shells do."""
         if self.interrupted:
             return 128 + self.interrupted
-        if self.hung:
+        if self.hung or self.fault:
             return 1
         return 0 if self.code == 0 else 1
 
@@ -78,6 +80,7 @@ def supervise(
     progress: Progress,
     limits: Limits,
     rollouts_ready: Callable[[int], bool] = lambda _: True,
+    judge: Callable[[Step], str | None] = lambda _: None,
 ) -> Outcome:
     """Watch until the trainer ends; afterwards no process of the run is left.
 
@@ -88,15 +91,19 @@ def supervise(
         progress: tells the user.
         limits: of the watchdog.
         rollouts_ready: whether the responses of a step are written.
+        judge: what is wrong with a step, in words; anything but None ends the run.
     """
     reader, steps = LogReader(log, offset), _Steps(rollouts_ready)
     watchdog = Watchdog(limits, time.monotonic())
     looked_at_processes = 0.0
     hung: str | None = None
+    fault: str | None = None
     with _caught_signals() as caught:
         while child.poll() is None and not caught:
             now = time.monotonic()
-            _follow(reader, metrics, steps, watchdog, progress, now)
+            fault = _follow(reader, metrics, steps, watchdog, progress, now, judge)
+            if fault:
+                break
             if now - looked_at_processes >= _PROCESSES_EVERY_S:
                 looked_at_processes = now
                 child.tree.refresh()
@@ -110,14 +117,16 @@ def supervise(
         if not ended_by_itself:
             progress.note("stopping the trainer, Ray and vLLM ...")
         asked = len(caught)
-        left = child.stop(polite_s=1.0 if hung else 15.0, hurry=lambda: len(caught) > asked)
-    _follow(reader, metrics, steps, watchdog, progress, time.monotonic(), last=True)
+        left = child.stop(polite_s=1.0 if hung or fault else 15.0, hurry=lambda: len(caught) > asked)
+    late = _follow(reader, metrics, steps, watchdog, progress, time.monotonic(), judge, last=True)
+    fault = fault or late
     code = child.poll()
-    failed = hung is not None or (code != 0 and not caught)
+    failed = hung is not None or (code != 0 and not caught and not fault)
     return Outcome(
         code=0 if code is None else code,
         interrupted=caught[0] if caught and not (ended_by_itself and code == 0) else None,
         hung=hung,
+        fault=fault,
         error=first_error(LogReader(log, offset).read()) if failed else None,
         left=tuple(left),
     )
@@ -130,8 +139,10 @@ def _follow(
     watchdog: Watchdog,
     progress: Progress,
     now: float,
+    judge: Callable[[Step], str | None],
     last: bool = False,
-) -> None:
+) -> str | None:
+    """Take in what is new; what is wrong with the first new step that something is wrong with."""
     lines = reader.read()
     if lines:
         watchdog.saw_output(now, any(is_alarming(line) for line in lines))
@@ -144,6 +155,7 @@ def _follow(
         steps.add(new, now)
     for step in steps.take(now, everything=last):
         progress.step(step)
+    return next((fault for step in new if (fault := judge(step))), None)
 
 
 @contextmanager

@@ -137,6 +137,25 @@ def test_a_crash_before_the_first_checkpoint_says_so(launched):
     assert "no checkpoint was written yet" in text
 
 
+def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(launched):
+    images = ("worker.rollout.limit_images=1",)
+    code, text = launched("blind", steps=2, keys=images)
+    assert code == 1
+    assert "error: step 2: vLLM and the trainer do not see the same image (rollout_corr/kl is 1.3 nats a token" in text
+    assert "are not to be used: remove" in text
+    assert "resumed from" not in text
+    with pytest.raises(RecipeError, match="the checkpoint to go on from was trained on a wrong image: step 2"):
+        launched("good", keys=images)
+    shutil.rmtree(launched.run_dir.parent.parent / "checkpoints")
+    code, text = launched("good", keys=images)
+    assert (code, "step 3/3" in text) == (0, True)
+
+
+def test_a_run_without_images_is_not_judged_by_them(launched):
+    code, text = launched("blind")
+    assert (code, "same image" in text) == (0, False)
+
+
 def test_another_recipe_does_not_touch_the_checkpoints(launched):
     launched()
     with pytest.raises(RecipeError, match="checkpoints of another recipe"):

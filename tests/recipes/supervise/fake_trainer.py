@@ -20,7 +20,7 @@ def say(text):
     print(text, flush=True)
 
 
-def write_step(step):
+def write_step(step, blind=False):
     rollouts = os.environ.get("FAKE_ROLLOUTS")
     if rollouts and step:
         Path(rollouts).mkdir(parents=True, exist_ok=True)
@@ -28,6 +28,7 @@ def write_step(step):
         Path(rollouts, f"{step}.jsonl").write_text("\n".join(lines) + "\n")
     data = {"critic/score/mean": 0.1 * step, "actor/entropy": 1.5, "actor/reward_kl_penalty": 0.002}
     data |= {"actor/grad_norm": 0.7, "perf/throughput": 1234.5, "timing_s/step": 2.5, "timing_s/gen": 1.5}
+    data |= {"rollout_corr/kl": 1.3 if blind else 2e-7, "training/rollout_probs_diff_max": 0.97 if blind else 1e-5}
     if step == 0:
         data = {}
     if step in (0, 2):
@@ -76,7 +77,7 @@ def main(mode, steps):
         crash()
     write_step(start)
     for step in range(start + 1, steps + 1):
-        write_step(step)
+        write_step(step, blind=mode == "blind" and step >= 2)
         if "FAKE_CHECKPOINTS" in os.environ:
             save(step)
         if mode in ("crash", "daemons_crash") and step == 2:

@@ -31,7 +31,7 @@ class Trial:
         self.folder, self.out = folder, io.StringIO()
         self.log, self.history, self.pids = folder / "train.log", folder / "metrics.jsonl", folder / "pids"
 
-    def run(self, mode, *, limits=PATIENT, interrupt=(), steps=3):
+    def run(self, mode, *, limits=PATIENT, interrupt=(), steps=3, judge=lambda step: None):
         attempt = self.folder / f".attempt-{time.monotonic_ns()}"
         environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(attempt), "FAKE_PIDS": str(self.pids)}
         environment["FAKE_ROLLOUTS"] = str(self.folder / "rollouts")
@@ -43,7 +43,8 @@ class Trial:
             Console(file=self.out, width=300), steps, lambda step: rollout_accuracy(self.folder / "rollouts", step)
         )
         with progress:
-            return supervise(self.child, self.log, offset, MetricsFollower(attempt, self.history), progress, limits)
+            metrics = MetricsFollower(attempt, self.history)
+            return supervise(self.child, self.log, offset, metrics, progress, limits, judge=judge)
 
     def _interrupt(self, numbers):
         deadline = time.monotonic() + 20
@@ -138,6 +139,17 @@ def test_a_hang_after_an_exception_is_noticed_sooner_and_names_it(trial):
     outcome = trial.run("hang_after_exception", limits=Limits(idle_s=600, silent_s=600, alarmed_s=3))
     assert "exception" in outcome.hung
     assert outcome.error.error == "RuntimeError: layer.weight is gone"
+
+
+def test_a_step_that_is_judged_wrong_ends_the_run(trial):
+    outcome = trial.run("hang", judge=lambda step: "nonsense" if step.get("critic/score/mean") == 0.1 else None)
+    assert (outcome.exit_code, outcome.fault, outcome.error) == (1, "nonsense", None)
+    assert not alive(trial.child.pid)
+
+
+def test_a_wrong_last_step_fails_a_run_that_ended_well(trial):
+    outcome = trial.run("good", judge=lambda step: f"step {step.step} is wrong" if step.step == 3 else None)
+    assert (outcome.code, outcome.exit_code, outcome.fault) == (0, 1, "step 3 is wrong")
 
 
 def test_the_trainer_dies_with_its_launcher(tmp_path):
