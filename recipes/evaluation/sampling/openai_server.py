@@ -85,19 +85,26 @@ class ServerSampler:
         return NEUTRAL if owners.get(self.server.model) in TAKES_NEUTRAL else {}
 
     async def _stream(self, questions: Sequence[Question], sampling: Sampling) -> AsyncIterator[Group]:
-        """Keep `concurrency` requests in flight; only those hold memory."""
+        """Keep `concurrency` requests in flight; only those hold memory.
+
+        After a failure nothing new is asked, and what is in flight comes to its end before the failure is raised.
+        """
         waiting = iter(questions)
         running: set[asyncio.Task[Group]] = set()
+        failure: BaseException | None = None
         try:
             while True:
-                while len(running) < self.server.concurrency and (question := next(waiting, None)) is not None:
+                while not failure and len(running) < self.server.concurrency and (question := next(waiting, None)):
                     running.add(asyncio.create_task(self._answer(question, sampling)))
                 if not running:
-                    return
+                    break
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                # Whole groups first, so that a failure beside them does not throw them away.
-                for task in sorted(done, key=lambda task: task.exception() is not None):
-                    yield task.result()
+                for task in done:
+                    failure = failure or task.exception()
+                    if not task.exception():
+                        yield task.result()
+            if failure:
+                raise failure
         finally:
             for task in running:
                 task.cancel()

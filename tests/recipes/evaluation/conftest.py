@@ -152,6 +152,7 @@ class Script:
         self.running = 0
         self.most_running = 0
         self.lock = threading.Lock()
+        self.slow = 0.0  # seconds before a reply with status 200
         self.wait_for = 0  # hold replies back until so many requests were in flight together
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -205,6 +206,7 @@ class Handler(BaseHTTPRequestHandler):
         while script.most_running < script.wait_for and time.monotonic() < deadline:
             time.sleep(0.005)
         if status == 200:
+            time.sleep(script.slow)
             self._send(200, script.reply(request))
         elif status == 0:
             self.close_connection = True

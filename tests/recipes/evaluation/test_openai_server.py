@@ -113,6 +113,17 @@ def test_groups_that_are_done_are_handed_over_before_a_failure(api_base, script,
     assert len(got) == 5
 
 
+def test_after_a_failure_what_is_in_flight_is_waited_for_and_nothing_new_is_asked(api_base, script, make_data):
+    script.statuses = [400]
+    script.slow = 0.3
+    sampler = ServerSampler(Server(api_base, "tiny", concurrency=4, retries=0))
+    got = []
+    with pytest.raises(RecipeError, match="status 400"):
+        got.extend(group.row for group in sampler.generate(load_questions(make_data(12)), SAMPLED))
+    sampler.close()
+    assert (len(got), len(script.requests)) == (3, 4)
+
+
 def test_a_server_that_gives_fewer_choices_is_asked_for_the_rest(ask, script):
     script.most_choices = 1
     groups = ask(count=2)
