@@ -126,7 +126,7 @@ TEMPLATES = (
         (
             "{one} and friends share {a} {items} equally among {b} children. {one} gives {c} of this share away. "
             "How many {items} does {one} have left?",
-            "{a} {items} are put into {b} {boxes}, the same number in each. {one} takes {c} out of one of them. "
+            "They put {a} {items} into {b} {boxes}, the same number in each. {one} takes {c} out of one of them. "
             "How many {items} are left in it?",
         ),
         ("Each share is {step1} {items}.", "Then {step2} {items} are left."),

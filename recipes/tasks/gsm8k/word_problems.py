@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from recipes.errors import RecipeError
 from recipes.tasks.buckets import SHARES, bucket_of
@@ -33,8 +34,8 @@ class WordSettings:
 
     steps: tuple[int, ...] = (1, 2)
     min_number: int = 2
-    max_number: int = 30
-    max_result: int = 99
+    max_number: int = 20
+    max_result: int = 60
     train_size: int = 2048
     test_size: int = 256
     train_buckets: tuple[str, ...] = ("train",)
@@ -61,8 +62,28 @@ class WordSettings:
 TINY = WordSettings()
 
 
+class WordProblem(NamedTuple):
+    """A question, the template that it was made from, its given numbers and results, and who and what it is about."""
+
+    question: str
+    template: Template
+    values: dict[str, int]
+    story: dict[str, str]
+
+    @property
+    def gold(self) -> int:
+        """The result of the last step."""
+        return self.values[RESULTS[len(self.template.steps) - 1]]
+
+
 def generate(settings: WordSettings, buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
-    """Questions with worked answers, templates in equal shares; each calculation (steps and numbers) is in one bucket.
+    """Questions with worked answers in GSM8K's format, annotations and all; see `word_problems`."""
+    for problem in word_problems(settings, buckets, seed=seed):
+        yield Question(problem.question, worked_answer(problem), f"template {problem.template.name}")
+
+
+def word_problems(settings: WordSettings, buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]:
+    """Problems with templates in equal shares; each calculation (steps and numbers) is in one bucket.
 
     Two splits from different buckets share no calculation, whatever the names and things in the story. The stream
     depends on the settings' ranges, the buckets and the seed alone.
@@ -81,11 +102,11 @@ def generate(settings: WordSettings, buckets: Sequence[str], *, seed: int) -> It
         if values is None:
             possible.remove(template)
             continue
-        question, answer = told(template, values, rng)
-        repeats = repeats + 1 if question in seen else 0
+        problem = told(template, values, rng)
+        repeats = repeats + 1 if problem.question in seen else 0
         if not repeats:
-            seen.add(question)
-            yield Question(question, answer, f"template {template.name}")
+            seen.add(problem.question)
+            yield problem
     raise RecipeError(
         f"no further word problem after {len(seen)} different ones",
         where=f"buckets {', '.join(buckets)}",
@@ -111,12 +132,19 @@ def calculation(template: Template, settings: WordSettings, rng: random.Random) 
     if first[1] == "/":  # a dividend at random is rarely a multiple
         values["a"] = values["b"] * rng.randint(2, max(2, settings.max_result // values["b"]))
     for result, (left, operator, right) in zip(RESULTS, template.steps, strict=False):
-        p, q = values[left], values[right]
-        if operator == "/" and p % q:
+        value = calculated(values[left], operator, values[right])
+        if value is None:
             return None
-        values[result] = {"+": p + q, "-": p - q, "*": p * q, "/": p // q}[operator]
+        values[result] = value
     inside = all(2 <= value <= settings.max_result for value in values.values())
     return values if inside else None
+
+
+def calculated(p: int, operator: str, q: int) -> int | None:
+    """The result of one step, or None for a division that leaves a remainder."""
+    if operator == "/":
+        return None if p % q else p // q
+    return {"+": p + q, "-": p - q, "*": p * q}[operator]
 
 
 def calculation_key(template: Template, values: dict[str, int]) -> str:
@@ -125,13 +153,19 @@ def calculation_key(template: Template, values: dict[str, int]) -> str:
     return f"{steps} {','.join(str(values[field]) for field in 'abc' if field in values)}"
 
 
-def told(template: Template, values: dict[str, int], rng: random.Random) -> tuple[str, str]:
-    """Question and answer of a calculation, with names and things at random."""
+def told(template: Template, values: dict[str, int], rng: random.Random) -> WordProblem:
+    """A calculation as a story, with names and things at random."""
     one, two = rng.sample(NAMES, 2)
-    fields = {**values, "one": one, "two": two, "items": rng.choice(ITEMS), "boxes": rng.choice(BOXES)}
-    for number, (result, (left, operator, right)) in enumerate(zip(RESULTS, template.steps, strict=False), 1):
-        p, q, value = values[left], values[right], values[result]
-        fields[f"step{number}"] = f"{p} {operator} {q} = <<{p}{operator}{q}={value}>>{value}"
-    sentences = [sentence.format(**fields) for sentence in template.sentences]
-    gold = values[RESULTS[len(template.steps) - 1]]
-    return rng.choice(template.questions).format(**fields), "\n".join([*sentences, f"{MARK} {gold}"])
+    story = {"one": one, "two": two, "items": rng.choice(ITEMS), "boxes": rng.choice(BOXES)}
+    question = rng.choice(template.questions).format(**values, **story)
+    return WordProblem(question, template, values, story)
+
+
+def worked_answer(problem: WordProblem) -> str:
+    """The answer as GSM8K writes it: a sentence for each step, with its annotation, and the mark with the gold."""
+    steps = {}
+    for number, (result, (left, operator, right)) in enumerate(zip(RESULTS, problem.template.steps, strict=False), 1):
+        p, q, value = (problem.values[field] for field in (left, right, result))
+        steps[f"step{number}"] = f"{p} {operator} {q} = <<{p}{operator}{q}={value}>>{value}"
+    sentences = [sentence.format(**problem.values, **problem.story, **steps) for sentence in problem.template.sentences]
+    return "\n".join([*sentences, f"{MARK} {problem.gold}"])

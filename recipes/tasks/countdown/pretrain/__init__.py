@@ -1,1 +1,1 @@
-"""How the tiny Countdown model was made: tokenizer, architecture, demonstrations, training."""
+"""What the tiny Countdown model is made from: its tokenizer, the annotators' demonstrations, and the plan."""

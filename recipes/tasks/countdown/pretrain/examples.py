@@ -11,6 +11,7 @@ from itertools import combinations_with_replacement
 from recipes.tasks.countdown.buckets import bucket
 from recipes.tasks.countdown.prompt import gold_response, prompt
 from recipes.tasks.countdown.settings import Settings
+from recipes.tasks.pretrain.task import Example
 
 BUCKET = "pretrain"
 LARGEST = 99  # what annotators write behind `=`: one token each
@@ -34,15 +35,6 @@ class Annotators:
     learned: float = 0.5
     misses: int = 2
     trials: int = 4
-
-
-@dataclass(frozen=True)
-class Example:
-    """One demonstration: the user's message, the response, and whether its answer is right."""
-
-    prompt: str
-    response: str
-    right: bool
 
 
 @lru_cache(maxsize=1 << 16)
@@ -116,7 +108,7 @@ def demonstrate(annotators: Annotators, settings: Settings, rng: random.Random) 
     return Example(prompt(numbers, target), gold_response(written[-1], reasoning), found[written[-1]] == target)
 
 
-def examples(annotators: Annotators, settings: Settings, *, seed: int, count: int) -> Iterator[Example]:
+def examples(annotators: Annotators, settings: Settings, seed: int, count: int) -> Iterator[Example]:
     """`count` demonstrations; the same seed gives the same ones."""
     rng = random.Random(seed)
     return (demonstrate(annotators, settings, rng) for _ in range(count))

@@ -51,7 +51,7 @@ def test_problems_are_all_of_the_pretraining_bucket_and_in_range():
 
 
 def test_demonstrations_say_truly_whether_they_are_right():
-    drawn = list(examples(Annotators(), TINY, seed=3, count=2000))
+    drawn = list(examples(Annotators(), TINY, 3, 2000))
     for example in drawn:
         target, *numbers = map(int, PROBLEM.match(example.prompt).groups())
         result = judge(example.response, numbers, target)
@@ -66,7 +66,7 @@ def test_demonstrations_say_truly_whether_they_are_right():
 
 
 def test_the_same_seed_gives_the_same_demonstrations():
-    first, again, other = (list(examples(Annotators(), TINY, seed=seed, count=20)) for seed in (5, 5, 6))
+    first, again, other = (list(examples(Annotators(), TINY, seed, 20)) for seed in (5, 5, 6))
     assert first == again != other
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.tasks.countdown.pretrain.assess import assess, held_out
-from recipes.tasks.countdown.pretrain.train import Plan
+from recipes.tasks.pretrain.assess import assess
+from recipes.tasks.pretrain.task import Task
+from recipes.tasks.pretrain.train import Plan
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 MANIFEST = "manifest.json"
 
 
@@ -39,6 +39,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pat
 
 
 def publish(
+    task: Task,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     out: Path,
@@ -66,12 +67,11 @@ def publish(
     save(model, tokenizer, temporary)
     saved = AutoModelForCausalLM.from_pretrained(temporary, dtype=torch.float32).to(model.device)
     seed = plan.seed + 1
-    accuracy = assess(
-        saved, AutoTokenizer.from_pretrained(temporary), held_out(plan.settings, problems, seed=seed), samples=samples
-    )
+    held_out = task.held_out(plan.settings, problems, seed)
+    accuracy = assess(task, saved, AutoTokenizer.from_pretrained(temporary), held_out, samples=samples)
     files = sorted(path for path in temporary.iterdir())
     manifest = {
-        "what": "a tiny Qwen3 for Countdown, pretrained on demonstrations by imperfect annotators",
+        "what": f"a tiny {task.architecture} for {task.title}, pretrained on demonstrations by imperfect annotators",
         "command": command,
         "commit": commit,
         "seed": plan.seed,
@@ -90,12 +90,12 @@ def publish(
 
 
 def current_commit() -> str:
-    """The commit of the checkout, with `+changes` where this package differs from it; `unknown` outside a checkout."""
+    """The commit of the checkout, with `+changes` where the tasks differ from it; `unknown` outside a checkout."""
     try:
         run = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
         head = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run(
-            [*run[:3], "status", "--porcelain", "--", str(Path(__file__).parent)], capture_output=True, text=True
+            [*run[:3], "status", "--porcelain", "--", str(ROOT / "recipes" / "tasks")], capture_output=True, text=True
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -1,4 +1,4 @@
-"""The tiny model's shape: Qwen3's architecture at about one million parameters."""
+"""A tiny model's shape: Qwen's architecture at about one million parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,18 @@ class Shape:
     positions: int = 512
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> Qwen3ForCausalLM:
-    """A freshly initialised Qwen3 in float32 whose vocabulary is exactly the tokenizer's."""
+def build_model(tokenizer: PreTrainedTokenizerFast, architecture: str, shape: Shape, seed: int) -> PreTrainedModel:
+    """A freshly initialised model in float32 whose vocabulary is exactly the tokenizer's.
+
+    Args:
+        architecture: "Qwen2", which is Qwen2.5's as well, or "Qwen3".
+    """
     import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     torch.manual_seed(seed)
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    config = Qwen3Config(
+    config = getattr(transformers, f"{architecture}Config")(
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
@@ -44,8 +48,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> 
         eos_token_id=eos,
         pad_token_id=pad,
     )
-    model = Qwen3ForCausalLM(config)
-    model.generation_config = GenerationConfig(
+    model = getattr(transformers, f"{architecture}ForCausalLM")(config)
+    model.generation_config = transformers.GenerationConfig(
         eos_token_id=[eos, pad], pad_token_id=pad, do_sample=True, temperature=1.0, top_k=0, top_p=1.0
     )
     return model

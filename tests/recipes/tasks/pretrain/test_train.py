@@ -8,20 +8,25 @@ import pytest
 import torch
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.pretrain import train
-from recipes.tasks.countdown.pretrain.batches import IGNORED, encode
-from recipes.tasks.countdown.pretrain.examples import Annotators, examples
-from recipes.tasks.countdown.pretrain.model import Shape
-from recipes.tasks.countdown.pretrain.tokenizer import build_tokenizer
-from recipes.tasks.countdown.settings import PRESETS
+from recipes.tasks.countdown.pretrain import task as countdown
+from recipes.tasks.gsm8k.pretrain import task as gsm8k
+from recipes.tasks.pretrain import train
+from recipes.tasks.pretrain.batches import IGNORED, encode
+from recipes.tasks.pretrain.model import Shape
 
 SMALL = Shape(hidden=32, layers=1, heads=1, kv_heads=1, intermediate=64)
-PLAN = train.Plan(examples=64, steps=6, batch=16, warmup=2, shape=SMALL)
+COUNTDOWN, GSM8K = countdown.COUNTDOWN, gsm8k.GSM8K
+PLAN = replace(countdown.PLAN, examples=64, steps=6, batch=16, warmup=2, shape=SMALL)
+PLANS = [(COUNTDOWN, countdown.PLAN), (GSM8K, gsm8k.PLAN)]
 
 
-def test_batches_ask_for_the_response_and_nothing_else():
-    tokenizer = build_tokenizer()
-    drawn = list(examples(Annotators(), PRESETS["tiny"], seed=0, count=30))
+def drawn_from(task, plan, count):
+    return task.build_tokenizer(), list(task.examples(plan.annotators, plan.settings, 0, count))
+
+
+@pytest.mark.parametrize(("task", "plan"), PLANS, ids=["countdown", "gsm8k"])
+def test_batches_ask_for_the_response_and_nothing_else(task, plan):
+    tokenizer, drawn = drawn_from(task, plan, 30)
     batches = encode(tokenizer, drawn, "cpu", seed=0)
     for example, inputs, labels in zip(drawn, batches.inputs, batches.labels, strict=True):
         asked = labels != IGNORED
@@ -32,8 +37,7 @@ def test_batches_ask_for_the_response_and_nothing_else():
 
 
 def test_an_epoch_sees_every_demonstration_once_and_in_its_own_order():
-    tokenizer = build_tokenizer()
-    batches = encode(tokenizer, list(examples(Annotators(), PRESETS["tiny"], seed=0, count=32)), "cpu", seed=0)
+    batches = encode(*drawn_from(COUNTDOWN, PLAN, 32), "cpu", seed=0)
     epochs = [torch.cat([batches.at(step, 8)[0] for step in range(start, start + 4)]) for start in (0, 4)]
     assert not torch.equal(*epochs)
     for epoch in epochs:
@@ -41,7 +45,7 @@ def test_an_epoch_sees_every_demonstration_once_and_in_its_own_order():
 
 
 def test_learning_rate_rises_then_falls_to_a_twentieth():
-    plan = train.Plan(steps=1000, warmup=50, lr=1e-3)
+    plan = replace(PLAN, steps=1000, warmup=50, lr=1e-3)
     assert plan.rate(0) == pytest.approx(2e-5)
     assert plan.rate(49) == pytest.approx(1e-3)
     assert plan.rate(999) == pytest.approx(5e-5, rel=0.03)
@@ -51,12 +55,12 @@ def test_learning_rate_rises_then_falls_to_a_twentieth():
 def test_it_learns(tmp_path):
     losses = []
     plan = replace(PLAN, steps=50, lr=2e-2)
-    train.pretrain(plan, tmp_path / "work", device="cpu", progress=lambda step, loss: losses.append(loss))
+    train.pretrain(COUNTDOWN, plan, tmp_path / "work", device="cpu", progress=lambda step, loss: losses.append(loss))
     assert losses[0] < 3.3, losses  # an untrained model is at log(464) = 6.1
 
 
 def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path, monkeypatch):
-    whole, _, _ = train.pretrain(PLAN, tmp_path / "whole", device="cpu", save_every=2)
+    whole, _, _ = train.pretrain(COUNTDOWN, PLAN, tmp_path / "whole", device="cpu", save_every=2)
     real, steps = train._step, []
 
     def interrupted(plan, step, *rest):
@@ -67,15 +71,15 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path, monkeypatch
 
     monkeypatch.setattr(train, "_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train.pretrain(PLAN, tmp_path / "parts", device="cpu", save_every=2)
-    parts, _, _ = train.pretrain(PLAN, tmp_path / "parts", device="cpu", save_every=2)
+        train.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", save_every=2)
+    parts, _, _ = train.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", save_every=2)
     assert steps == [0, 1, 2, 3, 2, 3, 4, 5]
     for name, weight in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], weight, msg=name)
 
 
 def test_leftovers_of_another_plan_are_refused(tmp_path):
-    train.pretrain(replace(PLAN, steps=1), tmp_path / "work", device="cpu")
+    train.pretrain(COUNTDOWN, replace(PLAN, steps=1), tmp_path / "work", device="cpu")
     with pytest.raises(RecipeError, match="other settings") as error:
-        train.pretrain(replace(PLAN, steps=1, seed=9), tmp_path / "work", device="cpu")
+        train.pretrain(COUNTDOWN, replace(PLAN, steps=1, seed=9), tmp_path / "work", device="cpu")
     assert str(tmp_path / "work") in str(error.value)

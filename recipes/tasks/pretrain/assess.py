@@ -1,56 +1,50 @@
-"""How often a tiny model is right on held-out problems, greedily and by sampling, as Countdown's reward judges."""
+"""How often a tiny model is right on held-out problems, greedily and by sampling, as the task's reward judges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
-from recipes.paths import ROOT
-from recipes.tasks.countdown.generate import Problem, generate
-from recipes.tasks.countdown.pretrain.batches import chat_texts
-from recipes.tasks.countdown.prompt import DATA_SOURCE, ground_truth, prompt
-from recipes.tasks.countdown.settings import Settings
+from recipes.tasks.pretrain.batches import chat_texts
+from recipes.tasks.pretrain.task import Problem, Task
 from recipes.tasks.rewards import load_reward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-RESPONSE = 64  # tokens; four trials and an answer take at most 60
 TOGETHER = 1024  # responses generated at a time
 
 
-def held_out(settings: Settings, count: int, *, seed: int) -> list[Problem]:
-    """Problems whose multisets of numbers are in neither the pretraining bucket nor that of RL training."""
-    return list(islice(generate(settings, ("test",), seed=seed), count))
-
-
 def respond(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, problems: Sequence[Problem], *, sample: bool
+    task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, problems: Sequence[Problem], *, sample: bool
 ) -> list[str]:
     """One response to each problem, greedy or at temperature 1 (torch's generator decides)."""
     import torch
 
-    texts = chat_texts(tokenizer, [prompt(problem.numbers, problem.target) for problem in problems])
+    texts = chat_texts(tokenizer, [problem.prompt for problem in problems])
     inputs = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False).to(model.device)
     choice = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0} if sample else {"do_sample": False}
     with torch.inference_mode():
         output = model.generate(
-            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=RESPONSE, **choice
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            max_new_tokens=task.response,
+            **choice,
         )
     return tokenizer.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def accuracies(problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-    """1.0 where Countdown's reward finds the answer right, otherwise 0.0."""
-    judge = load_reward(ROOT / "reward_functions" / "countdown.py").compute_score
+def accuracies(task: Task, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+    """1.0 where the task's reward finds the answer right, otherwise 0.0."""
+    judge = load_reward(task.reward).compute_score
     return [
-        judge(DATA_SOURCE, response, ground_truth(problem.numbers, problem.target))["accuracy"]
+        judge(task.data_source, response, problem.truth)["accuracy"]
         for problem, response in zip(problems, responses, strict=True)
     ]
 
 
 def assess(
+    task: Task,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     problems: Sequence[Problem],
@@ -63,12 +57,12 @@ def assess(
 
     torch.manual_seed(seed)
     model.eval()
-    greedy = accuracies(problems, respond(model, tokenizer, problems, sample=False))
+    greedy = accuracies(task, problems, respond(task, model, tokenizer, problems, sample=False))
     repeated = [problem for problem in problems for _ in range(samples)]
     right: list[float] = []
     for start in range(0, len(repeated), TOGETHER):
         part = repeated[start : start + TOGETHER]
-        right += accuracies(part, respond(model, tokenizer, part, sample=True))
+        right += accuracies(task, part, respond(task, model, tokenizer, part, sample=True))
     groups = [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
     return {
         "problems": len(problems),

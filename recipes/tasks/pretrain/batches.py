@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recipes.tasks.countdown.pretrain.examples import Example
+from recipes.tasks.pretrain.task import Example
 
 if TYPE_CHECKING:
     import torch

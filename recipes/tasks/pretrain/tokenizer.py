@@ -1,0 +1,61 @@
+"""Byte-level BPE for a tiny model: its task's pieces are one token each, any other text still survives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PAD, START, EOS = SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+# Qwen's chat format. Like Qwen3's it adds no system message of its own.
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+
+
+def train_tokenizer(corpus: Iterable[str], pieces: str, tags: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Train a tokenizer (milliseconds, no randomness).
+
+    All 256 bytes are in the vocabulary, so that any text can be encoded and comes back unchanged.
+
+    Args:
+        corpus: texts whose every piece becomes one token.
+        pieces: regular expression of what is cut out before BPE; what lies between two matches is a piece as well.
+        tags: added tokens that are not special, so that decoding without special tokens keeps them.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pieces), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=10_000,  # never reached: training ends when every piece of the corpus is one token
+        min_frequency=1,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(corpus, trainer)
+    bpe.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=EOS,
+        pad_token=PAD,
+        additional_special_tokens=[START],
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=512,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
