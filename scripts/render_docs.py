@@ -11,12 +11,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import typer
 
 from recipes.config.documents import pages_with_blocks, rendered, stale
-from recipes.config.tables import BLOCKS
+from recipes.config.tables import BLOCKS as RECIPE_BLOCKS
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
+from recipes.pointer_selector.documents import key_table
 
+BLOCKS = {**RECIPE_BLOCKS, "pointer-selector-keys": key_table}
 PAGES = (
     "docs/CONFIGURATION.md",
+    "docs/POINTER_SELECTOR.md",
     *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),
 )
 

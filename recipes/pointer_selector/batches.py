@@ -52,10 +52,12 @@ class Batch:
         return self.query, self.pool, self.pool_mask
 
     def by_group(self, values: Tensor) -> Tensor:
-        """Groups one under the other, without the padded ones: [B, L * N, ...] or [B, L, N, ...] -> [G, N, ...]."""
-        shape = self.candidates.shape
-        rest = values.shape[3:] if values.shape[:3] == shape else values.shape[2:]
-        return values.reshape(*shape, *rest)[self.candidates.any(-1)]
+        """Groups one under the other, without the padded ones: [B, L, N, ...] -> [G, N, ...]."""
+        return values[self.candidates.any(-1)]
+
+    def picks_by_group(self, values: Tensor) -> Tensor:
+        """The same for what `pointers` and `steps` are like: [B, L * N, S] -> [G, N, S]."""
+        return self.by_group(values.unflatten(1, self.candidates.shape[1:]))
 
 
 def pools(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor]:

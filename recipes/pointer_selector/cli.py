@@ -48,11 +48,16 @@ def train(arguments: Sequence[str], console: Console) -> None:
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
     """Queries, groups and updates, in words."""
+    from recipes.pointer_selector.rewards import equal_groups, rewards
+
     train_part = prepared.parts["train"]
+    equal = equal_groups(rewards(train_part, recipe.reward), train_part)
+    first = f", the first in query {train_part.query_ids[train_part.group_query[equal[0]]]!r}" if len(equal) else ""
     per_epoch = -(-len(train_part) // recipe.data.batch_size)
     return [
         f"queries: {', '.join(f'{len(part):,} {name}' for name, part in prepared.parts.items())}",
         f"training groups: {len(train_part.group_query):,} with {len(train_part.lengths):,} candidates",
+        f"groups with equal rewards (advantage 0): {len(equal):,}{first}",
         f"updates: {per_epoch:,} an epoch, at most {per_epoch * (recipe.rce.epochs + recipe.grpo.epochs):,}",
     ]
 

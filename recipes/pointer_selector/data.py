@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.embeddings import Table, load_table
+from recipes.pointer_selector.embeddings import Table, load_table, other_spelling
 from recipes.pointer_selector.reader import stream_entries
-from recipes.pointer_selector.records import METHODS, SCORES, SPLITS, Record, parse_record
+from recipes.pointer_selector.records import METHODS, SCORES, SPLITS, Item, Record, parse_record
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class _Packer:
             self.method.append(METHODS.index(candidate.method))
             self.fallback.append(candidate.fallback)
 
-    def _pool(self, record: Record) -> dict | None:
+    def _pool(self, record: Record) -> dict[Item, int] | None:
         if self.own_pools is None:
             self.own_pools = record.pool is not None
         if self.own_pools != (record.pool is not None):
@@ -196,16 +196,17 @@ class _Packer:
         self.pool_sizes.append(len(record.pool))
         return {item: slot for slot, item in enumerate(record.pool)}
 
-    def _slot(self, item, slots: dict | None, query_id: str) -> int:
+    def _slot(self, item: Item, slots: dict[Item, int] | None, query_id: str) -> int:
         if slots is None:
             return self.examples.row(item, query_id)
-        if item not in slots:
+        slot = slots.get(item, slots.get(other_spelling(item)))
+        if slot is None:
             raise RecipeError(
                 f"query {query_id!r} picks {item!r}, which is not among the {len(slots)} examples of its pool",
                 where=self.source,
                 fix="pointers hold ids of the query's pool",
             )
-        return slots[item]
+        return slot
 
     def finish(self) -> PointerData:
         if not self.query_ids:

@@ -35,7 +35,7 @@ class Table:
             if number in self.index:
                 return number
         else:
-            found = self.index.get(item, self.index.get(_other_spelling(item)))
+            found = self.index.get(item, self.index.get(other_spelling(item)))
             if found is not None:
                 return found
         raise RecipeError(
@@ -45,7 +45,8 @@ class Table:
         )
 
 
-def _other_spelling(item: Item) -> Item | None:
+def other_spelling(item: Item) -> Item | None:
+    """A number as text, or text that is a number as that number; JSON keys are always text."""
     if isinstance(item, int):
         return str(item)
     return int(item) if item.lstrip("-").isdecimal() else None
@@ -75,8 +76,9 @@ def load_table(path: str | Path, role: str) -> Table:
     name, id_name = ROLES[role]
     values = content.get(name, content.get("embeddings", content.get("")))
     if values is None:
-        raise RecipeError(f"the file has no {name}; it has {', '.join(sorted(content)) or 'nothing'}", where=str(path))
-    rows = torch.as_tensor(values)
+        held = ", ".join(sorted(map(str, content))) or "nothing"
+        raise RecipeError(f"the file has no {name}; it has {held}", where=str(path))
+    rows = _rows(values, name, content.get(id_name), str(path))
     if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
         raise RecipeError(f"{name} is {rows.dtype} of shape {tuple(rows.shape)}, not [rows, features]", where=str(path))
     index = _index(content.get(id_name), len(rows), id_name, str(path))
@@ -84,10 +86,31 @@ def load_table(path: str | Path, role: str) -> Table:
     return Table(rows, index, str(path))
 
 
+def _rows(values, name: str, ids, source: str) -> torch.Tensor:
+    """One tensor out of a tensor, an array, or a list with one vector a row."""
+    try:
+        if not isinstance(values, list | tuple):
+            return torch.as_tensor(values)
+        each = [torch.as_tensor(row) for row in values]
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{name} does not hold numbers: {error}", where=source) from error
+    odd = next((number for number, row in enumerate(each) if row.shape != each[0].shape), None)
+    if odd is not None:
+        owner = ids[odd] if isinstance(ids, list) and len(ids) == len(each) else odd
+        raise RecipeError(
+            f"the embedding of {owner!r} has shape {tuple(each[odd].shape)}, and the first one {tuple(each[0].shape)}",
+            where=f"{source}, row {odd}",
+            fix="embed everything with one encoder",
+        )
+    return torch.stack(each) if each else torch.empty(0, 0)
+
+
 def _index(ids, rows: int, name: str, source: str) -> dict[Item, int] | range:
     if ids is None:
         return range(rows)
     listed = ids if isinstance(ids, list) else np.asarray(ids).tolist()
+    if not isinstance(listed, list) or not all(isinstance(item, int | str) for item in listed):
+        raise RecipeError(f"{name} is not a list of numbers or texts", where=source)
     if len(listed) != rows or len(set(listed)) != rows:
         raise RecipeError(
             f"{name} has {len(listed)} entries ({len(set(listed))} distinct) for {rows} rows", where=source
@@ -114,7 +137,10 @@ def _read_safetensors(path: Path) -> dict:
         raise RecipeError(f"the file is not readable as safetensors: {error}", where=str(path)) from error
     for name in ("query_ids", "candidate_ids"):
         if name in metadata and name not in content:
-            content[name] = json.loads(metadata[name])
+            try:
+                content[name] = json.loads(metadata[name])
+            except json.JSONDecodeError as error:
+                raise RecipeError(f"{name} in the metadata is not a JSON list: {error}", where=str(path)) from error
     return content
 
 
@@ -122,9 +148,12 @@ def _read_npz(path: Path) -> dict:
     import zipfile
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):  # a .npy file by another name
+            return {"": loaded}
+        with loaded as file:
             return {"" if len(file.files) == 1 and name == "arr_0" else name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise RecipeError(
             f"the file is not readable as npz without pickles: {error}", where=str(path), fix="save plain arrays"
         ) from error
@@ -133,13 +162,15 @@ def _read_npz(path: Path) -> dict:
 def _read_pt(path: Path) -> dict:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except pickle.UnpicklingError as error:  # torch's own message says how to run what is in the file
         raise RecipeError(
-            f"the file holds more than tensors, or is broken: {first_line}",
+            "the file holds pickled objects other than tensors, which are never loaded",
             where=str(path),
             fix="save a tensor, or a dict of tensors and lists",
         ) from error
+    except (RuntimeError, EOFError, OSError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RecipeError(f"the file is not readable as a torch file: {first_line}", where=str(path)) from error
     return content if isinstance(content, dict) else {"": content}
 
 

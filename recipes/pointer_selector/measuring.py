@@ -155,7 +155,7 @@ def _by_logged(
     first = []
     for start in range(0, len(logged), batch_size):
         batch = collate(data, logged[start : start + batch_size])
-        score = batch.by_group(policy.of_batch(batch.to(device))[0].cpu()).sum(-1)
+        score = batch.picks_by_group(policy.of_batch(batch.to(device))[0].cpu()).sum(-1)
         best = score.masked_fill(~batch.by_group(batch.candidates), float("-inf")).argmax(-1, keepdim=True)
         first.append(batch.by_group(batch.rows).gather(1, best).squeeze(1).numpy())
     rows = np.concatenate(first)

@@ -40,7 +40,7 @@ def rce_step(tau: float) -> Step:
     def step(policy: PointerPolicy, batch: Batch, tables: Tables) -> Loss:
         rewards, mask, steps = _groups(batch, tables)
         log_probs, entropies = policy.of_batch(batch)
-        loss = losses.rce_loss(batch.by_group(log_probs), steps, rewards, mask, tau)
+        loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, tau)
         return loss, {
             "actor/rce_loss": loss.detach(),
             "actor/rce_tau": tau,
@@ -65,7 +65,7 @@ def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
         log_probs, entropies = policy.of_batch(batch)
         old, reference = (_looked_up(table, batch, steps) for table in (tables.old, tables.reference))
         terms = losses.grpo_loss(
-            batch.by_group(log_probs),
+            batch.picks_by_group(log_probs),
             old,
             reference,
             advantage.values,
@@ -100,7 +100,7 @@ def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
 def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
     """Rewards [G, N], candidates [G, N] and picks [G, N, S] of a batch, group by group."""
     rewards = tables.rewards[batch.rows.cpu()].to(batch.query)
-    return batch.by_group(rewards), batch.by_group(batch.candidates), batch.by_group(batch.steps)
+    return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
 
 
 def _looked_up(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:

@@ -143,12 +143,12 @@ class PointerPolicy(nn.Module):
         return scores.masked_fill(~free, MASKED).log_softmax(-1)
 
     def update(self, encoded: Encoded, state: Tensor, picks: Tensor) -> Tensor:
-        """The state after a pick, through a gate as in a GRU: state [B, N, H], picks [B, N] -> [B, N, H]."""
-        width = encoded.values.shape[-1]
-        picked = encoded.values.gather(1, picks[..., None].expand(-1, -1, width))
+        """The state after a pick, through a gate as in a GRU: state [B, N or 1, H], picks [B, N] -> [B, N, H]."""
+        batch, slots, _ = encoded.values.shape
+        rows = picks + slots * torch.arange(batch, device=picks.device)[:, None]
+        picked = encoded.values.flatten(0, 1)[rows]  # whole rows: quicker than a gather along 2H, both ways
         gate, proposal = (self.gate_state(state) + picked).chunk(2, dim=-1)
-        gate = gate.sigmoid()
-        return self.state_norm((1 - gate) * state + gate * proposal.tanh())
+        return self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
 
     def step_log_probs(
         self,
@@ -170,19 +170,23 @@ class PointerPolicy(nn.Module):
             likewise but without gradient.
         """
         encoded = self.encode(*inputs)
-        _, count, picks = pointers.shape
-        state = encoded.state[:, None].expand(-1, count, -1)
-        free = encoded.mask[:, None].expand(-1, count, -1)
-        begin, chosen, entropies = 0, [], []
+        picks = pointers.shape[-1]
+        state, free = encoded.state[:, None], encoded.mask[:, None]  # before the first pick one row serves all N
+        first = first or [0] * picks
+        chosen, entropies = [], []
         for step in range(picks):
-            skip, begin = (first[step] - begin, first[step]) if first else (0, 0)
-            state, free, pick = state[:, skip:], free[:, skip:], pointers[:, begin:, step]
+            begin, pick = first[step], pointers[:, first[step] :, step]
             log_probs = self.log_probs(encoded, state, free)
-            here = log_probs.gather(-1, pick[..., None]).squeeze(-1)
+            entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
+            here = log_probs.expand(-1, pick.shape[1], -1).gather(-1, pick[..., None]).squeeze(-1)
             chosen.append(functional.pad(here, (begin, 0)))
-            entropies.append(functional.pad(-(log_probs.exp() * log_probs).sum(-1).detach(), (begin, 0)))
+            entropies.append(functional.pad(entropy.expand_as(here), (begin, 0)))
             if step + 1 < picks:
-                free = free.scatter(-1, pick[..., None], False)
+                skip = first[step + 1] - begin  # candidates that end here need no further state
+                pick = pick[:, skip:]
+                if step:
+                    state, free = state[:, skip:], free[:, skip:]
+                free = free.expand(-1, pick.shape[1], -1).scatter(-1, pick[..., None], False)
                 state = self.update(encoded, state, pick)
         zero = chosen[0].new_zeros(())
         return torch.where(steps, torch.stack(chosen, -1), zero), torch.where(steps, torch.stack(entropies, -1), zero)

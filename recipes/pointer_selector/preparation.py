@@ -81,12 +81,23 @@ def prepare(recipe: PointerRecipe) -> Prepared:
                 fix="remove the folder, set ARTIFACTS_DIR, or take the keys under workload back",
             )
     data = read_data(paths.candidates, paths.queries, paths.examples)
+    _require_one_size(data, recipe.policy.start)
     counted = report(data)
     parts = by_split(data, recipe.data.split)
     parts["train"] = _of_shots(parts["train"], recipe.data)
     parts["train"], dropped = filtered(parts["train"], recipe.data.filters)
     judge = FrozenModel.load(paths.judge) if paths.judge else None
     return Prepared(parts, judge, counted, dropped, paths.embedded)
+
+
+def _require_one_size(data: PointerData, start: str) -> None:
+    if start == "similarity" and data.queries.width != data.examples.width:
+        raise RecipeError(
+            f"query {data.query_ids[0]!r} has {data.queries.width} features and the examples of its pool have "
+            f"{data.examples.width}, so their similarity is not defined",
+            where="policy.start=similarity",
+            fix="give embeddings of one encoder, or set policy.start=random",
+        )
 
 
 def _of_shots(data: PointerData, config: DataConfig) -> PointerData:

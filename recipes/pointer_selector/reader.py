@@ -23,7 +23,14 @@ class _Window:
 
     def more(self) -> bool:
         """Read on; false at the end of the file."""
-        data = self.file.read(self.chunk)
+        try:
+            data = self.file.read(self.chunk)
+        except UnicodeDecodeError as error:
+            raise RecipeError(
+                f"the file is not text in UTF-8 after query {self.last_key!r}: {error.reason}",
+                where=self.source,
+                fix="give the JSON file with the candidates",
+            ) from error
         self.ended = not data
         self.text, self.at = self.text[self.at :] + data, 0
         return bool(data)
@@ -61,6 +68,10 @@ class _Window:
                 self.chunk *= 2
                 self.more()
                 continue
+            except RecursionError as error:
+                raise RecipeError(
+                    f"the JSON is nested too deep in or after query {self.last_key!r}", where=self.source
+                ) from error
             if end == len(self.text) and not self.ended:
                 self.more()  # a number may go on in what has not been read yet
                 continue

@@ -12,6 +12,8 @@ METHODS = ("beam", "sample", "random", "other")
 SCORES = ("beam_score", "logprob_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
 """The numbers that a candidate may carry; one that is absent is kept as NaN and asked for only by a reward."""
 SPLITS = ("train", "validation", "test")
+LARGEST = 1e30
+"""Numbers beyond this are no scores, and float32 would make them infinite."""
 Item = int | str
 
 
@@ -71,21 +73,29 @@ def parse_record(query_id: str, value: Any, *, source: str) -> Record:
         )
     if not candidates:
         raise RecipeError(f"query {query_id!r} has no candidates", where=where, fix="remove it, or log some for it")
-    pool = _list(value["pool"], "pool", where, query_id) if "pool" in value else None
+    pool = _ids(value["pool"], "pool", where, query_id) if "pool" in value else None
     if pool is not None and len(set(pool)) != len(pool):
         raise RecipeError(f"the pool of query {query_id!r} holds an example twice", where=where)
+    embedding = _ids([value.get("embedding_id", query_id)], "embedding_id", where, query_id)[0]
     split = value.get("split")
     if split is not None and split not in SPLITS:
         raise RecipeError(
             f"query {query_id!r} is in split {split!r}", where=where, fix=f"use one of {', '.join(SPLITS)}"
         )
-    return Record(query_id, value.get("embedding_id", query_id), candidates, pool, split)
+    return Record(query_id, embedding, candidates, pool, split)
 
 
 def _list(value: Any, name: str, where: str, query_id: str) -> list:
     if not isinstance(value, list):
         raise RecipeError(f"{name} of query {query_id!r} is {type(value).__name__}, not a list", where=where)
     return value
+
+
+def _ids(value: Any, name: str, where: str, query_id: str) -> list[Item]:
+    ids = _list(value, name, where, query_id)
+    if not all(isinstance(item, int | str) and not isinstance(item, bool) for item in ids):
+        raise RecipeError(f"{name} of query {query_id!r} holds something other than ids: {ids}", where=where)
+    return ids
 
 
 def _candidate(entry: Any, where: str, query_id: str) -> Candidate:
@@ -102,11 +112,9 @@ def _candidate(entry: Any, where: str, query_id: str) -> Candidate:
 
 
 def _pointer(value: Any, where: str, query_id: str) -> tuple[Item, ...]:
-    picks = tuple(_list(value, "pointer", where, query_id))
+    picks = tuple(_ids(value, "pointer", where, query_id))
     if not picks:
         raise RecipeError(f"a pointer of query {query_id!r} is empty", where=where)
-    if not all(isinstance(pick, int | str) and not isinstance(pick, bool) for pick in picks):
-        raise RecipeError(f"a pointer of query {query_id!r} holds something other than ids: {list(picks)}", where=where)
     if len(set(picks)) != len(picks):
         raise RecipeError(
             f"query {query_id!r} picks an example twice: {list(picks)}",
@@ -121,7 +129,7 @@ def _number(value: Any, name: str, where: str, query_id: str) -> float:
         return math.nan
     if isinstance(value, bool):
         return float(value)
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise RecipeError(
             f"{name} of query {query_id!r} is {value!r}",
             where=where,

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from recipes.config import loggers, yaml_io
-from recipes.config.environment import read_settings
+from recipes.config.environment import Variable, read_settings
 from recipes.config.hardware import kind_of_machine
 from recipes.config.layers import DEFAULT, Setting, Source, flatten, nest
 from recipes.config.schema.field import describe_type, leaves, sections
@@ -19,11 +19,33 @@ from recipes.config.text import parse_as
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS, ROOT, artifacts
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.environment import VARIABLES
 
 RECIPE = CONFIGS / "pointer_selector.yaml"
 ENGINE = "pointer_selector"
 """What `engine` says in the file, since no other trainer can run this recipe."""
+VARIABLES: tuple[Variable, ...] = (
+    Variable("RCE_EPOCHS", "rce.epochs"),
+    Variable("GRPO_EPOCHS", "grpo.epochs"),
+    Variable("BATCH_SIZE", "data.batch_size"),
+    Variable("RCE_LR", "rce.lr"),
+    Variable("GRPO_LR", "grpo.lr"),
+    Variable("KL_BETA", "grpo.kl.beta"),
+    Variable("REWARD_ALPHA", "reward.alpha"),
+    Variable("REWARD_BETA", "reward.beta"),
+    Variable("REWARD_MODE", "reward.mode"),
+    Variable("NUM_LAYERS", "policy.layers"),
+    Variable("SHOT_NUM", "data.shot_num"),
+    Variable("EARLY_STOP_PATIENCE", "trainer.early_stop_patience"),
+    Variable("SEED", "trainer.seed"),
+    Variable("CANDIDATES", "data.candidates"),
+    Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
+    Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
+    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
+    Variable("PROJECT_NAME", "trainer.project_name"),
+    Variable("LOGGER", "trainer.logger"),
+    Variable("RESUME", "trainer.resume"),
+)
+"""The environment variables, in the form of the table that the other recipes share."""
 
 
 def resolve(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recipes.errors import RecipeError
+from recipes.pointer_selector.advantages import SAME
 from recipes.pointer_selector.config import RewardConfig
 from recipes.pointer_selector.data import PointerData
 
@@ -55,6 +56,27 @@ def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     low = np.repeat(np.minimum.reduceat(values, starts[:-1]), sizes)
     span = np.repeat(np.maximum.reduceat(values, starts[:-1]), sizes) - low
     return np.where(span > 0, (values - low) / np.where(span > 0, span, 1), 0.5)
+
+
+def equal_groups(values: np.ndarray, data: PointerData) -> np.ndarray:
+    """The groups [n] whose rewards are all equal, those of a single candidate among them: advantages are 0 there."""
+    starts = data.group_starts[:-1]
+    return np.flatnonzero(~(np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts) > SAME))
+
+
+def require_differences(values: np.ndarray, data: PointerData, mode: str) -> None:
+    """Refuse data from which GRPO could learn nothing.
+
+    Raises:
+        RecipeError: the rewards are equal in every group; names the first query.
+    """
+    if len(equal_groups(values, data)) == len(data.group_starts) - 1:
+        raise RecipeError(
+            f"in each of the {len(data.group_starts) - 1} groups all rewards are equal, in query "
+            f"{data.query_ids[data.group_query[0]]!r} for instance, so GRPO has nothing to compare",
+            where=f"reward.mode={mode}",
+            fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
+        )
 
 
 def _required(data: PointerData, name: str, mode: str) -> np.ndarray:

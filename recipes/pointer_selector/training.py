@@ -21,7 +21,7 @@ from recipes.pointer_selector.metrics import Sinks
 from recipes.pointer_selector.phases import Step, Tables, grpo_step, rce_step, to_floats, update
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.progress import Best, Progress
-from recipes.pointer_selector.rewards import rewards
+from recipes.pointer_selector.rewards import require_differences, rewards
 
 LOGGED_BATCH = 64
 """Queries in a batch where no gradient is needed."""
@@ -70,7 +70,10 @@ class Trainer:
         self.device = device or torch.device("cpu")
         self.train = parts["train"]
         self.validator = Validator(recipe, self.train, parts["validation"], judge)
-        self.tables = Tables(torch.from_numpy(rewards(self.train, recipe.reward)))
+        values = rewards(self.train, recipe.reward)
+        if recipe.grpo.epochs:
+            require_differences(values, self.train, recipe.reward.mode)
+        self.tables = Tables(torch.from_numpy(values))
         torch.manual_seed(recipe.trainer.seed)
         self.policy = self._new_policy()
         self.optimizer: torch.optim.Optimizer | None = None

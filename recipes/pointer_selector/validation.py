@@ -27,6 +27,7 @@ class Report:
         queries_without_correct: queries none of whose candidates is right.
         groups_all_equal: groups whose candidates are all right or all wrong, which teach nothing about correctness.
         single_candidate_groups: groups with one candidate, which teach nothing at all.
+        first_single: the query of the first of them.
         duplicate_sequences: candidates that repeat an earlier sequence of their group.
         duplicate_sets: candidates that repeat an earlier set of examples in another order.
         scores: quantiles 0, 5, 25, 50, 75, 95 and 100% of each number, where present.
@@ -43,6 +44,7 @@ class Report:
     queries_without_correct: int
     groups_all_equal: int
     single_candidate_groups: int
+    first_single: str | None
     duplicate_sequences: int
     duplicate_sets: int
     scores: dict[str, list[float]]
@@ -59,7 +61,7 @@ class Report:
             ("correct candidates", share),
             ("queries without a correct one", f"{self.queries_without_correct:,}"),
             ("groups all right or all wrong", f"{self.groups_all_equal:,}"),
-            ("groups with one candidate", f"{self.single_candidate_groups:,}"),
+            ("groups with one candidate", f"{self.single_candidate_groups:,}{_named(self.first_single)}"),
             ("repeated sequences / sets", f"{self.duplicate_sequences:,} / {self.duplicate_sets:,}"),
         ]
         listed += [
@@ -70,6 +72,10 @@ class Report:
 
     def as_dict(self) -> dict:
         return asdict(self)
+
+
+def _named(query: str | None) -> str:
+    return "" if query is None else f", the first in query {query!r}"
 
 
 def _listed(counts: dict) -> str:
@@ -101,6 +107,7 @@ def report(data: PointerData) -> Report:
         queries_without_correct=int((~right).sum()) if known.any() else 0,
         groups_all_equal=int((lowest == highest).sum()),
         single_candidate_groups=int((sizes == 1).sum()),
+        first_single=data.query_ids[data.group_query[(sizes == 1).argmax()]] if (sizes == 1).any() else None,
         duplicate_sequences=sequences,
         duplicate_sets=sets,
         scores={

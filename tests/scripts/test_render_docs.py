@@ -20,7 +20,7 @@ _spec.loader.exec_module(render_docs)
 
 @pytest.mark.parametrize("name", render_docs.PAGES)
 def test_pages_are_fresh(name):
-    assert not stale(ROOT / name, BLOCKS), "run python scripts/render_docs.py"
+    assert not stale(ROOT / name, render_docs.BLOCKS), "run python scripts/render_docs.py"
 
 
 def test_check_fails_on_a_stale_page_and_writing_mends_it(tmp_path, monkeypatch, capsys):

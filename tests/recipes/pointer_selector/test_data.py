@@ -82,6 +82,17 @@ def test_all_queries_may_share_one_pool(tmp_path):
     assert data.pointers.tolist() == [[8, 3], [0, -1]]
 
 
+def test_ids_of_a_pool_may_be_written_as_text(tmp_path):
+    data = read(tmp_path, {"4": {"pool": ["1", "2"], **one([2, "1"])}})
+    assert data.pointers.tolist() == [[1, 0]]
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    (tmp_path / "c.json").write_bytes(b'{"0": {}, "\xff')
+    with pytest.raises(RecipeError, match="not text in UTF-8"):
+        list(reader.stream_entries(tmp_path / "c.json"))
+
+
 def test_failed_evaluations_are_left_out_and_counted(tmp_path):
     failed = {"pointer": [1], "eval_failed": True, "vqa_gt_prob": None}
     data = read(
@@ -93,6 +104,10 @@ def test_failed_evaluations_are_left_out_and_counted(tmp_path):
 
 MISTAKES = {
     "outside the pool": ({"4": {"pool": [1, 2], **one([1, 5])}}, "query '4' picks 5, which is not among the 2"),
+    "pool of lists": ({"4": {"pool": [[1], [2]], **one([1])}}, r"pool of query '4' holds something other than ids"),
+    "embedding id": ({"4": {"embedding_id": [1], **one([1])}}, "embedding_id of query '4' holds something other"),
+    "large number": ({"3": one([1], beam_score=10**400)}, "beam_score of query '3' is 1000"),
+    "nested": ('{"3": ' + "[" * 100_000, "nested too deep in or after query '3'"),
     "outside the table": ({"3": one([99])}, "query '3' needs the embedding of 99"),
     "no such query": ({"cat": one([1])}, "query 'cat' needs the embedding of 'cat'"),
     "repeated pick": ({"3": one([4, 1, 4])}, r"query '3' picks an example twice: \[4, 1, 4\]"),
@@ -161,6 +176,14 @@ def test_tables_in_all_formats(tmp_path, suffix):
     assert [table.row(name, "q") for name in ("c", 7, "7")] == [2, 3, 3]
 
 
+def test_a_list_of_vectors_and_a_renamed_array_are_tables(tmp_path):
+    torch.save({"query_embeddings": [torch.ones(2), torch.zeros(2)]}, tmp_path / "t.pt")
+    assert load_table(tmp_path / "t.pt", "query").rows.tolist() == [[1, 1], [0, 0]]
+    with (tmp_path / "t.npz").open("wb") as file:
+        np.save(file, np.ones((3, 2)))
+    assert load_table(tmp_path / "t.npz", "query").rows.shape == (3, 2)
+
+
 def test_a_bare_tensor_is_a_table_by_row(tmp_path):
     torch.save(torch.ones(3, 2), tmp_path / "t.pt")
     assert load_table(tmp_path / "t.pt", "candidate").row("2", "q") == 2
@@ -177,23 +200,39 @@ def test_no_pickle_is_executed(tmp_path):
     torch.save({"query_embeddings": torch.ones(2, 2), "x": Malicious()}, tmp_path / "t.pt")
     np.savez(tmp_path / "t.npz", query_embeddings=np.array([Malicious()], dtype=object))
     for name in ("t.pt", "t.npz"):
-        with pytest.raises(RecipeError, match="more than tensors|without pickles"):
+        with pytest.raises(RecipeError, match="pickled objects other than tensors|without pickles"):
             load_table(tmp_path / name, "query")
 
 
 def test_mistakes_in_tables_are_named(tmp_path):
+    from safetensors.torch import save_file
+
     np.savez(
         tmp_path / "nan.npz", query_embeddings=np.array([[1.0, 2.0], [np.nan, 0.0]]), query_ids=np.array(["a", "b"])
     )
     np.savez(tmp_path / "flat.npz", query_embeddings=np.ones(3))
     np.savez(tmp_path / "ids.npz", query_embeddings=np.ones((3, 2)), query_ids=np.array(["a", "a", "b"]))
     np.savez(tmp_path / "other.npz", vectors=np.ones((3, 2)), more=np.ones(1))
+    np.savez(tmp_path / "text.npz", query_embeddings=np.array([["a", "b"]]))
+    np.savez(tmp_path / "idpairs.npz", query_embeddings=np.ones((3, 2)), query_ids=np.ones((3, 2), int))
+    (tmp_path / "empty.npz").write_bytes(b"")
+    torch.save({"query_embeddings": [torch.ones(2), torch.ones(3)], "query_ids": ["a", "b"]}, tmp_path / "ragged.pt")
+    torch.save({1: torch.ones(2), "x": torch.ones(2)}, tmp_path / "keys.pt")
+    (tmp_path / "broken.pt").write_bytes(b"PK")
+    save_file({"query_embeddings": torch.ones(2, 2)}, tmp_path / "ids.safetensors", metadata={"query_ids": "[a"})
     (tmp_path / "broken.safetensors").write_bytes(b"\x00" * 20)
     (tmp_path / "table.csv").write_text("1,2")
     for name, message in {
         "nan.npz": "embedding of 'b' holds values",
         "flat.npz": r"shape \(3,\)",
         "ids.npz": "2 distinct",
+        "text.npz": "does not hold numbers",
+        "idpairs.npz": "query_ids is not a list",
+        "empty.npz": "without pickles: No data",
+        "ragged.pt": r"embedding of 'b' has shape \(3,\), and the first one \(2,\)",
+        "keys.pt": "no query_embeddings; it has 1, x",
+        "broken.pt": "not readable as a torch file|pickled objects",
+        "ids.safetensors": "not a JSON list",
         "other.npz": "no query_embeddings; it has more, vectors",
         "broken.safetensors": "not readable as safetensors",
         "table.csv": ".csv",
@@ -218,6 +257,7 @@ def test_the_report_counts(tmp_path):
     assert (found.duplicate_sequences, found.duplicate_sets) == (1, 1)
     assert found.scores["vqa_correct"][0::6] == [0.0, 1.0]
     assert len(found.rows()) > 8
+    assert dict(found.rows())["groups with one candidate"] == "1, the first in query '2'"
 
 
 def test_filters_drop_and_count(tmp_path):
@@ -295,6 +335,14 @@ def test_a_batch_holds_what_the_data_holds(data):
                 assert data.candidate_query[row] == query
     assert all(not batch.steps[:, :column, step].any() for step, column in enumerate(batch.first))
     assert batch.by_group(batch.candidates).any(-1).all()
+
+
+def test_groups_of_a_batch_with_one_candidate_of_one_pick(data):
+    alone = data.keep_candidates(np.isin(np.arange(len(data.lengths)), data.group_starts[:-1]) & (data.lengths == 1))
+    batch = collate(alone, np.array([2, 3, 5]))
+    assert batch.candidates.shape == (3, 1, 1)
+    assert batch.by_group(batch.rows).shape == (3, 1)
+    assert batch.picks_by_group(batch.pointers).shape == (3, 1, 1)
 
 
 def test_the_order_of_an_epoch_depends_on_seed_phase_and_epoch_only():

@@ -9,10 +9,8 @@ import pytest
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.documents import key_rows
-from recipes.pointer_selector.environment import VARIABLES
 from recipes.pointer_selector.preparation import files, prepare
-from recipes.pointer_selector.resolve import changed, resolve, to_yaml
+from recipes.pointer_selector.resolve import VARIABLES, changed, resolve, to_yaml
 
 LAUNCHER = ROOT / "examples" / "pointer_selector" / "rce_grpo.sh"
 ASKED = (
@@ -100,12 +98,6 @@ def test_the_file_of_another_engine_is_refused(tmp_path):
     path.write_text("engine: verl\n")
     with pytest.raises(RecipeError, match="another engine"):
         resolve(path=path, environ={})
-
-
-def test_the_documentation_has_every_key_as_it_is():
-    page = (ROOT / "docs" / "POINTER_SELECTOR.md").read_text(encoding="utf-8").splitlines()
-    missing = [row for row in key_rows() if row not in page]
-    assert not missing, "bring docs/POINTER_SELECTOR.md up to date with recipes.pointer_selector.documents.key_rows()"
 
 
 def test_files_come_together():

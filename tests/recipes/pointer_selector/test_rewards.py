@@ -9,7 +9,7 @@ from pointer_testing import write_data
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import RewardConfig
 from recipes.pointer_selector.data import read_data
-from recipes.pointer_selector.rewards import NEEDS, rescaled, rewards
+from recipes.pointer_selector.rewards import NEEDS, equal_groups, require_differences, rescaled, rewards
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def data(tmp_path):
 
 
 def slowly(data, row, mode, alpha, beta, quality):
-    """The reward of one candidate, from the words of the issue."""
+    """The reward of one candidate, from the words of the documentation."""
     score = {name: float(values[row]) for name, values in data.scores.items()}
     group = [
         float(data.scores[quality][other])
@@ -72,3 +72,19 @@ def test_a_missing_number_names_the_query(data):
     with pytest.raises(RecipeError, match="1 candidates have no vqa_gt_prob, the first of them in query '1'"):
         rewards(data, RewardConfig(mode="probability"))
     rewards(data, RewardConfig(mode="correctness"))
+
+
+def test_groups_with_equal_rewards_are_found_and_all_of_them_are_refused(data):
+    values = rewards(data, RewardConfig(mode="probability"))
+    assert len(equal_groups(values, data)) == 0
+    starts, group = data.group_starts, 5
+    values[starts[group] : starts[group + 1]] = 0.25
+    assert equal_groups(values, data).tolist() == [group]
+    require_differences(values, data, "probability")
+    with pytest.raises(RecipeError, match="each of the 24 groups all rewards are equal, in query '0'"):
+        require_differences(np.ones_like(values), data, "probability")
+
+
+def test_a_single_candidate_is_a_group_with_equal_rewards(data):
+    alone = data.keep_candidates(np.isin(np.arange(len(data.lengths)), data.group_starts[:-1]))
+    assert len(equal_groups(rewards(alone, RewardConfig(mode="probability")), alone)) == 24
