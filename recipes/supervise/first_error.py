@@ -45,6 +45,10 @@ HINTS: tuple[tuple[str, str], ...] = (
         r"A worker died or was killed|ActorDiedError|ActorUnavailableError",
         "a worker process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
     ),
+    (
+        r"No module named '(qwen_vl_utils|torchvision)'",
+        "prompts with images need it: pip install -c constraints.txt qwen-vl-utils torchvision",
+    ),
     (r"node timed out during startup", "the machine is very busy: try again when it is less so"),
     (r"NCCL (error|WARN)|nccl\w*Error", "see the NCCL lines of the log; NCCL_DEBUG=INFO says more"),
     (

@@ -101,6 +101,7 @@ def test_the_process_that_failed_is_named():
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "main memory"),
         ("OSError: [Errno 28] No space left on device", "disk"),
         ("RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
+        ("ModuleNotFoundError: No module named 'qwen_vl_utils'", "prompts with images"),
         ("Exception: The current node timed out during startup.", "busy"),
         ("OSError: [Errno 98] Address already in use", "port"),
         ("huggingface_hub.errors.LocalEntryNotFoundError: nothing", "MODEL_PATH"),
