@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines.verl_cpu import versions
-from recipes.preflight import checkpoints, data, disk, machine, model, reward
+from recipes.preflight import checkpoints, data, disk, images, machine, model, reward
 
 CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
     machine.inspect,
@@ -15,6 +15,7 @@ CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
     checkpoints.inspect,
     disk.inspect,
     reward.inspect,
+    images.inspect,
 )
 
 

@@ -16,14 +16,13 @@ SAMPLED_ROWS = 256
 
 def missing(recipe: Recipe) -> list[PathKey]:
     """Data files that do not exist."""
-    return [key for key in _files(recipe) if not Path(key.path).exists()]
+    return [key for key in files(recipe) if not Path(key.path).exists()]
 
 
 def rows(recipe: Recipe, key: str = "data.train_files") -> int:
     """Rows of a split; 0 where a file is missing or cannot be read."""
-    files = [Path(entry.path) for entry in _files(recipe) if entry.key == key]
     total = 0
-    for file in files:
+    for file in [Path(entry.path) for entry in files(recipe) if entry.key == key]:
         if file.is_file():
             try:
                 total += _open(file, key).metadata.num_rows
@@ -42,7 +41,7 @@ def inspect(recipe: Recipe) -> list[str]:
             if recipe.prepare
             else "give the path of a parquet file",
         )
-    for key in _files(recipe):
+    for key in files(recipe):
         _has_columns(recipe, key)
     count = rows(recipe)
     used = min(count, recipe.data.train_max_samples) if recipe.data.train_max_samples > 0 else count
@@ -58,7 +57,7 @@ def inspect(recipe: Recipe) -> list[str]:
 def sample(recipe: Recipe, count: int, key: str = "data.train_files") -> list[dict[str, Any]]:
     """The first rows of a split."""
     found: list[dict[str, Any]] = []
-    for entry in _files(recipe):
+    for entry in files(recipe):
         if entry.key == key and len(found) < count:
             batches = _open(Path(entry.path), key).iter_batches(batch_size=count)
             first = next(batches, None)
@@ -66,8 +65,14 @@ def sample(recipe: Recipe, count: int, key: str = "data.train_files") -> list[di
     return found[:count]
 
 
-def _files(recipe: Recipe) -> list[PathKey]:
+def files(recipe: Recipe) -> list[PathKey]:
+    """The data files on this machine, training first."""
     return [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub]
+
+
+def names(key: PathKey) -> list[str]:
+    """The columns of a file."""
+    return list(_open(Path(key.path), f"{key.key}, from {key.source}").schema_arrow.names)
 
 
 def _open(file: Path, where: str) -> pq.ParquetFile:
@@ -113,7 +118,12 @@ def _has_columns(recipe: Recipe, key: PathKey) -> None:
 
 
 def _prompt_lengths(recipe: Recipe) -> list[str]:
-    """Count the tokens of some prompts, chat template left out: what is too long even so is too long."""
+    """Count the tokens of some prompts, chat template left out: what is too long even so is too long.
+
+    Prompts with images are `images`' to count.
+    """
+    if recipe.worker.rollout.limit_images:
+        return []
     tokenizer_file = Path(recipe.worker.actor.model.model_path) / "tokenizer.json"
     if not tokenizer_file.is_file():
         return []

@@ -1,0 +1,333 @@
+"""Rows with images that cannot be trained on are found before the trainer starts, and the way out is named."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from recipes.config import load
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+from recipes.preflight import image_rows, image_tokens, image_worker, images
+from recipes.preflight.image_tokens import Pixels, by_processor, by_rule, smart_resize
+
+PROMPT = "<image>Which card is right?"
+TEMPLATE = (
+    "{% for message in messages %}user {% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %} {% endfor %}assistant"
+)
+
+
+def png(width: int, height: int, form: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), (200, 30, 30)).save(out, form)
+    return out.getvalue()
+
+
+def broken_checksum(data: bytes) -> bytes:
+    place = data.index(b"IDAT") + 6
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def header_only(width: int, height: int) -> bytes:
+    """A PNG's first chunk, of any size, without pixels."""
+    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def write(path: Path, rows: list[tuple[str, list]], *, image_type: pa.DataType | None = None) -> None:
+    """A file of both engines' columns, with rows that `make_row` would refuse."""
+    held = image_type or pa.struct([("bytes", pa.binary())])
+    entries = [[{"bytes": image} if isinstance(image, bytes) else image for image in found] for _, found in rows]
+    columns = {
+        "data_source": ["number_game"] * len(rows),
+        "prompt": [[{"role": "user", "content": prompt}] for prompt, _ in rows],
+        "reward_model": [{"style": "rule", "ground_truth": "1"}] * len(rows),
+        "problem": [prompt for prompt, _ in rows],
+        "answer": ["1"] * len(rows),
+    }
+    table = pa.table(columns).append_column("images", pa.array(entries, pa.list_(held)))
+    pq.write_table(table, path)
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory):
+    """A real Qwen2.5-VL processor with a vocabulary of a few words, and the folder that it lies in."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
+
+    folder = tmp_path_factory.mktemp("vision") / "model"
+    marks = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+    words = {word: number for number, word in enumerate(["[UNK]", "user", "assistant", "Which", "card", "is", "?"])}
+    core = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]", additional_special_tokens=marks)
+    made = Qwen2_5_VLProcessor(Qwen2VLImageProcessor(), tokenizer, Qwen2VLVideoProcessor(), chat_template=TEMPLATE)
+    made.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen2_5_VLForConditionalGeneration"]}))
+    return made, folder
+
+
+@pytest.fixture
+def make(tmp_path):
+    """The number game's recipe over files of the test's own."""
+    write(tmp_path / "test.parquet", [(PROMPT, [png(560, 1008)])])
+
+    def build(rows, *changes, model="Qwen/Qwen2.5-VL-3B-Instruct", engine="verl", **kwargs):
+        write(tmp_path / "train.parquet", rows, **kwargs)
+        keys = {
+            "data.train_files": tmp_path / "train.parquet",
+            "data.val_files": tmp_path / "test.parquet",
+            "worker.actor.model.model_path": model,
+            "engine": engine,
+            "data.rollout_batch_size": 1,
+            **dict(change.split("=", 1) for change in changes),
+        }
+        arguments = [f"{key}={value}" for key, value in keys.items()]
+        return load("number_game", arguments=arguments, environ={"EMBEDDED": "0"}, hardware="gpu")
+
+    return build
+
+
+@pytest.fixture
+def no_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+
+# Rows.
+
+BAD_ROWS = {
+    "no bytes": (PROMPT, [b""]),
+    "no image at all": (PROMPT, [b"not an image"]),
+    "a PNG that was cut": (PROMPT, [png(560, 1008)[:-40]]),
+    "a PNG of which only the header is left": (PROMPT, [header_only(560, 1008)]),
+    "a PNG with a wrong checksum": (PROMPT, [broken_checksum(png(560, 1008))]),
+    "a JPEG that was cut": (PROMPT, [png(560, 1008, "JPEG")[:-400]]),
+    "a bomb": (PROMPT, [header_only(100_000, 100_000)]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+def test_a_broken_image_is_named_by_its_row(make, name, engine):
+    good = (PROMPT, [png(560, 1008)])
+    with pytest.raises(RecipeError, match=r"^row 2 has a broken image \(number 0\): ") as raised:
+        images.inspect(make([good, good, BAD_ROWS[name], good], engine=engine))
+    assert "train.parquet" in raised.value.where
+    assert "0x" not in str(raised.value), "an address in memory tells nobody anything"
+
+
+PLACES = {
+    "no place": ("Which card?", [png(56, 56)], "no places <image> in its prompt and 1 image"),
+    "no image": (PROMPT, [], "1 place <image> in its prompt and no images"),
+    "two places": ("<image><image>Which?", [png(56, 56)], "2 places <image> in its prompt and 1 image"),
+    "two images": (PROMPT, [png(56, 56)] * 2, "1 place <image> in its prompt and 2 images"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+def test_images_and_places_must_match(make, name, engine):
+    prompt, found, what = PLACES[name]
+    with pytest.raises(RecipeError, match=f"row 1 has {what}"):
+        images.inspect(make([(PROMPT, [png(560, 1008)]), (prompt, found)], engine=engine))
+
+
+def test_more_images_than_the_limit(make):
+    rows = [("<image> and <image>", [png(560, 1008)] * 2)]
+    with pytest.raises(RecipeError, match="row 0 has 2 images, and worker.rollout.limit_images is 1") as raised:
+        images.inspect(make(rows))
+    assert "worker.rollout.limit_images=2" in raised.value.fix
+    with pytest.raises(RecipeError, match="has 1 image, and worker.rollout.limit_images is 0"):
+        images.inspect(make([(PROMPT, [png(56, 56)])], "worker.rollout.limit_images=0"))
+
+
+def test_a_file_without_the_column(make, tmp_path):
+    recipe = make([(PROMPT, [png(560, 1008)])])
+    table = pq.read_table(tmp_path / "train.parquet")
+    pq.write_table(table.drop_columns(["images"]), tmp_path / "train.parquet")
+    with pytest.raises(RecipeError, match="1 place <image> in its prompt and no images"):
+        images.inspect(recipe)
+
+
+def test_several_wrong_rows_are_counted(make):
+    with pytest.raises(RecipeError, match="row 0 has a broken image .*; 2 more rows are wrong"):
+        images.inspect(make([(PROMPT, [b"x"]), (PROMPT, []), (PROMPT, [b"y"]), (PROMPT, [png(560, 1008)])]))
+
+
+def test_the_validation_file_is_looked_at_too(make, tmp_path):
+    recipe = make([(PROMPT, [png(560, 1008)])])
+    write(tmp_path / "test.parquet", [(PROMPT, [b""])])
+    with pytest.raises(RecipeError, match="row 0 has a broken image") as raised:
+        images.inspect(recipe)
+    assert "test.parquet" in raised.value.where
+
+
+def test_images_may_be_paths(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(56, 84))
+    write(tmp_path / "rows.parquet", [(PROMPT, ["a.png"])], image_type=pa.string())
+    found = image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
+    assert found.sizes == {(56, 84)}
+    write(tmp_path / "rows.parquet", [(PROMPT, ["b.png"])], image_type=pa.string())
+    with pytest.raises(RecipeError, match=r"broken image \(number 0\): .*No such file"):
+        image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
+
+
+def test_recipes_of_text_are_not_read(monkeypatch):
+    monkeypatch.setattr(images, "scan", lambda *_, **__: pytest.fail("text has no images"))
+    monkeypatch.setattr(images.data, "files", lambda recipe: [])
+    assert images.inspect(load("countdown", environ={}, hardware="gpu")) == []
+
+
+def test_rows_of_one_kind_are_counted_together(tmp_path):
+    write(tmp_path / "rows.parquet", [(PROMPT, [png(560, 1008)])] * 200 + [(PROMPT, [png(448, 784)])])
+    found = image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1)
+    assert (found.rows, len(found.counts), sorted(found.first.values())) == (201, 2, [0, 200])
+    assert found.sizes == {(560, 1008), (448, 784)}
+
+
+# Tokens.
+
+SIZES = [(560, 1008), (720, 1280), (1080, 2400), (300, 200), (61, 61), (2400, 1800), (100, 3000), (28, 28)]
+
+
+def verls_own(processor, picture: Image.Image, low: int, high: int) -> int:
+    """Tokens as verl's dataset counts them, on real pixels."""
+    from qwen_vl_utils import fetch_image
+
+    messages = [{"role": "user", "content": PROMPT}]
+    text = processor.apply_chat_template(image_worker.structured(messages), add_generation_prompt=True, tokenize=False)
+    fetched = fetch_image({"image": picture}, image_patch_size=14)
+    return len(processor(text=[text], images=[fetched], min_pixels=low, max_pixels=high)["input_ids"][0])
+
+
+def easyr1s_own(processor, picture: Image.Image, low: int, high: int) -> int:
+    """Tokens as EasyR1's dataset counts them: scaled into the bounds, then the processor with its own."""
+    for bound, beyond in ((high, 1), (low, -1)):
+        area = picture.width * picture.height
+        if (area - bound) * beyond > 0:
+            scale = (bound / area) ** 0.5
+            picture = picture.resize((int(picture.width * scale), int(picture.height * scale)))
+    messages = [{"role": "user", "content": PROMPT}]
+    text = processor.apply_chat_template(image_worker.structured(messages), add_generation_prompt=True, tokenize=False)
+    return len(processor([picture], [text], add_special_tokens=False, return_tensors="pt")["input_ids"][0])
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """The worker's work without a process of its own, which would import torch for every test."""
+    monkeypatch.setattr(image_tokens, "_asked", lambda question: image_worker.count(json.loads(json.dumps(question))))
+
+
+@pytest.mark.parametrize(("engine", "own"), [("verl", verls_own), ("easyr1", easyr1s_own)])
+@pytest.mark.parametrize(("low", "high"), [(262_144, 4_194_304), (3136, 200_000)])
+def test_counts_are_what_the_engine_makes_of_real_pixels(in_process, processor, engine, own, low, high):
+    kinds = [
+        image_rows.Kind(json.dumps([{"role": "user", "content": PROMPT}], sort_keys=True), (size,)) for size in SIZES
+    ]
+    pixels = Pixels(engine, low, high)
+    counted = by_processor(kinds, pixels, processor[1], trust_remote_code=False)
+    for kind, size in zip(kinds, SIZES, strict=True):
+        assert counted.total(kind) == own(processor[0], Image.new("RGB", size), low, high), size
+    if engine == "verl":
+        assert counted.images == by_rule(kinds, pixels).images
+
+
+def test_the_rule_is_transformers():
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize as theirs
+
+    for width, height in [*SIZES, (199, 1), (5600, 28)]:
+        for low, high in [(262_144, 4_194_304), (3136, 1_003_520)]:
+            assert smart_resize((width, height), 28, low, high) == theirs(height, width, 28, low, high)[::-1]
+    with pytest.raises(ValueError, match="too narrow"):
+        smart_resize((5601, 28), 28, None, None)
+
+
+def test_our_screenshots_fit(make, processor):
+    rows = [(PROMPT, [png(560, 1008)]), (PROMPT, [png(616, 952)])]
+    assert images.inspect(make(rows, model=processor[1])) == []
+
+
+def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(in_process, make, processor):
+    rows = [(PROMPT, [png(720, 1280)])] * 3
+    with pytest.raises(RecipeError) as raised:
+        images.inspect(make(rows, model=processor[1]))
+    assert raised.value.what == (
+        "3 of 3 prompts are longer than data.max_prompt_length 1024: row 0 has an image of 720 x 1280, which takes "
+        "1,196 tokens as 728 x 1288, and text of 9"
+    )
+    ways = raised.value.fix.removeprefix("change one of these: ").split("; or ")
+    assert [way.split()[1] for way in ways] == ["MAX_PROMPT_LENGTH", "MAX_PIXELS", "images"]
+    length, pixels = (int(way.split()[3]) for way in ways[:2])
+    assert length == 1205
+    assert images.inspect(make(rows, f"data.max_prompt_length={length}", model=processor[1])) == []
+    assert images.inspect(make(rows, f"data.max_pixels={pixels}", model=processor[1])) == []
+    width, height = int(ways[2].split()[3]), int(ways[2].split()[5])
+    assert images.inspect(make([(PROMPT, [png(width, height)])], model=processor[1])) == []
+    assert width * height > 0.9 * 1015 * 784, "not much smaller than it has to be"
+    for less in (f"data.max_prompt_length={length - 1}", f"data.max_pixels={pixels + 784 * 40}"):
+        with pytest.raises(RecipeError, match="are longer than"):
+            images.inspect(make(rows, less, model=processor[1]))
+
+
+def test_min_pixels_is_named_where_it_is_what_enlarges(in_process, make, processor, tmp_path):
+    small = [(PROMPT, [png(224, 392)])]
+    write(tmp_path / "test.parquet", small)
+    short = "data.max_prompt_length=200"
+    with pytest.raises(RecipeError, match="image of 224 x 392, which takes 350 tokens as 392 x 700") as raised:
+        images.inspect(make(small, short, model=processor[1]))
+    assert "MIN_PIXELS" in raised.value.fix
+    assert "make images" not in raised.value.fix
+    low = int(raised.value.fix.split("MIN_PIXELS to ")[1].split()[0])
+    assert images.inspect(make(small, short, f"data.min_pixels={low}", model=processor[1])) == []
+
+
+def test_some_that_are_too_long_are_dropped_and_said(in_process, make, processor):
+    rows = [(PROMPT, [png(560, 1008)])] * 3 + [(PROMPT, [png(720, 1280)])]
+    (remark,) = images.inspect(make(rows, model=processor[1]))
+    assert "1 of 4 prompts are longer" in remark
+    assert "row 3 has an image of 720 x 1280" in remark
+    assert "dropped" in remark
+    with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
+        images.inspect(make(rows, "data.filter_overlong_prompts=false", model=processor[1]))
+    four = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4")
+    with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
+        images.inspect(make(rows, *four, model=processor[1]))
+
+
+def test_a_model_that_is_not_here_is_counted_by_the_rule_and_said(make, no_cache):
+    (remark,) = images.inspect(make([(PROMPT, [png(560, 1008)])]))
+    assert "Qwen2-VL's rule" in remark
+    with pytest.raises(RecipeError, match="720 x 1280, which takes 1,196 tokens as 728 x 1288\n"):
+        images.inspect(make([(PROMPT, [png(720, 1280)])]))
+    (remark,) = images.inspect(make([(PROMPT, [png(720, 1280)])], model="someone/other-vlm"))
+    assert "is not known" in remark
+
+
+def test_an_image_that_no_processor_takes(make, no_cache):
+    with pytest.raises(RecipeError, match="6000 x 28 is too narrow"):
+        images.inspect(make([(PROMPT, [png(6000, 28)])]))
+
+
+def test_a_model_of_text(make):
+    with pytest.raises(RecipeError, match="has no processor for images") as raised:
+        images.inspect(make([(PROMPT, [png(560, 1008)])], model=ROOT / "recipes/tasks/countdown/tiny"))
+    assert "vision-language" in raised.value.fix
+
+
+def test_a_processor_that_cannot_be_loaded(make, monkeypatch, processor):
+    ended = subprocess.CompletedProcess([], 1, "", "Traceback\nOSError: preprocessor_config.json is not valid JSON\n")
+    monkeypatch.setattr(image_tokens.subprocess, "run", lambda *_, **__: ended)
+    with pytest.raises(RecipeError, match="cannot count image tokens: OSError: preprocessor_config.json is") as raised:
+        images.inspect(make([(PROMPT, [png(560, 1008)])], model=processor[1]))
+    assert raised.value.where == str(processor[1])
