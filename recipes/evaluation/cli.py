@@ -116,7 +116,12 @@ def _evaluate(task: str, options: dict[str, Any]) -> None:
     for subject in plan.subjects:
         if subject.note:
             console.print(f"note: {subject.note}", markup=False)
-    print_result(run(plan, progress_on(console)))
+    try:
+        result = run(plan, progress_on(console))
+    except KeyboardInterrupt:
+        console.print("stopped; what was generated is kept: the same command goes on from there", soft_wrap=True)
+        raise typer.Exit(130) from None
+    print_result(result)
 
 
 def progress_on(console: Any) -> Callable[[str, int], Any]:

@@ -32,7 +32,7 @@ def plan_of(task: str, options: dict[str, Any]) -> Plan:
     return Plan(
         task=task,
         subjects=_subjects(options),
-        data=_data(options["data_path"], defaults, analyse=analyse),
+        data=_data(options["data_path"], defaults, task, analyse=analyse),
         reward=Reward(
             options["reward_path"] or defaults.reward, None if options["reward_path"] else defaults.reward_arguments
         ),
@@ -59,10 +59,10 @@ def _given(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _data(path: Path | None, defaults: Defaults, *, analyse: bool) -> Path:
+def _data(path: Path | None, defaults: Defaults, task: str, *, analyse: bool) -> Path:
     if path is not None:
         return path
-    return existing(defaults.train_file if analyse else defaults.test_file, defaults.prepare)
+    return existing(defaults.train_file if analyse else defaults.test_file, task)
 
 
 def _subjects(options: dict[str, Any]) -> tuple[Subject, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ class Defaults:
     max_tokens: int
     batch: int
     tensor_parallel_size: int
-    prepare: str
     chat_template: str = ""
 
 
@@ -45,20 +43,30 @@ def from_recipe(task: str) -> Defaults:
         max_tokens=recipe.data.max_response_length,
         batch=recipe.data.rollout_batch_size,
         tensor_parallel_size=1 if recipe.hardware == "cpu" else rollout.tensor_parallel_size,
-        prepare=shlex.join(["python", *recipe.prepare]) if recipe.prepare else "",
         chat_template=Path(template).read_text(encoding="utf-8") if template else "",
     )
 
 
-def existing(path: Path, prepare: str) -> Path:
-    """The recipe's data file; where it is missing, an error that says how to make it."""
+def existing(path: Path, task: str) -> Path:
+    """A data file of the recipe, which makes it as the launcher does where it is missing."""
+    if not path.is_file():
+        _prepare(task)
     if not path.is_file():
         raise RecipeError(
             f"there is no data file {path}",
             where="the recipe's data.train_files or data.val_files",
-            fix=f"make it: {prepare}" if prepare else "name a file with --data_path",
+            fix="make it, or name a file with --data_path",
         )
     return path
+
+
+def _prepare(task: str) -> None:
+    from rich.console import Console
+
+    from recipes.config import load
+    from recipes.launch import prepare
+
+    prepare(load(task), Console(stderr=True))
 
 
 def _first(files: str | list[str]) -> Path:

@@ -227,4 +227,4 @@ def _response(choice: dict[str, Any], usage: dict[str, Any] | None, *, entropy: 
 def _logprob(value: float | None) -> float:
     if value is None:
         return float("nan")
-    return value if value > MINUS_INFINITY else float("-inf")
+    return float("-inf") if value <= MINUS_INFINITY else value

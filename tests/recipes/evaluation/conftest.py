@@ -147,6 +147,7 @@ class Script:
         self.skill = 0.5
         self.logprob: Any = -0.5
         self.logprobs_known = True
+        self.nan_from: int | None = None  # number of the reply from which log-probabilities are NaN
         self.finish = "stop"
         self.served = 0
         self.running = 0
@@ -168,7 +169,9 @@ class Script:
         }
 
     def _choice(self, number: int, text: str) -> dict[str, Any]:
-        content = [{"token": token, "logprob": self.logprob} for token in text.split()]
+        broken = self.nan_from is not None and len(self.requests) >= self.nan_from
+        logprob = float("nan") if broken else self.logprob
+        content = [{"token": token, "logprob": logprob} for token in text.split()]
         return {
             "index": number,
             "message": {"role": "assistant", "content": text},

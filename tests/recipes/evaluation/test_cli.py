@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 
 import openai._base_client
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from recipes.config import tasks
+from recipes.errors import RecipeError
 from recipes.evaluation import cli_plan, evaluate
 from recipes.evaluation.cli import make_app
-from recipes.evaluation.defaults import Defaults
+from recipes.evaluation.defaults import Defaults, existing
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +38,6 @@ def eval_sums(monkeypatch, make_data, reward_path, api_base):
         max_tokens=32,
         batch=32,
         tensor_parallel_size=1,
-        prepare="python scripts/data_prep_sums.py",
     )
     monkeypatch.setattr(cli_plan, "from_recipe", lambda task: defaults)
 
@@ -140,6 +141,65 @@ def test_models_that_are_none(eval_sums, tmp_path, monkeypatch, asked, words):
     assert words in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "empty"),
+        ([{"prompt": [{"role": "user", "content": "What is 1 + 1?"}], "data_source": "sums"}], "gold answers"),
+    ],
+)
+def test_data_that_cannot_be_evaluated(eval_sums, make_data, make_row, artifacts, rows, words):
+    path = make_data(name="bad", rows=rows) if rows else make_data(1, name="bad")
+    if not rows:
+        pq.write_table(pq.read_table(path).slice(0, 0), path)
+    outcome = eval_sums("--model_path", "tiny", "--data_path", path)
+    assert outcome.exit_code == 2
+    assert words in outcome.stderr
+    assert written(artifacts) == []
+
+
+def test_nan_ends_it_and_the_same_command_resumes(eval_sums, script, artifacts):
+    script.nan_from = 5
+    outcome = eval_sums("--model_path", "tiny", "analyse", "--concurrency", 1)
+    assert outcome.exit_code == 2
+    assert "is nan" in outcome.stderr
+    assert "4 of 12 questions are kept" in outcome.stderr
+    assert written(artifacts) == []
+    script.nan_from = None
+    script.requests.clear()
+    assert report_of(eval_sums("--model_path", "tiny", "analyse"))["generated"] == {"model_sampled": 8}
+
+
+def written(artifacts):
+    """Reports, whole or half."""
+    folder = artifacts / "evaluations" / "sums"
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def test_the_only_model_of_a_checkpoints_root_is_taken_and_named(eval_sums, make_model, tmp_path):
+    only = make_model("run/global_step_5/actor/huggingface")
+    arguments = ("--model_path", tmp_path / "run", "--served_model", "tiny", "analyse", "--limit", 3)
+    outcome = eval_sums(*arguments)
+    report = report_of(outcome)
+    assert f"evaluating {only}, its only model" in outcome.stderr.replace("\n", "")
+    assert report["models"]["model"]["name"] == "run global_step_5"
+    other = make_model("run/global_step_10/actor/huggingface")
+    outcome = eval_sums(*arguments)
+    assert outcome.exit_code == 2
+    assert "holds 2 models" in outcome.stderr
+    assert str(other) in outcome.stderr
+
+
+def test_ctrl_c_says_that_nothing_is_lost(eval_sums, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluate, "run", interrupted)
+    outcome = eval_sums("--model_path", "tiny", "analyse")
+    assert outcome.exit_code == 130
+    assert "the same command goes on" in outcome.stderr
+
+
 def test_a_reward_without_a_finite_score_is_named(eval_sums, tmp_path):
     for body in ("{'score': float('nan')}", "{'accuracy': 1.0}", "None"):
         broken = tmp_path / "broken.py"
@@ -156,6 +216,21 @@ def test_a_reward_may_return_a_plain_number(eval_sums, tmp_path):
     assert set(report["models"]["model"]["passes"]["sampled"]["reasons"]) == {"right", "wrong"}
 
 
+def test_data_that_the_recipe_can_make_are_made(tmp_path, monkeypatch):
+    made = tmp_path / "train.parquet"
+    monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: made.write_text(recipe.name))
+    assert existing(made, "countdown").read_text() == "countdown"
+    monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: pytest.fail("it is there"))
+    assert existing(made, "countdown") == made
+
+
+def test_data_that_nothing_makes_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: None)
+    with pytest.raises(RecipeError, match="no data file") as found:
+        existing(tmp_path / "none.parquet", "countdown")
+    assert "--data_path" in found.value.fix
+
+
 BATCHES = {"countdown": 64, "gsm8k": 32}
 
 
@@ -168,7 +243,6 @@ def test_the_recipe_gives_what_is_not_asked_for(task, monkeypatch):
     defaults = from_recipe(task)
     assert (defaults.n, defaults.temperature, defaults.batch) == (16, 1.0, BATCHES[task])
     assert defaults.train_file.name == "train.parquet"
-    assert f"data_prep_{task}.py" in defaults.prepare
     assert Path(defaults.reward).name == f"{task}.py"
 
 

@@ -161,12 +161,12 @@ def test_log_probabilities_of_another_distribution_give_no_entropy(ask, changes)
     assert response.tokens > 0
 
 
-@pytest.mark.parametrize("logprob", [float("nan"), None, -9999.0])
+@pytest.mark.parametrize(("logprob", "word"), [(float("nan"), "nan"), (None, "nan"), (-9999.0, "-inf")])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_broken_log_probabilities_are_found_at_any_temperature(ask, script, logprob, temperature):
+def test_broken_log_probabilities_are_found_at_any_temperature(ask, script, logprob, word, temperature):
     script.logprob = logprob
     group = ask(count=1, sampling=Sampling(n=2, temperature=temperature, max_tokens=8))[0]
-    with pytest.raises(RecipeError, match="log-probability of response 0 to row 0"):
+    with pytest.raises(RecipeError, match=f"log-probability of response 0 to row 0 is {word}"):
         check_group(group, 2)
 
 
