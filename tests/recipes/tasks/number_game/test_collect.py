@@ -197,7 +197,7 @@ def test_presets_fill_whole_batches_evenly():
     full, tiny = PRESETS["full"], PRESETS["tiny"]
     assert full.train_size % 128 == full.train_size % 9 == full.test_size % 9 == 0
     assert full.test_size >= 256
-    assert tiny.train_size % 9 == 0
+    assert tiny.train_size % 9 == tiny.test_size % 9 == 0
     assert json.dumps(full.facts())
 
 

@@ -193,7 +193,7 @@ def test_lights_differ_by_place_and_label_without_colour(screen):
 
 
 @pytest.mark.parametrize(
-    "size", [(720, 1280), (560, 1008), (448, 784), (224, 392), (728, 728), (1008, 560), (1440, 900)]
+    "size", [(720, 1280), (560, 1008), (448, 784), (140, 224), (728, 728), (1008, 560), (1440, 900)]
 )
 def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
     for lamps, light in (("row", "top"), ("column", "bottom")):
