@@ -14,8 +14,14 @@ BARS = 16
 class PromptLengths:
     """Counts the tokens of prompts as the trainer does: chat template, generation prompt, no further specials."""
 
-    def __init__(self, tokenizer_path: str, limit: int) -> None:
-        """Load a tokenizer with a chat template, by path or name; `limit` is `data.max_prompt_length`."""
+    def __init__(self, tokenizer_path: str, limit: int, chat_template: str | None = None) -> None:
+        """Load a tokenizer with a chat template, by path or name.
+
+        Args:
+            tokenizer_path: a folder, or a name on a hub.
+            limit: `data.max_prompt_length`.
+            chat_template: Jinja text that stands in for the tokenizer's own.
+        """
         from transformers import AutoTokenizer
 
         if limit < 1:
@@ -27,6 +33,8 @@ class PromptLengths:
             raise RecipeError(
                 f"{tokenizer_path} is not a tokenizer: {first_line}", where="--tokenizer", fix="name a model's folder"
             ) from error
+        if chat_template is not None:
+            self._tokenizer.chat_template = chat_template
         if not self._tokenizer.chat_template:
             raise RecipeError(
                 f"{tokenizer_path} has no chat template", where="--tokenizer", fix="name a model that has one"
