@@ -16,10 +16,12 @@ _spec.loader.exec_module(compare_configs)
 
 
 @pytest.fixture
-def run():
+def run(monkeypatch):
+    # rich keeps the environment of its import, which a library that replaces os.environ leaves behind.
+    monkeypatch.setattr("rich.console.Console._environ", {"COLUMNS": "240"})
     app = typer.Typer()
     app.command()(compare_configs.main)
-    return lambda *words: CliRunner().invoke(app, list(words), env={"COLUMNS": "240", "TERM": "xterm"})
+    return lambda *words: CliRunner().invoke(app, list(words))
 
 
 def test_terminal_by_default_against_easyr1s_pair(run):

@@ -75,7 +75,7 @@ def test_without_a_terminal_there_are_plain_lines_and_each_phase_once():
 
 def test_on_a_terminal_a_spinner_shows_what_goes_on():
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120, height=20)
+    console = Console(file=out, force_terminal=True, _environ={}, width=120, height=20)
     with Progress(console, 60, lambda step: None) as progress:
         progress.phase("vLLM starts")
         progress.step(STEP)
