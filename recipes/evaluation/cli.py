@@ -115,7 +115,7 @@ def _evaluate(task: str, options: dict[str, Any]) -> None:
     plan = plan_of(task, options)
     for subject in plan.subjects:
         if subject.note:
-            console.print(f"note: {subject.note}", markup=False)
+            console.print(f"note: {subject.note}", markup=False, highlight=False, soft_wrap=True)
     try:
         result = run(plan, progress_on(console))
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from typing import Any
 
 from recipes.evaluation.evaluate import Result
 from recipes.evaluation.report.numbers import INTERVAL_STYLES, lookup, show
-from recipes.evaluation.report.tables import lines
+from recipes.evaluation.report.tables import VERDICTS, lines
 
 COLOURS = {"good": "green", "weak": "yellow", "bad": "red", "plain": "cyan"}
 
@@ -21,11 +21,12 @@ def print_result(result: Result) -> None:
     console.print(_table(report))
     if report["kind"] == "analyse":
         for verdict in report["probe"]["verdicts"]:
-            console.print(Text(f"{verdict['metric']}: {verdict['words']}", style=COLOURS[verdict["level"]]))
+            name = VERDICTS[verdict["metric"]][0].lower()
+            console.print(Text(f"{name}: {verdict['words']}", style=COLOURS[verdict["level"]]))
     headline = report["headline"]
     console.print(Text(headline["words"], style=f"bold {COLOURS[headline['level']]}"))
     for words in _notes(report):
-        console.print(words, markup=False, highlight=False)
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
     console.print(f"report: {result.folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -130,10 +130,12 @@ def _figures(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question]) 
         return {"models": models, "headline": judged["recommendation"], "probe": judged}
     if plan.kind == "evaluation":
         return {"models": models, "headline": _plain_words(models["model"]["passes"])}
-    return {"models": models} | _comparison(plan, passes, questions)
+    return {"models": models} | _comparison(plan, passes, questions, models)
 
 
-def _comparison(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question]) -> dict[str, Any]:
+def _comparison(
+    plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], models: dict[str, Any]
+) -> dict[str, Any]:
     seed = plan.sampled.seed
     collectors = {each.key: each.collector for each in passes}
     sampled = compare.differences(collectors["base_sampled"], collectors["trained_sampled"], seed)
@@ -141,6 +143,8 @@ def _comparison(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question
     rows = [question.row for question in questions]
     changes = compare.won_and_lost(collectors["base_greedy"], collectors["trained_greedy"], rows)
     headline = compare.conclusion(sampled["accuracy"], greedy["pass_at_1"], changes["mcnemar"]["p_value"])
+    worst = max((models[label]["passes"]["sampled"] for label in models), key=lambda one: one["truncated"]["value"])
+    headline["words"] += _cut_off(worst)
     return {"headline": headline, "comparison": {"sampled": sampled, "greedy": greedy, "changes": changes}}
 
 
@@ -152,7 +156,14 @@ def _plain_words(passes: dict[str, Any]) -> dict[str, str]:
         f"Accuracy {accuracy['value']:.1%}{span} over {sampled['questions']} questions x {sampled['n']} answers; "
         f"greedy pass@1 {first['value']:.1%}."
     )
-    return {"level": "plain", "words": words}
+    return {"level": "plain", "words": words + _cut_off(sampled)}
+
+
+def _cut_off(sampled: dict[str, Any]) -> str:
+    share = sampled["truncated"]["value"]
+    if share <= probe.TRUNCATION_HARMS:
+        return ""
+    return f" The limit on tokens cut off {share:.1%} of the sampled answers, which may be better than they score."
 
 
 def _samples(

@@ -26,9 +26,9 @@ def rollout_files(path: Path) -> list[Path]:
         return [path]
     files = sorted((file for file in path.glob("*.jsonl") if file.stem.isdigit()), key=lambda file: int(file.stem))
     if not files:
-        raise RecipeError(
-            f"{path} holds no rollouts (<step>.jsonl)", where=str(path), fix="train with trainer.rollout_data_dir set"
-        )
+        below = [str(path / name) for name in ("rollouts", "validation") if (path / name).is_dir()]
+        fix = f"name {' or '.join(below)}" if below else "train with trainer.rollout_data_dir set"
+        raise RecipeError(f"{path} holds no rollouts (<step>.jsonl)", where="the first argument", fix=fix)
     return files
 
 

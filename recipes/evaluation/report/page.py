@@ -11,7 +11,7 @@ from typing import Any
 from recipes.evaluation.probe import SCALES
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.numbers import ABSENT, INTERVAL_STYLES, lookup, show
-from recipes.evaluation.report.tables import lines, tiles
+from recipes.evaluation.report.tables import VERDICTS, lines, tiles
 from recipes.evaluation.suspicious import RULES
 
 HERE = Path(__file__).parent
@@ -95,6 +95,7 @@ def _common(report: dict[str, Any]) -> dict[str, Any]:
         "tiles": tiles(report),
         "rules": RULES,
         "scales": SCALES,
+        "verdicts": VERDICTS,
         "neutral": NEUTRAL,
         "facts": _facts(report),
     }

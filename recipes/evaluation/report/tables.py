@@ -17,6 +17,11 @@ SAMPLED: list[Metric] = [
     ("mean_tokens", "Response length (tokens)", "tokens", "signed_tokens"),
     ("truncated", "Truncated responses", "percent", "points"),
 ]
+VERDICTS = {
+    "accuracy": ("Mean accuracy", "percent"),
+    "score_variance": ("Variance within a group", "decimal"),
+    "group_entropy_bits": ("Entropy of a group's mean accuracy (bits)", "decimal"),
+}
 GREEDY: list[Metric] = [
     ("accuracy", "Mean accuracy, greedy", "percent", "points"),
     ("mean_tokens", "Response length, greedy (tokens)", "tokens", "signed_tokens"),

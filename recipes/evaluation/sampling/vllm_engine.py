@@ -29,6 +29,9 @@ CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 LEAST_VOCABULARY = 16
+# A dozen warnings of vLLM's own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back. PyTorch reads
+# its level when it is imported.
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 # Below this size of its weights in bytes, a model runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
 
@@ -62,6 +65,8 @@ class VllmSampler:
     """
 
     def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
+        for name, level in QUIET.items():
+            os.environ.setdefault(name, level)
         self._model, self._settings = model, engine
         self._limit = _context_window(model)
         self._tokenizer = _load_tokenizer(model, engine.chat_template)
@@ -148,8 +153,6 @@ def _context_window(model: Path) -> int:
 
 
 def _start_engine(model: Path, window: int, settings: Engine) -> Any:
-    # A dozen warnings of its own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back.
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     # Nothing in this process calls CUDA, not even to ask whether it is there: vLLM's engine has a process of its own on
     # a GPU, and does not start in a fork of one that has. Spawned, it starts whatever a library called.
     on_gpu = visible_gpus() > 0
@@ -177,6 +180,7 @@ def _start_engine(model: Path, window: int, settings: Engine) -> Any:
             # Log-probabilities of what is sampled, after temperature and top_p; the default are those before.
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
+            use_tqdm_on_load=False,
             **on_device,
         )
     except (ValueError, RuntimeError, OSError, KeyError, AssertionError, SafetensorError) as error:

@@ -107,6 +107,7 @@ class ScriptedSampler:
         self.skill, self.salt = skill, salt
         self.die_after: int | None = None
         self.logprob = -0.25
+        self.finish = "stop"
         self.asked: list[int] = []
         self.closed = False
 
@@ -119,7 +120,7 @@ class ScriptedSampler:
             yield Group(
                 question.row,
                 tuple(
-                    Response(t, len(t.split()), "stop", None if sampling.greedy else self.logprob * len(t.split()))
+                    Response(t, len(t.split()), self.finish, None if sampling.greedy else self.logprob * len(t.split()))
                     for t in texts
                 ),
             )

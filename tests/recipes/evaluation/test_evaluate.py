@@ -195,6 +195,14 @@ def test_one_model_is_measured_greedy_and_sampled(world):
     assert both["sampled"]["token_entropy_nats"]["value"] == pytest.approx(0.25)
 
 
+def test_answers_that_are_cut_off_are_named_first_of_all(world):
+    assert "cut off" not in run(world.two(), silent).report["headline"]["words"]
+    for sampler in world.samplers.values():
+        sampler.finish = "length"
+    for plan in (world.plan(greedy=GREEDY, batch=None, fresh=True), world.two(fresh=True)):
+        assert "cut off 100.0% of the sampled answers" in run(plan, silent).report["headline"]["words"]
+
+
 def test_base_against_trained(world):
     result = run(world.two(), silent)
     report = on_disk(result)

@@ -131,5 +131,12 @@ def test_an_earlier_log_stays_when_a_later_one_fails(run, tmp_path):
 
 
 def test_a_folder_without_dumps(tmp_path):
-    with pytest.raises(RecipeError, match="holds no rollouts"):
+    with pytest.raises(RecipeError, match="holds no rollouts") as found:
         rollout_files(tmp_path)
+    assert "rollout_data_dir" in found.value.fix
+
+
+def test_the_folder_of_a_run_leads_to_those_below_it(run):
+    with pytest.raises(RecipeError, match="holds no rollouts") as found:
+        rollout_files(run.parent)
+    assert found.value.fix == f"name {run}"
