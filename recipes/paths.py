@@ -14,6 +14,12 @@ def artifacts() -> Path:
     return Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
 
 
+def outputs() -> Path:
+    """`outputs`, which holds the custom kit's checkpoints; in the artifacts where `ARTIFACTS_DIR` moves those."""
+    moved = os.environ.get("ARTIFACTS_DIR")
+    return artifacts() / "outputs" if moved else ROOT / "outputs"
+
+
 def data_dir(task: str) -> Path:
     """`artifacts/data/<task>`, which holds `{train,test}.parquet` and their manifests."""
     return artifacts() / "data" / task

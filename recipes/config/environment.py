@@ -20,12 +20,14 @@ class Variable:
         key: the key it sets.
         aliases: other names that users know it by.
         also: keys that it sets besides.
+        options: short names as an option of the command line, where --name in small letters is not the usual one.
     """
 
     name: str
     key: str
     aliases: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -42,9 +44,13 @@ class Control:
 
 VARIABLES: tuple[Variable, ...] = (
     Variable("ENGINE", "engine"),
-    Variable("MODEL_PATH", "worker.actor.model.model_path"),
-    Variable("TRAIN_FILES", "data.train_files"),
-    Variable("VAL_FILES", "data.val_files", ("TEST_FILES",)),
+    Variable("MODEL_PATH", "worker.actor.model.model_path", options=("model",)),
+    Variable("TRAIN_FILES", "data.train_files", options=("data",)),
+    Variable("VAL_FILES", "data.val_files", ("TEST_FILES",), options=("val_data",)),
+    Variable("VAL_SHARE", "data.val_share"),
+    Variable("DATA_SOURCE", "data.data_source"),
+    Variable("SYSTEM_PROMPT", "data.system_prompt"),
+    Variable("FORMAT_PROMPT", "data.format_prompt", options=("template",)),
     Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length"),
     Variable("MAX_RESPONSE_LENGTH", "data.max_response_length"),
     Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", ("TRAIN_BATCH_SIZE",)),
@@ -81,11 +87,11 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("TOP_P", "worker.rollout.top_p"),
     Variable("TENSOR_PARALLEL_SIZE", "worker.rollout.tensor_parallel_size"),
     Variable("GPU_MEMORY_UTIL", "worker.rollout.gpu_memory_utilization", ("GPU_MEMORY_UTILIZATION",)),
-    Variable("REWARD_FUNCTION", "worker.reward.reward_function"),
-    Variable("TOTAL_EPOCHS", "trainer.total_epochs"),
+    Variable("REWARD_FUNCTION", "worker.reward.reward_function", options=("reward_func",)),
+    Variable("TOTAL_EPOCHS", "trainer.total_epochs", options=("epochs",)),
     Variable("MAX_STEPS", "trainer.max_steps"),
     Variable("NNODES", "trainer.nnodes"),
-    Variable("GPUS_PER_NODE", "trainer.n_gpus_per_node", ("N_GPUS_PER_NODE",)),
+    Variable("GPUS_PER_NODE", "trainer.n_gpus_per_node", ("N_GPUS_PER_NODE",), options=("n_gpus",)),
     Variable("PROJECT_NAME", "trainer.project_name"),
     Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
     Variable("LOGGER", "trainer.logger"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from recipes.config.layers import Source
 from recipes.config.schema import Recipe, leaves
-from recipes.paths import ROOT, artifacts
+from recipes.paths import ROOT, artifacts, outputs
 
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w.:-]+)?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
@@ -61,8 +61,9 @@ def split_function(text: str) -> tuple[str, str | None]:
 def located(recipe: Recipe, values: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
     """The path-valued keys that were set, absolute.
 
-    `artifacts/...` is meant from where artifacts are. In files, other paths are meant from the repository's root; in
-    variables and arguments from the working folder, unless something of that name is at the root alone.
+    `artifacts/...` is meant from where artifacts are, and in files `outputs/...` from where outputs are. In files,
+    other paths are meant from the repository's root; in variables and arguments from the working folder, unless
+    something of that name is at the root alone.
     """
     changed: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
@@ -85,6 +86,8 @@ def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
         full = expanded
     elif expanded.parts[:1] == ("artifacts",):
         full = artifacts().joinpath(*expanded.parts[1:])
+    elif expanded.parts[:1] == ("outputs",) and not by_user:
+        full = outputs().joinpath(*expanded.parts[1:])
     elif by_user and ((Path.cwd() / expanded).exists() or not (ROOT / expanded).exists()):
         full = Path.cwd() / expanded
     else:

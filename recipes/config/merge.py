@@ -42,8 +42,14 @@ def check_names(settings: Iterable[Setting]) -> None:
             raise RecipeError(
                 f"unknown key {path}",
                 where=setting.source.where,
-                fix=did_you_mean(path, known) or "see docs/CONFIGURATION.md for every key",
+                fix=did_you_mean(path, _names_like(path)) or "see docs/CONFIGURATION.md for every key",
             )
+
+
+def _names_like(path: str) -> list[str]:
+    """The schema's keys, and verl's where its tree begins as the schema's does: data, algorithm, trainer."""
+    root = path.split(".")[0]
+    return [*leaves(Recipe), *(name for name in verl_defaults.defaults() if name.split(".")[0] == root)]
 
 
 def merge(settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
@@ -56,7 +62,7 @@ def merge(settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source
     sources: dict[str, Source] = {}
     spelled: dict[str, list[tuple[str, Any, Source]]] = {}
     for setting in settings:
-        path = _schema_name(setting.path)
+        path = schema_name(setting.path)
         value = _typed(path, setting)
         if path.startswith(NATIVE):
             values.setdefault("verl", {})[path.removeprefix(NATIVE)] = value
@@ -78,7 +84,7 @@ def merge(settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source
     return values, sources
 
 
-def _schema_name(path: str) -> str:
+def schema_name(path: str) -> str:
     """The schema's name of one of verl's own keys, where the two are the same number under two names."""
     if not path.startswith(NATIVE):
         return path

@@ -14,8 +14,8 @@ from recipes.config.environment import is_on, read_settings
 from recipes.config.hardware import kind_of_machine, lacks_flash_attention
 from recipes.config.layers import Setting, Source
 from recipes.config.locate import located
-from recipes.config.merge import check_names, merge, settings_of
-from recipes.config.schema import Recipe
+from recipes.config.merge import check_names, merge, schema_name, settings_of
+from recipes.config.schema import Recipe, leaves
 from recipes.config.schema.recipe import EngineName
 from recipes.config.suggest import did_you_mean
 from recipes.config.validate import validated
@@ -24,6 +24,12 @@ from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
 
 RESOLVED = "resolved"
 """Mark of a recipe that was written by `to_yaml`: its values already hold what the hardware's file said."""
+
+UNLESS = "unless"
+"""In the embedded block: keys that, set by the user, turn it off where nobody asked for it."""
+
+EXPERIMENT = "{experiment_name}"
+"""Stands for the experiment's name in trainer.save_checkpoint_path."""
 
 
 def load(
@@ -54,7 +60,9 @@ def load(
     controls = {setting.path: setting for setting in asked if setting.path in ("hardware", "embedded")}
     asked = [setting for setting in asked if setting.path not in controls]
     kind = _hardware(hardware, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
-    embedded = _embedded(controls.get("embedded"), environ, kind) and bool(embedded_block)
+    user = [*read_settings(environ), *asked]
+    unless = frozenset(embedded_block.pop(UNLESS, ())) if isinstance(embedded_block, dict) else frozenset()
+    embedded = _embedded(controls.get("embedded"), environ, kind, unless, user) and bool(embedded_block)
 
     settings = settings_of(tree, Source("recipe", shown))
     check_names(settings)
@@ -62,7 +70,7 @@ def load(
     check_names(block)
     settings += block if embedded else []
     settings += [] if is_resolved else _hardware_layer(kind, environ)
-    values, sources = merge(algorithms.layered(settings, [*read_settings(environ), *asked]))
+    values, sources = merge(algorithms.layered(settings, user))
     values.setdefault("name", path.stem)
     values["hardware"] = kind
     return _finished(values, sources, embedded, environ)
@@ -125,10 +133,15 @@ def _hardware(given: str | None, argument: Setting | None, environ: Mapping[str,
     return kind_of_machine(in_file, shown, environ)
 
 
-def _embedded(argument: Setting | None, environ: Mapping[str, str], kind: str) -> bool:
+def _embedded(
+    argument: Setting | None, environ: Mapping[str, str], kind: str, unless: frozenset[str], user: list[Setting]
+) -> bool:
+    """As the user asks; else where there is no GPU, unless the user brings what the block would have provided."""
     given = environ if argument is None else {"EMBEDDED": str(argument.value)}
     asked = is_on(given, "EMBEDDED")
-    return kind == "cpu" if asked is None else asked
+    if asked is not None:
+        return asked
+    return kind == "cpu" and not any(schema_name(setting.path) in unless for setting in user)
 
 
 def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
@@ -149,7 +162,9 @@ def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
 
 def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool, environ: Mapping[str, str]) -> Recipe:
     """Fill in names and folders that follow from others, make paths absolute, and check types."""
+    _whole_step_at_once(values, sources)
     critic.follow(values, sources)
+    _name_in_checkpoint_path(values)
     recipe = validated(values, sources)
     experiment = recipe.trainer.experiment_name or recipe.name
     filled = {
@@ -167,3 +182,26 @@ def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool
     values["trainer.logger"] = loggers.chosen(recipe.trainer.logger, asked, environ)
     values.update(located(recipe, values, sources))
     return validated(values, sources, embedded_on=embedded)
+
+
+def _name_in_checkpoint_path(values: dict[str, Any]) -> None:
+    key = "trainer.save_checkpoint_path"
+    if isinstance(values.get(key), str):
+        name = values.get("trainer.experiment_name") or values["name"]
+        values[key] = values[key].replace(EXPERIMENT, str(name))
+
+
+def _whole_step_at_once(values: dict[str, Any], sources: dict[str, Source]) -> None:
+    """A batch of an update that a recipe sets to null is all of a step's prompts, whatever their number."""
+    mini, whole = "worker.actor.global_batch_size", "data.rollout_batch_size"
+    if mini in values and values[mini] is None:
+        values[mini] = values.get(whole, leaves(Recipe)[whole].default)
+        sources[mini] = Source("default", f"follows {whole}")
+
+
+def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
+    """The recipe with other values for some keys; `why` is what messages name as their source."""
+    values = {path: recipe.value(path) for path in leaves(Recipe) if path != "verl"}
+    source = Source("default", why)
+    sources = {**recipe.sources, **dict.fromkeys(changes, source)}
+    return validated({**values, "verl": recipe.verl, **changes}, sources, embedded_on=recipe.embedded_on)

@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from recipes.config.schema.field import Section, key, only_easyr1, only_verl
 
+CONVERTED = "the data is in finished rows; this acts where JSON, JSONL, CSV or plain parquet is converted to rows"
+
 
 class Data(Section):
     """What is read, how long it may be, and how many prompts make a step."""
 
     train_files: str | list[str] = key(
         "",
-        "training rows: a parquet file (or a hub set for EasyR1)",
+        "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
         verl="data.train_files",
         via="file_list",
         path="data",
     )
     val_files: str | list[str] = key(
         "",
-        "validation rows: a parquet file (or a hub set for EasyR1)",
+        "validation rows, as train_files; empty: a share of what is converted",
         verl="data.val_files",
         via="file_list",
         path="data",
+    )
+    val_share: float = key(
+        0.05,
+        "share of each data source's prompts that validates, where a file is converted and val_files is empty",
+        not_on=dict.fromkeys(("verl", "easyr1"), CONVERTED),
+        gt=0,
+        lt=1,
+    )
+    data_source: str | None = key(
+        None,
+        "data source of rows that name none, where a file is converted",
+        not_on=dict.fromkeys(("verl", "easyr1"), CONVERTED),
+    )
+    system_prompt: str | None = key(
+        None,
+        "text file with the system message, where a file is converted",
+        not_on=dict.fromkeys(("verl", "easyr1"), CONVERTED),
+        path="input",
     )
     prompt_key: str | None = key(
         None,
@@ -63,7 +83,7 @@ class Data(Section):
     )
     format_prompt: str | None = key(
         None,
-        "Jinja file that wraps the prompt when it is read",
+        "Jinja file that wraps the prompt, where a file is converted (EasyR1: also when finished rows are read)",
         not_on=only_easyr1("rows for verl hold the finished chat messages; wrap the prompt where the data is made"),
         path="input",
     )

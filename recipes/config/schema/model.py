@@ -153,7 +153,12 @@ class Updates(Section):
     strategy: Literal["fsdp", "fsdp2"] = key(
         "fsdp", "FSDP version", verl=("{role}.strategy", "{fsdp}.strategy"), values_on={"easyr1": ("fsdp",)}
     )
-    global_batch_size: int = key(256, "prompts (not responses) an update sees", verl="{role}.ppo_mini_batch_size", gt=0)
+    global_batch_size: int = key(
+        256,
+        "prompts (not responses) an update sees; null in a file: all of a step's",
+        verl="{role}.ppo_mini_batch_size",
+        gt=0,
+    )
     micro_batch_size_per_device_for_update: int = key(
         4, "responses in one forward and backward pass of a GPU", verl="{role}.ppo_micro_batch_size_per_gpu", gt=0
     )
