@@ -62,7 +62,7 @@ def _given(value: Any, default: Any) -> Any:
 def _data(path: Path | None, defaults: Defaults, task: str, *, analyse: bool) -> Path:
     if path is not None:
         return path
-    return existing(defaults.train_file if analyse else defaults.test_file, task)
+    return existing(defaults.train_files if analyse else defaults.test_files, task)
 
 
 def _subjects(options: dict[str, Any]) -> tuple[Subject, ...]:

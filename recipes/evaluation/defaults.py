@@ -13,8 +13,8 @@ from recipes.errors import RecipeError
 class Defaults:
     """The recipe's values that an evaluation needs; `batch` is the number of prompts of a training step."""
 
-    train_file: Path
-    test_file: Path
+    train_files: list[Path]
+    test_files: list[Path]
     reward: str
     reward_arguments: dict[str, Any]
     n: int
@@ -33,8 +33,8 @@ def from_recipe(task: str) -> Defaults:
     recipe = load(task)
     rollout, template = recipe.worker.rollout, recipe.data.override_chat_template
     return Defaults(
-        train_file=_first(recipe.data.train_files),
-        test_file=_first(recipe.data.val_files),
+        train_files=_paths(recipe.data.train_files),
+        test_files=_paths(recipe.data.val_files),
         reward=recipe.worker.reward.reward_function or f"reward_functions/{task}.py",
         reward_arguments=dict(recipe.worker.reward.reward_function_kwargs),
         n=rollout.n,
@@ -47,8 +47,15 @@ def from_recipe(task: str) -> Defaults:
     )
 
 
-def existing(path: Path, task: str) -> Path:
-    """A data file of the recipe, which makes it as the launcher does where it is missing."""
+def existing(files: list[Path], task: str) -> Path:
+    """The recipe's data file, made as the launcher makes it where it is missing."""
+    if len(files) != 1:
+        raise RecipeError(
+            f"the recipe names {len(files)} data files, and an evaluation takes one",
+            where="the recipe's data.train_files or data.val_files",
+            fix=f"choose with --data_path: {', '.join(map(str, files))}",
+        )
+    (path,) = files
     if not path.is_file():
         _prepare(task)
     if not path.is_file():
@@ -69,5 +76,5 @@ def _prepare(task: str) -> None:
     prepare(load(task), Console(stderr=True))
 
 
-def _first(files: str | list[str]) -> Path:
-    return Path(files if isinstance(files, str) else files[0])
+def _paths(files: str | list[str]) -> list[Path]:
+    return [Path(file) for file in ([files] if isinstance(files, str) else files)]

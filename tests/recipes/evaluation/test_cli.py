@@ -28,8 +28,8 @@ def _quick(monkeypatch):
 def eval_sums(monkeypatch, make_data, reward_path, api_base):
     """Run the command with a recipe of its own; returns the outcome."""
     defaults = Defaults(
-        train_file=make_data(12, "train"),
-        test_file=make_data(9, "test"),
+        train_files=[make_data(12, "train")],
+        test_files=[make_data(9, "test")],
         reward=str(reward_path),
         reward_arguments={},
         n=4,
@@ -219,16 +219,23 @@ def test_a_reward_may_return_a_plain_number(eval_sums, tmp_path):
 def test_data_that_the_recipe_can_make_are_made(tmp_path, monkeypatch):
     made = tmp_path / "train.parquet"
     monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: made.write_text(recipe.name))
-    assert existing(made, "countdown").read_text() == "countdown"
+    assert existing([made], "countdown").read_text() == "countdown"
     monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: pytest.fail("it is there"))
-    assert existing(made, "countdown") == made
+    assert existing([made], "countdown") == made
 
 
 def test_data_that_nothing_makes_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: None)
     with pytest.raises(RecipeError, match="no data file") as found:
-        existing(tmp_path / "none.parquet", "countdown")
+        existing([tmp_path / "none.parquet"], "countdown")
     assert "--data_path" in found.value.fix
+
+
+def test_one_of_several_data_files_has_to_be_chosen(tmp_path):
+    with pytest.raises(RecipeError, match="names 2 data files") as found:
+        existing([tmp_path / "easy.parquet", tmp_path / "hard.parquet"], "countdown")
+    assert "--data_path" in found.value.fix
+    assert "hard.parquet" in found.value.fix
 
 
 BATCHES = {"countdown": 64, "gsm8k": 32}
@@ -242,7 +249,7 @@ def test_the_recipe_gives_what_is_not_asked_for(task, monkeypatch):
     monkeypatch.setenv("HARDWARE", "gpu")
     defaults = from_recipe(task)
     assert (defaults.n, defaults.temperature, defaults.batch) == (16, 1.0, BATCHES[task])
-    assert defaults.train_file.name == "train.parquet"
+    assert [path.name for path in defaults.train_files] == ["train.parquet"]
     assert Path(defaults.reward).name == f"{task}.py"
 
 
