@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,10 +103,16 @@ class Agent:
             top_p=self.server.top_p,
             max_tokens=self.server.max_tokens,
         )
-        # A server may answer 200 with something else: the client then hands on what it could make of it.
-        with suppress(AttributeError, IndexError, TypeError):
-            return str(reply.choices[0].message.content or "")
-        return ""
+        # Where a server answers 200 with something else, the client hands on what it could make of it.
+        choices = getattr(reply, "choices", None)
+        if choices is None:
+            raise RecipeError(
+                f"the server's reply is not a chat completion: {str(reply)[:100]!r}",
+                where=self.server.api_base,
+                fix="is --api_base right? it usually ends in /v1; finished episodes are kept",
+            )
+        message = choices[0].message if choices else None
+        return str(message.content or "") if message else ""
 
     def _check_model(self) -> None:
         models = self._request(self._client.models.list, missing_is_fine=True)

@@ -86,9 +86,12 @@ class ChromiumScreen:
                 self._session = context.new_cdp_session(self._page)
             self._page.set_viewport_size({"width": look.width, "height": look.height})
             self._page.goto(address, timeout=self._milliseconds)
+        except self._error as error:
+            self._lost_or_not_loaded(error, _first_line(error))
+        try:
             self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
         except self._error as error:
-            self._lost_or_not_loaded(error)
+            self._lost_or_not_loaded(error, f"after {self._milliseconds / 1000:.0f} s there is no number game on it")
         self._state = self._read_state()
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
@@ -155,14 +158,14 @@ class ChromiumScreen:
         except self._error as error:
             raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
 
-    def _lost_or_not_loaded(self, error: Exception) -> None:
+    def _lost_or_not_loaded(self, error: Exception, why: str) -> None:
         if not self._browser.is_connected():
             raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
         with suppress(self._error):
             self._page.context.close()  # its error page would interrupt the next one
         self._page = None
         raise RecipeError(
-            f"the page does not load: {_first_line(error)}",
+            f"the page does not load: {why}",
             where=self._address,
             fix="check --page_url, or leave it out to use the page of this repository",
         ) from error

@@ -60,7 +60,7 @@ def quick_looks(monkeypatch):
 class ModelServer:
     """OpenAI's chat completions with scripted responses; `answers` is called with the request, and returns a text.
 
-    A returned number is an HTTP status, None is a reply without choices.
+    A returned number is an HTTP status, None is a reply without choices, a dict is the whole reply.
     """
 
     def __init__(self, answers):
@@ -82,6 +82,9 @@ class ModelServer:
                 answer = answers(request)
                 if isinstance(answer, int):
                     self._send({"error": {"message": "scripted"}}, answer)
+                    return
+                if isinstance(answer, dict):
+                    self._send(answer)
                     return
                 message = {"role": "assistant", "content": answer}
                 choices = [] if answer is None else [{"index": 0, "finish_reason": "stop", "message": message}]

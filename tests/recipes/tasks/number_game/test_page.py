@@ -235,6 +235,18 @@ def test_a_page_that_does_not_load(chromium_path, screen, deals):
         screen._address = address
 
 
+def test_a_page_that_is_no_number_game(screen, deals, tmp_path):
+    (tmp_path / "other.html").write_text("<p>Some other page</p>")
+    address, patience = screen._address, screen._milliseconds
+    screen._address, screen._milliseconds = (tmp_path / "other.html").as_uri(), 500
+    try:
+        with pytest.raises(RecipeError, match="there is no number game on it"):
+            screen.open(deals, Look())
+    finally:
+        screen._address, screen._milliseconds = address, patience
+    screen.open(deals, Look())
+
+
 def test_a_tap_that_the_page_ignores(screen, deals):
     screen.open(deals, Look())
     screen._page.evaluate("() => document.body.style.setProperty('pointer-events', 'none')")

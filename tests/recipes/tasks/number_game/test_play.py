@@ -89,6 +89,13 @@ def test_finished_episodes_survive_a_server_that_fails(chromium_path, model_serv
     assert (played.found, summary["episodes"], len(server.requests)) == (1, 2, 3)
 
 
+def test_a_reply_that_is_no_chat_completion_is_no_answer_of_the_model(model_server, score):
+    agent, _ = agent_of(model_server, lambda request: {"status": "fine"}, score)
+    with pytest.raises(RecipeError, match="not a chat completion") as raised:
+        agent.decide(b"png")
+    assert "--api_base" in raised.value.fix
+
+
 def test_a_server_that_is_not_there(score):
     with pytest.raises(RecipeError, match="did not answer"):
         Agent(Server("http://127.0.0.1:9/v1", "tiny", retries=0), score)
