@@ -58,14 +58,14 @@ def main(
         )
         found["comparison"] = {**compared.__dict__, "speed_up": compared.speed_up}
         found["growth"] = []
+        small = settings.policy.model_copy(update={"hidden": 64})  # how cost grows does not depend on the width
+        correctness = settings.reward.model_copy(update={"mode": "correctness"})
         with tempfile.TemporaryDirectory() as folder:
             for size in (size for size in SIZES if size <= largest):
-                grown = bench.growth(
-                    Path(folder), size, settings.policy, settings.reward.model_copy(update={"mode": "correctness"})
-                )
+                grown = bench.growth(Path(folder), size, small, correctness)
                 found["growth"].append(grown.__dict__)
                 console.print(
-                    f"{size:>7,} queries: reading {grown.read_ms:.3f} ms, training {grown.train_ms:.3f} ms a query; "
+                    f"{size:>7,} queries: CPU a query: reading {grown.read_ms:.3f} ms, training {grown.train_ms:.3f} ms; "
                     f"peak {grown.peak_mib:,.0f} MiB so far"
                 )
         if recipe:

@@ -10,6 +10,7 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -33,10 +34,10 @@ def main(
     console = Console(highlight=False, soft_wrap=True)
     with reported_errors():
         recipe = resolve(settings or [])
-        from recipes.pointer_selector import report as reporting
+        from recipes.pointer_selector.evaluation import evaluate
 
         folder = checkpoint or checkpoint_dir(recipe.trainer.experiment_name)
-        found = reporting.evaluate(recipe, folder, against or [], part)
+        found = evaluate(recipe, folder, against or [], part)
         shots = recipe.validation.shots
         table = Table(title=f"right answers on {found.queries:,} {part} queries", title_justify="left")
         for column in ("", *(f"{count}-shot" for count in shots)):
@@ -44,11 +45,10 @@ def main(
         for name, by_shots in found.results.items():
             table.add_row(name, *(f"{by_shots[s].correct.mean():.1%}" if s in by_shots else "" for s in shots))
         console.print(table)
-        tests = Table(
-            title="paired tests: difference in points, 95% interval by image, McNemar with Holm", title_justify="left"
-        )
-        for column in ("a - b", "shots", "difference", "95% interval", "a only / b only", "p (Holm)"):
-            tests.add_column(column, justify="left" if column == "a - b" else "right")
+        title = "paired tests: difference in points, 95% interval by query image, McNemar with Holm"
+        tests = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
+            tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
         for c in found.comparisons:
             t = c.test
             interval = f"{100 * t.low:+.1f} to {100 * t.high:+.1f}"

@@ -19,7 +19,7 @@ class Finding:
 def judge_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding]:
     """Findings on the means of one GRPO epoch; metrics that are absent are not judged.
 
-    `rising`: the epoch validated best so far, so that a large KL is a price that pays.
+    `rising`: the epoch validated best so far, so that a large KL or many clipped ratios are a price that pays.
     """
     found = []
     kl, beta = data.get("actor/kl_loss"), data.get("actor/kl_coef", 1.0)
@@ -43,7 +43,7 @@ def judge_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding
         found.append(
             Finding("kl_high", f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier")
         )
-    if data.get("actor/pg_clipfrac", 0) > 0.3:
+    if data.get("actor/pg_clipfrac", 0) > 0.3 and not rising:
         found.append(
             Finding(
                 "clip_high",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import numpy as np
 from recipes.errors import RecipeError
 from recipes.paths import data_dir
 from recipes.pointer_selector import workload
-from recipes.pointer_selector.config import DataConfig, PointerRecipe
+from recipes.pointer_selector.config import DataConfig, PointerRecipe, SplitConfig
 from recipes.pointer_selector.data import PointerData, read_data
 from recipes.pointer_selector.frozen_model import FrozenModel
-from recipes.pointer_selector.splits import by_split
-from recipes.pointer_selector.validation import Report, filtered, report
+from recipes.pointer_selector.inspection import Report, filtered, report
+from recipes.pointer_selector.records import SPLITS
 
 
 @dataclass(frozen=True)
@@ -117,3 +118,34 @@ def _has_candidates(data: PointerData) -> np.ndarray:
     found = np.zeros(len(data), bool)
     found[data.candidate_query] = True
     return found
+
+
+def by_split(data: PointerData, config: SplitConfig) -> dict[str, PointerData]:
+    """The three parts. A query's part does not depend on the other queries, so that growing data keeps it.
+
+    Raises:
+        RecipeError: some queries name their split and others do not, or a part is empty.
+    """
+    named = data.split >= 0
+    if named.any() and not named.all():
+        query = data.query_ids[int(np.flatnonzero(~named)[0])]
+        raise RecipeError(
+            f"query {query!r} names no split, unlike others", where="data.candidates", fix="name all or none"
+        )
+    labels = data.split if named.all() else np.array([_hashed(query, config) for query in data.query_ids])
+    for number, name in enumerate(SPLITS):
+        if not (labels == number).any():
+            raise RecipeError(
+                f"no query is left for {name} among {len(data)}",
+                where="data.split",
+                fix="give more queries, or a larger share",
+            )
+    return {name: data.keep_queries(labels == number) for number, name in enumerate(SPLITS)}
+
+
+def _hashed(query_id: str, config: SplitConfig) -> int:
+    digest = hashlib.sha256(f"{config.seed}:{query_id}".encode()).digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
+    if position < config.test_share:
+        return SPLITS.index("test")
+    return SPLITS.index("validation" if position < config.test_share + config.validation_share else "train")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recipes.evaluation.intervals import mcnemar
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -34,12 +36,9 @@ def paired(a: np.ndarray, b: np.ndarray, clusters: np.ndarray, *, draws: int = 5
         a, b: [Q] each, in the same order of queries.
         clusters: [Q], what is drawn together in the bootstrap: queries about one image are not independent.
     """
-    from scipy.stats import binomtest
-
     a_only, b_only = int(((a > 0) & (b <= 0)).sum()), int(((b > 0) & (a <= 0)).sum())
-    p_value = binomtest(a_only, a_only + b_only).pvalue if a_only + b_only else 1.0
     low, high = cluster_bootstrap(a - b, clusters, draws=draws, seed=seed)
-    return Paired(float((a - b).mean()), low, high, a_only, b_only, float(p_value))
+    return Paired(float((a - b).mean()), low, high, a_only, b_only, mcnemar(a_only, b_only)["p_value"])
 
 
 def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, draws: int, seed: int) -> tuple[float, float]:

@@ -14,7 +14,6 @@ from recipes.pointer_selector import checkpoints, health, schedules
 from recipes.pointer_selector.batches import collate, shuffled
 from recipes.pointer_selector.config import GrpoConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.data import PointerData
-from recipes.pointer_selector.fingerprint import fingerprint, require_same
 from recipes.pointer_selector.frozen_model import FrozenModel
 from recipes.pointer_selector.measuring import Validator, logged_log_probs
 from recipes.pointer_selector.metrics import Sinks
@@ -78,7 +77,7 @@ class Trainer:
         self.policy = self._new_policy()
         self.optimizer: torch.optim.Optimizer | None = None
         self.progress = Progress()
-        self.fingerprint = fingerprint(recipe, self.train, parts["validation"])
+        self.fingerprint = checkpoints.fingerprint(recipe, self.train, parts["validation"])
 
     def run(self) -> Progress:
         """Train to the end; returns where training stands. A finished run returns at once."""
@@ -238,7 +237,7 @@ class Trainer:
                 fix="choose another EXPERIMENT_NAME, or remove the folder",
             )
         state = checkpoints.read_state(found)
-        require_same(state["fingerprint"], self.fingerprint, str(found))
+        checkpoints.require_same(state["fingerprint"], self.fingerprint, str(found))
         self.progress = Progress.from_dict(state["progress"])
         self.policy.load_state_dict(checkpoints.load_policy(found)[0].state_dict())
         self.optimizer = self._new_optimizer(self.progress.phase)

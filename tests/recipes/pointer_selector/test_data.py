@@ -15,8 +15,8 @@ from recipes.pointer_selector.batches import collate, shuffled
 from recipes.pointer_selector.config import FilterConfig, SplitConfig
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.embeddings import load_table
-from recipes.pointer_selector.splits import by_split
-from recipes.pointer_selector.validation import filtered, report
+from recipes.pointer_selector.inspection import filtered, report
+from recipes.pointer_selector.preparation import by_split
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pointer_testing import SMALL_WORKLOAD, write_data
 from scipy import stats
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import report, sweep, sweep_report, trials
+from recipes.pointer_selector import sweep, sweep_report, trials
 from recipes.pointer_selector.arms import arms
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.data import read_data
-from recipes.pointer_selector.evaluation import Result, baseline_results, compare
+from recipes.pointer_selector.evaluation import Result, baseline_results, compare, evaluate
 from recipes.pointer_selector.resolve import changed
 from recipes.pointer_selector.statistics import cluster_bootstrap, holm, mean_interval, paired
 
@@ -153,7 +153,7 @@ def test_an_arm_that_does_not_exist(recipe):
 def test_the_evaluation_of_a_run(recipe, tmp_path):
     task = trials.Task(recipe.model_dump(), str(tmp_path / "run"))
     measured = trials.run(task)
-    found = report.evaluate(recipe, tmp_path / "run", [tmp_path / "run" / measured_folder(tmp_path)], "test")
+    found = evaluate(recipe, tmp_path / "run", [tmp_path / "run" / measured_folder(tmp_path)], "test")
     assert set(found.results) >= {"random", "no examples", "nearest", "mmr", "oracle", "selector", "its warm-up"}
     assert {str(s): r.correct.mean() for s, r in found.results["selector"].items()} == pytest.approx(measured["test"])
     for shots, oracle in found.results["oracle"].items():
@@ -167,7 +167,7 @@ def test_the_evaluation_of_a_run(recipe, tmp_path):
     } <= pairs
     assert found.as_dict()["trained_for"] == 4
     with pytest.raises(RecipeError, match="no part 'dev'"):
-        report.evaluate(recipe, tmp_path / "run", [], "dev")
+        evaluate(recipe, tmp_path / "run", [], "dev")
 
 
 def measured_folder(tmp_path):

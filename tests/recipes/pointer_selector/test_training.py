@@ -19,8 +19,8 @@ from recipes.pointer_selector.config import PointerRecipe, SplitConfig, Workload
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.frozen_model import FrozenModel
 from recipes.pointer_selector.metrics import JsonLines, Sinks, read_history
+from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.resolve import changed
-from recipes.pointer_selector.splits import by_split
 from recipes.pointer_selector.training import Trainer
 
 RECIPE = changed(

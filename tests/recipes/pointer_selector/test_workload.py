@@ -16,7 +16,7 @@ from recipes.pointer_selector import baselines, retriever, workload
 from recipes.pointer_selector.config import SplitConfig, WorkloadConfig
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.frozen_model import FrozenModel, pool_rows
-from recipes.pointer_selector.splits import by_split
+from recipes.pointer_selector.preparation import by_split
 
 CONFIG = WorkloadConfig(**SMALL_WORKLOAD)
 
