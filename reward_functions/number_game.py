@@ -33,15 +33,16 @@ REASONS = (
 
 MAX_STATEMENT = 200  # characters behind a marker
 END_MARKS = ("</answer>", "<|im_end|>", "<|endoftext|>")  # what may stand behind the digit, and
-_EDGE = " \t\r\n.*_`'\"!。$"  # what may stand around it
+_EDGE = " \t\r\n.*_`'\"!。$()[]（）"  # what may stand around it
 
 # A number on its own: not a digit inside a word ("2nd", "B2").
 _numbers = re.compile(r"(?<![0-9A-Za-z_])(?<![0-9]\.)-?[0-9]+(?:\.[0-9]+)?(?![0-9A-Za-z_])").findall
 _markers = re.compile(
     r"answer[*_]{0,4}(?: is\b|\s?[:：=])|答案(?:[:：]|是|为)|\\boxed\s?\{|<answer>", re.IGNORECASE
 ).finditer
-_STOP = re.compile(r"[(（\n。；;]|[.!?](?=\s|$)")  # where a statement ends: a remark, a line, a sentence
-_CLOSES = {"<": "</answer>", "\\": "}"}
+# Where a statement ends: a remark in brackets, a line, a sentence, a reason.
+_STOP = re.compile(r"[(（\n。；;]|[.!?](?=\s|$)|,? *\b(?:because|since)\b|，? *因为", re.IGNORECASE)
+_CLOSES = {"<": re.compile("</answer>", re.IGNORECASE).search, "\\": re.compile("}").search}
 
 
 def find_statement(text: str) -> tuple[str, str, str]:
@@ -64,9 +65,9 @@ def find_statement(text: str) -> tuple[str, str, str]:
     rest = text[last.end() : last.end() + MAX_STATEMENT]
     closing = _CLOSES.get(last[0][0])
     if closing:
-        statement, closed, behind = rest.partition(closing)
-        return ("marked", statement, behind) if closed else ("truncated", "", "")
-    rest = rest.lstrip(" *_:：\n")
+        closed = closing(rest)
+        return ("marked", rest[: closed.start()], rest[closed.end() :]) if closed else ("truncated", "", "")
+    rest = rest.lstrip(" *_:：\n([（")
     if not rest:
         return "truncated", "", ""
     stop = _STOP.search(rest)
