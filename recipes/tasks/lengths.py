@@ -57,7 +57,7 @@ class PromptLengths:
             self._count(waiting)
 
     def _count(self, texts: Sequence[str]) -> None:
-        ids = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        ids = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
         self.lengths.extend(map(len, ids))
 
     def summary(self) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from recipes.errors import RecipeError
@@ -51,3 +53,12 @@ def test_wrong_tokenizers_and_limits_are_named(folder):
     ):
         with pytest.raises(RecipeError, match=message):
             PromptLengths(str(path), limit)
+
+
+def test_a_prompt_beyond_the_tokenizers_own_limit_is_counted_without_a_warning(folder, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    counter = PromptLengths(str(folder / "model"), limit=40)
+    counter._tokenizer.model_max_length = 10
+    list(counter.over(rows([11])))
+    assert counter.lengths == [11]
+    assert not caplog.records
