@@ -48,8 +48,8 @@ def main(
 
 def _probe(console: Console, task: str, model: str, questions: int, n: int) -> None:
     seconds = probe_seconds(task, model, questions, n)
-    own = sum(value for name, value in seconds.items() if name not in ("generate", "whole"))
-    share = own / (own + seconds["generate"])
+    # Everything but generation, from Python's start to its end.
+    share = 1.0 - seconds["generate"] / seconds["whole"]
     minutes = seconds["whole"] / 60
     console.print(f"probe of {questions} questions x {n}: " + ", ".join(f"{k} {v:.1f} s" for k, v in seconds.items()))
     console.print(

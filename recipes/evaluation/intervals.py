@@ -11,7 +11,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 9999
 # BCa needs n x n numbers for its jackknife, and differs from the plain percentiles only where n is small.
 BCA_UP_TO = 2000
-BATCH_NUMBERS = 2_000_000
+BATCH_NUMBERS = 500_000
 
 
 def mean_with_interval(values: Sequence[float], *, bounds: tuple[float, float] | None = None, seed: int = 0) -> Any:
