@@ -65,7 +65,7 @@ def main(
                 grown = bench.growth(Path(folder), size, small, correctness)
                 found["growth"].append(grown.__dict__)
                 console.print(
-                    f"{size:>7,} queries: CPU a query: reading {grown.read_ms:.3f} ms, training {grown.train_ms:.3f} ms; "
+                    f"{size:>7,} queries: {grown.read_ms:.3f} + {grown.train_ms:.3f} ms of CPU to read and train one; "
                     f"peak {grown.peak_mib:,.0f} MiB so far"
                 )
         if recipe:

@@ -24,7 +24,7 @@ def main(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, what the arms vary around")] = None,
     seeds: Annotated[int, typer.Option(help="seeds of every arm, from 1 on")] = 3,
     main_seeds: Annotated[int, typer.Option(help="seeds of the arms main/*")] = 5,
-    only: Annotated[str, typer.Option(help="arms to run, as a pattern, for instance 'GRPO lr/*'")] = "*",
+    only: Annotated[str, typer.Option(help="arms to run, as patterns, for instance 'main/*|GRPO lr/*'")] = "*",
     jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
     gpu_jobs: Annotated[int, typer.Option(help="how many of them use the GPU, if there is one")] = 2,
     minutes: Annotated[float, typer.Option(help="start no trial after so many minutes; 0: no limit")] = 0.0,
@@ -70,8 +70,7 @@ def main(
             name: {str(s): float(r.correct.mean()) for s, r in by.items()}
             for name, by in baseline_results(test, prepared.judge, recipe.validation.shots).items()
         }
-        grpo, rce = (sweep_report.BOTH, sweep_report.ALONE), (sweep_report.RCE, sweep_report.LONG)
-        pairs = [pair for a in grpo for b in rce if (pair := sweep_report.paired_over_seeds(found, a, b))]
+        pairs = sweep_report.comparisons(found, baselines)
         out.mkdir(parents=True, exist_ok=True)
         rows = sweep_report.summary(found)
         content = {

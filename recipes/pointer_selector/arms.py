@@ -55,7 +55,7 @@ REPORTED: Mapping[str, Any] = {
 
 
 def arms(recipe: PointerRecipe, only: str = "*") -> list[Arm]:
-    """The arms around a recipe whose name fits the pattern `only`, the most wanted first.
+    """The arms around a recipe whose name fits `only` (patterns with `|` between them), the most wanted first.
 
     Besides the factors there are the controls: RCE alone; RCE for as many epochs as both phases have together, without
     which a gain could be mere training time; RCE at GRPO's learning rate with sharper weights, without which it could
@@ -64,22 +64,23 @@ def arms(recipe: PointerRecipe, only: str = "*") -> list[Arm]:
     both = recipe.rce.epochs + recipe.grpo.epochs
     alone = {"grpo.epochs": 0}
     long = {**alone, "rce.epochs": both}
-    sharp = {"rce.lr": 1e-3, "rce.tau_start": 0.2, "rce.tau_end": 0.05}
+    tuned = {**long, "rce.lr": 1e-3, "rce.tau_start": 0.2, "rce.tau_end": 0.05}
     changes: dict[str, Mapping[str, Any]] = {
         "main/RCE": alone,
         "main/RCE + GRPO": {},
         "main/RCE, as many epochs": long,
-        "main/RCE, as many epochs, tuned": {**long, **sharp},
+        "main/RCE, as many epochs, tuned": tuned,
+        "main/RCE, as many epochs, tuned, sharper": {**tuned, "rce.tau_start": 0.05, "rce.tau_end": 0.02},
         "main/GRPO without warm-up": {"rce.epochs": 0, "grpo.epochs": both},
     }
     changes |= {f"KL over policy/{beta:g}": {"grpo.kl.over": "policy", "grpo.kl.beta": beta} for beta in KL}
     changes |= {f"GRPO reward/{name}": reward for name, reward in REWARDS.items()}
     changes |= {f"RCE reward/{name}": {**alone, **reward} for name, reward in REWARDS.items()}
+    changes["reported/RCE"] = {**REPORTED, **alone}
+    changes["reported/RCE + GRPO"] = REPORTED
     changes |= {f"GRPO lr/{rate:g}": {"grpo.lr": rate} for rate in (1e-5, 1e-4, 3e-4, 1e-3)}
     changes |= {f"GRPO epochs/{epochs}": {"grpo.epochs": epochs} for epochs in (5, 10, 20)}
     changes |= {f"RCE lr/{rate:g}": {**alone, "rce.lr": rate} for rate in (1e-5, 1e-4, 3e-4, 1e-3)}
-    changes["reported/RCE"] = {**REPORTED, **alone}
-    changes["reported/RCE + GRPO"] = REPORTED
     changes["KL over logged/0.1"] = {"grpo.kl.over": "logged", "grpo.kl.beta": 0.1}
     changes["KL over policy/adaptive"] = {"grpo.kl.over": "policy", "grpo.kl.beta": 0.1, "grpo.kl.adaptive": True}
     changes |= {f"advantage/{kind}": {"grpo.advantage": kind} for kind in ("zscore", "rank", "mean")}
@@ -88,7 +89,9 @@ def arms(recipe: PointerRecipe, only: str = "*") -> list[Arm]:
     changes["backbone/frozen in GRPO"] = {"grpo.freeze_backbone": True}
     changes["layers/2"] = {"policy.layers": 2}
     changes["start/random"] = {"policy.start": "random"}
-    found = [Arm(name, changed(recipe, values)) for name, values in changes.items() if fnmatch(name, only)]
+    patterns = only.split("|")
+    chosen = {name: values for name, values in changes.items() if any(fnmatch(name, each) for each in patterns)}
+    found = [Arm(name, changed(recipe, values)) for name, values in chosen.items()]
     if not found:
         raise RecipeError(f"no arm fits {only!r}", where="--only", fix=f"for instance {', '.join(list(changes)[:6])}")
     return found

@@ -104,11 +104,23 @@ class Validator:
             return metrics, float("nan")
         found = measure(policy, data, self.judge, self.config.shots, queries=queries, batch_size=self.config.batch_size)
         for m in found:
+            self._require_known(m, data)
             metrics[f"{name}-core/pointer_selector/acc/shots@{m.shots}"] = m.mean("accuracy")
             metrics[f"{name}-aux/pointer_selector/probability/shots@{m.shots}"] = m.mean("probability")
         value = float(np.mean([m.mean(self.config.metric) for m in found])) if found else float("nan")
         metrics[f"{name}-core/pointer_selector/{self.config.metric}/mean"] = value
         return metrics, value
+
+    def _require_known(self, measure: Measure, data: PointerData) -> None:
+        unknown = np.isnan(measure.correct if self.config.metric == "accuracy" else measure.probability)
+        if unknown.any():
+            query = data.query_ids[measure.queries[int(unknown.argmax())]]
+            number = "vqa_correct" if self.config.metric == "accuracy" else "vqa_gt_prob"
+            raise RecipeError(
+                f"query {query!r} has a candidate without {number}, which validation counts",
+                where=f"validation.metric={self.config.metric}",
+                fix="log that number, or set validation.metric to the other one",
+            )
 
 
 def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int, batch_size: int = 256) -> Tensor:
@@ -160,11 +172,6 @@ def _by_logged(
         first.append(batch.by_group(batch.rows).gather(1, best).squeeze(1).numpy())
     rows = np.concatenate(first)
     correct, probability = (data.scores[name][rows].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
-    if np.isnan(correct).any():
-        query = data.query_ids[logged[int(np.isnan(correct).argmax())]]
-        raise RecipeError(
-            f"query {query!r} has candidates without vqa_correct, so nothing can be validated", where="data"
-        )
     return Measure(shots, np.sort(queries)[logged], correct, probability)
 
 

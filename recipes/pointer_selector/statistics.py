@@ -60,12 +60,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95% interval by Student's t over seeds; the width is NaN for a single value."""
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and half-width of its 95% interval by Student's t over seeds; no width for a single value."""
     from scipy.stats import t
 
     array = np.asarray(values, float)
     if len(array) < 2:
-        return float(array.mean()), float("nan")
+        return float(array.mean()), None
     half = t.ppf(0.975, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array))
     return float(array.mean()), float(half)

@@ -10,7 +10,12 @@ import numpy as np
 from recipes.pointer_selector.statistics import mean_interval
 
 MAIN = "main/"
-RCE, LONG, BOTH, ALONE = "main/RCE", "main/RCE, as many epochs", "main/RCE + GRPO", "main/GRPO without warm-up"
+RCE, LONG, TUNED = "main/RCE", "main/RCE, as many epochs", "main/RCE, as many epochs, tuned"
+SHARP = "main/RCE, as many epochs, tuned, sharper"
+BOTH, ALONE = "main/RCE + GRPO", "main/GRPO without warm-up"
+PAIRS = ((BOTH, RCE), (BOTH, LONG), (BOTH, TUNED), (BOTH, SHARP), (BOTH, ALONE))
+AGAINST_NEAREST = (BOTH, RCE, TUNED, SHARP)
+NEAREST = "nearest"
 
 
 def over_shots(entry: dict[str, Any], part: str) -> float:
@@ -31,6 +36,17 @@ def summary(arms: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
         row["best_in_grpo"] = sum(entry["best"]["phase"] == "grpo" for entry in entries)
         rows.append(row)
     return rows
+
+
+def comparisons(arms: dict[str, list[dict[str, Any]]], baselines: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """The differences that answer what GRPO adds: between arms, and to the nearest neighbours."""
+    pairs = [paired_over_seeds(arms, a, b) for a, b in PAIRS]
+    if NEAREST in baselines:
+        same_for_all = {"test": baselines[NEAREST]}
+        for name in AGAINST_NEAREST:
+            fixed = [{**same_for_all, "seed": entry["seed"]} for entry in arms.get(name, [])]
+            pairs.append(paired_over_seeds({**arms, NEAREST: fixed}, name, NEAREST))
+    return [pair for pair in pairs if pair]
 
 
 def paired_over_seeds(arms: dict[str, list[dict[str, Any]]], a: str, b: str) -> dict[str, Any] | None:
@@ -60,7 +76,11 @@ def markdown(rows: list[dict[str, Any]], baselines: dict[str, dict[str, float]],
         cells = [_percent(row["test"][s]) for s in shots]
         tail = [_percent(row["test_mean"]), _percent(row["validation_mean"]), ", ".join(map(str, row["epoch"]))]
         lines.append("| " + " | ".join([row["arm"], str(row["seeds"]), *cells, *tail]) + " |")
-    lines += ["", "Differences on test in points, paired by seed:", ""]
+    lines += [
+        "",
+        "Differences on test in points, paired by seed; intervals are over seeds, on the same queries:",
+        "",
+    ]
     lines += ["| a | b | " + " | ".join(f"{s}-shot" for s in shots) + " | mean |", "|" + " --- |" * (len(shots) + 3)]
     for pair in pairs:
         cells = [_percent(pair["by_shots"][s], sign=True) for s in shots]
@@ -68,10 +88,10 @@ def markdown(rows: list[dict[str, Any]], baselines: dict[str, dict[str, float]],
     return "\n".join(lines) + "\n"
 
 
-def _percent(value: tuple[float, float], sign: bool = False) -> str:
+def _percent(value: tuple[float, float | None], sign: bool = False) -> str:
     mean, half = value
     shown = f"{100 * mean:+.1f}" if sign else f"{100 * mean:.1f}"
-    return shown if np.isnan(half) else f"{shown} ± {100 * half:.1f}"
+    return shown if half is None else f"{shown} ± {100 * half:.1f}"
 
 
 def figure(arms: dict[str, list[dict[str, Any]]], baselines: dict[str, dict[str, float]], path: Path) -> None:
@@ -107,7 +127,7 @@ def _draw_shots(axes: Any, rows: list[dict[str, Any]], baselines: dict[str, dict
         axes.errorbar(
             shots,
             [100 * m for m in means],
-            [100 * np.nan_to_num(h) for h in halves],
+            [100 * (h or 0.0) for h in halves],
             marker="o",
             capsize=3,
             label=row["arm"][len(MAIN) :],
@@ -123,7 +143,7 @@ def _draw_arms(axes: Any, arms: dict[str, list[dict[str, Any]]], rows: list[dict
     for place, row in enumerate(reversed(rows)):
         mean, half = row["test_mean"]
         color = "C1" if any(entry["best"]["phase"] == "grpo" for entry in arms[row["arm"]]) else "C0"
-        axes.errorbar(100 * mean, place, xerr=100 * np.nan_to_num(half), fmt="o", color=color, capsize=2, ms=4)
+        axes.errorbar(100 * mean, place, xerr=100 * (half or 0.0), fmt="o", color=color, capsize=2, ms=4)
     axes.set_yticks(range(len(rows)), [row["arm"] for row in reversed(rows)], fontsize=7)
     axes.set(
         xlabel="right answers on test, mean over shots, %", title="every arm (blue: RCE was best, orange: GRPO was)"
@@ -132,7 +152,7 @@ def _draw_arms(axes: Any, arms: dict[str, list[dict[str, Any]]], rows: list[dict
 
 
 def _draw_curves(axes: Any, arms: dict[str, list[dict[str, Any]]]) -> None:
-    for color, arm in enumerate(name for name in (LONG, ALONE, BOTH) if name in arms):
+    for color, arm in enumerate(name for name in (TUNED, ALONE, BOTH) if name in arms):
         for part, style in (("train", ":"), ("val", "-")):
             curves = [_curve(entry, part) for entry in arms[arm]]
             length = min(map(len, curves))

@@ -49,7 +49,7 @@ def test_holm_and_the_interval_over_seeds():
     mean, half = mean_interval(values)
     low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
     assert (mean - half, mean + half) == pytest.approx((low, high))
-    assert np.isnan(mean_interval([0.5])[1])
+    assert mean_interval([0.5]) == (0.5, None)
 
 
 def test_comparisons_are_adjusted_over_the_whole_table():
@@ -146,6 +146,7 @@ def test_changed_settings_are_other_trials(recipe):
 def test_an_arm_that_does_not_exist(recipe):
     with pytest.raises(RecipeError, match="no arm fits"):
         arms(recipe, "nothing/*")
+    assert {arm.factor for arm in arms(recipe, "main/*|layers/*")} == {"main", "layers"}
     names = [arm.name for arm in arms(recipe)]
     assert len(names) == len(set(names)) > 40
 
