@@ -125,6 +125,13 @@ def test_nothing_is_wider_than_the_screen_and_text_can_be_read(open_page, width,
     assert contrast(title, card) > 4.5
 
 
+@pytest.mark.parametrize("kind", ["analyse", "evaluation"])
+def test_the_other_reports_fit_a_phone_with_everything_open(open_page, kind):
+    page = open_page(kind, viewport={"width": 390, "height": 800})
+    page.locator("#open-all").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def contrast(one, other):
     """WCAG's ratio of two CSS rgb() colours."""
 
