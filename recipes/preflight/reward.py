@@ -5,66 +5,116 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
-from recipes.config import Recipe
+from recipes.config import Recipe, path_keys
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import data
 
-TRIED_ROWS = 4
+ROWS_OF_A_SOURCE = 3
+MOST_ROWS = 24
 LIMIT_S = 60.0
+ROWS_A_SECOND = 2000
+"""Rows whose ground truth a reward that judges by data source is given time to read."""
 
 
 def inspect(recipe: Recipe) -> list[str]:
-    """Raise where the reward fails at import, lacks its function, or answers with something that is not a score."""
+    """Raise where the reward fails at import, cannot be called, or answers with something that is not a score.
+
+    Returns:
+        Remarks: a constant score, a gold answer that scores no more than an empty response, slow calls.
+    """
     reward = recipe.worker.reward
     if reward.reward_function is None:
         return []
     where = f"worker.reward.reward_function, from {recipe.source_of('worker.reward.reward_function')}"
-    rows = data.sample(recipe, TRIED_ROWS)
+    files = [
+        key.path for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and Path(key.path).is_file()
+    ]
+    rows, count = by_source(files)
+    truth = recipe.data.answer_key if recipe.engine == "easyr1" else "reward_model.ground_truth"
     question = {
         "location": reward.reward_function,
         "engine": recipe.engine,
         "kwargs": reward.reward_function_kwargs,
         "rows": [_plain(row, recipe) for row in rows],
+        "files": files,
+        "columns": ["data_source", truth] if recipe.engine == "verl" else [truth],
     }
-    command = [sys.executable, "-m", "recipes.preflight.reward_worker"]
+    limit = LIMIT_S + count / ROWS_A_SECOND
     try:
         answer = subprocess.run(
-            command,
+            [sys.executable, "-m", "recipes.preflight.reward_worker"],
             input=json.dumps(question, default=str),
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise RecipeError(
-            f"the reward took more than {LIMIT_S:.0f} s for {len(rows)} rows",
+            f"the reward took more than {limit:.0f} s for {len(rows)} rows; last, it was {_last_try(error.stderr)}",
             where=where,
-            fix="make it linear in the response's length",
+            fix="see why it does not come back; it should take time in proportion to the response's length",
         ) from error
     return _judged(answer, reward.reward_function, where)
+
+
+def by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
+    """The first rows of every data source, in turn, without images; and how many rows there are."""
+    import pyarrow.parquet as pq
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    total = 0
+    for file in files:
+        with pq.ParquetFile(file) as opened:
+            columns = [name for name in opened.schema_arrow.names if name not in ("images", "prompt", "problem")]
+            for batch in opened.iter_batches(4096, columns=columns):
+                total += batch.num_rows
+                sources = batch.column("data_source").to_pylist() if "data_source" in columns else [""] * batch.num_rows
+                seen: Counter[str] = Counter({source: len(rows) for source, rows in found.items()})
+                for index, source in enumerate(sources):
+                    if seen[source] < ROWS_OF_A_SOURCE:
+                        seen[source] += 1
+                        found.setdefault(source, []).extend(batch.slice(index, 1).to_pylist())
+    in_turn = [row for rank in zip_longest(*found.values()) for row in rank if row is not None]
+    return in_turn[:MOST_ROWS], total
+
+
+def _last_try(said: str | bytes | None) -> str:
+    """What the worker was at when it was stopped."""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else said or ""
+    tries = [line for line in text.splitlines() if line.startswith("trying the response ")]
+    return tries[-1] if tries else "starting"
 
 
 def _judged(answer: subprocess.CompletedProcess[str], location: str, where: str) -> list[str]:
     said = next((line for line in answer.stdout.splitlines() if line.startswith('{"verdict"')), None)
     if said is None:
-        last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
+        lines = [line for line in answer.stderr.strip().splitlines() if not line.startswith("trying the response ")]
+        last = lines[-1:] or [f"exit code {answer.returncode}"]
         raise RecipeError(
             f"the reward ended its process: {last[0]}", where=f"{location} ({where})", fix="mend the reward file"
         )
     verdict = json.loads(said)
     if verdict["verdict"] == "wrong":
         raise RecipeError(verdict["what"], where=f"{verdict['where']} ({where})", fix=verdict["fix"])
-    return []
+    return list(verdict["remarks"])
 
 
 def _plain(row: dict, recipe: Recipe) -> dict:
     """What a reward sees of a row, without images."""
     if recipe.engine == "easyr1":
-        return {"ground_truth": row.get(recipe.data.answer_key)}
+        solution = (row.get("extra_info") or {}).get("solution")
+        return {
+            "data_source": row.get("data_source"),
+            "ground_truth": row.get(recipe.data.answer_key),
+            "extra_info": {"solution": solution},
+        }
     reward_model = row.get("reward_model") or {}
     return {
         "data_source": row.get("data_source"),

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
-import numbers
 import sys
-import traceback
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
+from recipes.config.locate import split_function
 from recipes.errors import RecipeError
+from recipes.preflight.reward_trial import Trial
 from recipes.tasks.rewards import load_reward
 
 DEFAULT_FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
-KEY = {"verl": "score", "easyr1": "overall"}
 
 
-def responses(row: dict[str, Any]) -> list[str]:
-    """What a policy may say: nothing, nonsense, half an answer, and the truth in the usual wrappings."""
-    truth = str(row.get("ground_truth"))
-    solution = str((row.get("extra_info") or {}).get("solution", truth))
-    return [
-        "",
-        "\u00e9\u4e2d \\frac{ <answer>",
-        f"<think>so</think>\n<answer>{solution}</answer>",
-        f"The answer is \\boxed{{{truth}}}.",
-        truth,
-    ]
-
-
-def try_reward(question: dict[str, Any]) -> None:
-    """Raise RecipeError for the first answer of the reward that the trainer could not use."""
+def try_reward(question: dict[str, Any]) -> list[str]:
+    """Remarks on a reward. Raises RecipeError for the first thing that the trainer could not use."""
     engine, location = question["engine"], question["location"]
-    path, _, named = location.partition(":")
+    path, named = split_function(location)
     name = named or DEFAULT_FUNCTION[engine]
     module = load_reward(location)
     function = getattr(module, name, None)
@@ -46,66 +31,37 @@ def try_reward(question: dict[str, Any]) -> None:
             where=path,
             fix=f"define {name}, or name another as file.py:function",
         )
-    seen: set[str] | None = None
-    for row in question["rows"]:
-        for response in responses(row):
-            result = _call(function, engine, row, response, question["kwargs"], path)
-            keys = _checked(result, engine, f"{path}, {name}, for the response {response[:60]!r}")
-            if seen is not None and keys != seen:
-                raise RecipeError(
-                    f"the reward answers with different keys: {sorted(keys ^ seen)} are not in every answer",
-                    where=f"{path}, {name}",
-                    fix="put the same keys into every answer; the trainer stacks them",
-                )
-            seen = keys
+    for file in question["files"]:
+        _knows_sources(module, file, question["columns"], question["kwargs"])
+    return Trial(function, name, path, engine, question["kwargs"]).run(question["rows"])
 
 
-def _call(function: Callable, engine: str, row: dict, response: str, kwargs: dict, path: str) -> Any:
-    try:
-        if engine == "easyr1":
-            entry = {"response": response, "response_length": len(response), "ground_truth": row["ground_truth"]}
-            results = function([entry], **kwargs)
-            return results[0] if isinstance(results, list) and len(results) == 1 else results
-        return function(
-            data_source=row["data_source"],
-            solution_str=response,
-            ground_truth=row["ground_truth"],
-            extra_info=row["extra_info"],
-            **kwargs,
-        )
-    except Exception as error:  # allowed: whatever a user's reward raises is the user's to see
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == Path(path).name
-        ]
-        line = f":{frames[-1].lineno}" if frames else ""
+def _knows_sources(module: ModuleType, file: str, columns: list[str], kwargs: dict[str, Any]) -> None:
+    """Ask a reward that judges by data source, through its `check_sources`, whether it can judge every row."""
+    check = getattr(module, "check_sources", None)
+    if not callable(check):
+        return
+    problems = check(_truths(file, columns), **kwargs)
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RecipeError(
-            f"the reward raises {type(error).__name__}: {error}",
-            where=f"{path}{line}, for the response {response[:60]!r}",
-            fix="mend it; a reward must judge any text",
-        ) from error
-
-
-def _checked(result: Any, engine: str, where: str) -> set[str]:
-    key = KEY[engine]
-    if isinstance(result, dict):
-        if key not in result:
-            raise RecipeError(
-                f"the reward's answer has no {key!r}: {sorted(map(str, result))}",
-                where=where,
-                fix=f"put the score under {key!r}",
-            )
-        score, keys = result[key], {str(name) for name in result}
-    elif engine == "verl":
-        score, keys = result, set()
-    else:
-        raise RecipeError(
-            f"the reward answers with {type(result).__name__}, not one dict a response",
-            where=where,
-            fix="return a list of dicts",
+            f"the reward cannot judge this data: {problems[0]}{more}",
+            where=file,
+            fix="rename the data source, mend the ground truth, or give a reward of your own with --reward_func",
         )
-    if not isinstance(score, numbers.Real) or not math.isfinite(score):
-        raise RecipeError(f"the reward's score is {score!r}, not a finite number", where=where, fix="return a float")
-    return keys
+
+
+def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:
+    """(data source, ground truth) of every row; a name with a dot goes into a struct."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        for batch in opened.iter_batches(4096, columns=columns):
+            for row in batch.to_pylist():
+                truth: Any = row
+                for part in columns[-1].split("."):
+                    truth = truth[part]
+                yield str(row.get("data_source", "")), truth
 
 
 def main() -> None:
@@ -114,11 +70,10 @@ def main() -> None:
     printed = sys.stdout
     sys.stdout = sys.stderr  # a reward that prints must not spoil the verdict
     try:
-        try_reward(question)
-        verdict = {"verdict": "fine"}
+        verdict: dict[str, Any] = {"verdict": "fine", "remarks": try_reward(question)}
     except RecipeError as error:
         verdict = {"verdict": "wrong", "what": error.what, "where": error.where, "fix": error.fix}
-    print(json.dumps(verdict), file=printed)
+    print(json.dumps(verdict), file=printed, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.preflight import reward
+from recipes.preflight import reward, reward_worker
+from recipes.preflight.reward_trial import Trial, answers
+from recipes.tasks.rows import make_row, write_split
 
 HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):\n"
 
@@ -21,7 +23,12 @@ def test_the_recipes_own_reward_passes(make):
 
 
 @pytest.mark.parametrize(
-    "body", ["    return 0.5", "    return {'score': 1, 'acc': True}", "    print('hi'); return 1"]
+    "body",
+    [
+        "    return 0.5 * ('8' in solution_str)",
+        "    return {'score': int('8' in solution_str), 'acc': True}",
+        "    print('hi'); return '8' in solution_str",
+    ],
 )
 def test_floats_and_dicts_are_scores(make, files, body):
     assert tried(make, files, HEAD + body) == []
@@ -69,7 +76,8 @@ def test_a_file_that_is_missing(make, files):
 
 
 def test_another_function_and_its_arguments(make, files):
-    source = "def other(data_source, solution_str, ground_truth, extra_info=None, weight=0): return 1 / weight"
+    source = HEAD.replace("compute_score", "other").replace("**kwargs", "weight=0")
+    source += "    return len(solution_str) / weight"
     path = files / "named.py"
     path.write_text(source)
     key = f"worker.reward.reward_function={path}:other"
@@ -80,9 +88,122 @@ def test_another_function_and_its_arguments(make, files):
 
 def test_easyr1_wants_a_list(make, files):
     path = files / "batch.py"
-    path.write_text("def compute_score_batch(reward_inputs): return [{'overall': 1.0} for _ in reward_inputs]")
+    body = "return [{'overall': float(len(entry['response']))} for entry in reward_inputs]"
+    path.write_text(f"def compute_score_batch(reward_inputs): {body}")
     recipe = make(f"worker.reward.reward_function={path}").model_copy(update={"engine": "easyr1"})
     assert reward.inspect(recipe) == []
     path.write_text("def compute_score_batch(reward_inputs): return 1.0")
     with pytest.raises(RecipeError, match="not one dict a response"):
         reward.inspect(recipe)
+    path.write_text("async def compute_score_batch(reward_inputs): return []")
+    with pytest.raises(RecipeError, match="EasyR1 does not wait"):
+        reward.inspect(recipe)
+
+
+PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+AWARE = "    return float('3 * 8' in solution_str)\n"
+ROW = {"data_source": "countdown", "ground_truth": "24", "extra_info": {"solution": "3 * 8"}}
+
+
+def tried_here(folder, source, files=()):
+    """The trial in this process, on one row."""
+    path = folder / "my_reward.py"
+    path.write_text(source)
+    columns = ["data_source", "reward_model.ground_truth"]
+    question = {
+        "location": str(path),
+        "engine": "verl",
+        "kwargs": {},
+        "rows": [ROW],
+        "files": files,
+        "columns": columns,
+    }
+    return reward_worker.try_reward(question)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def compute_score(response, truth): return 1.0", r"compute_score\(response, truth\) cannot be called"),
+        ("def compute_score(data_source, solution_str, ground_truth): return 1.0", "cannot be called"),
+        (PLAIN.replace("extra_info=None", "extra_info, weight") + AWARE, "cannot be called.*weight"),
+        (f"async {HEAD}    return None", "None, not a finite number"),
+        (f"async {HEAD}    raise KeyError('x')", "raises KeyError"),
+        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "would not wait"),
+    ],
+)
+def test_signatures_and_async_functions_that_the_trainer_cannot_use(tmp_path, source, message):
+    with pytest.raises(RecipeError, match=message) as caught:
+        tried_here(tmp_path, source)
+    assert caught.value.fix
+
+
+def test_async_rewards_and_rewards_without_further_arguments_pass(make, files):
+    assert tried(make, files, f"import asyncio\nasync {PLAIN}    await asyncio.sleep(0)\n{AWARE}") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        ("    return 0.25", "gave 0.25 to each of 6 responses"),
+        ("    return float(len(solution_str) == 0)", "no more than an empty response in 1 of 1 rows of countdown"),
+        ("    import time; time.sleep(0.06)\n" + AWARE, "ms a call, more than 50 ms"),
+    ],
+)
+def test_what_would_teach_nothing_or_take_long_is_remarked(tmp_path, body, remark):
+    (said,) = tried_here(tmp_path, HEAD + body)
+    assert remark in said
+
+
+def test_a_hang_names_the_response(make, files, monkeypatch):
+    monkeypatch.setattr(reward, "LIMIT_S", 3.0)
+    with pytest.raises(RecipeError, match="trying the response 'é中"):
+        tried(make, files, HEAD + "    while solution_str: pass\n    return 0.0")
+
+
+def test_rows_of_every_data_source_are_tried(files):
+    rows = [
+        make_row(data_source=source, prompt="p", ground_truth="1", ability="", extra_info={"split": "", "index": 0})
+        for source in 50 * ["a"] + ["b"] + 50 * ["a"] + ["c"]
+    ]
+    write_split(files / "mixed.parquet", rows, manifest={})
+    found, count = reward.by_source([str(files / "mixed.parquet")])
+    assert count == 102
+    assert [row["data_source"] for row in found] == ["a", "b", "c", "a", "a"]
+
+
+def test_a_reward_that_judges_by_source_is_asked_about_every_row(files):
+    rows = files / "train.parquet"
+    check = """
+def check_sources(truths, **kwargs):
+    return [f"row {n}: no rules for {source!r}; known: qa" for n, (source, _) in enumerate(truths, 1) if source != "qa"]
+"""
+    with pytest.raises(RecipeError, match=r"row 1: no rules for 'countdown'; known: qa \(and 15 more\)") as caught:
+        tried_here(files, HEAD + AWARE + check, files=[str(rows)])
+    assert "train.parquet" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("truth", "extra", "said"),
+    [
+        ("42", None, ["42"]),
+        ('["Wien", "Vienna"]', None, ["Wien"]),
+        ('{"inputs": [], "outputs": []}', None, []),
+        ('{"inputs": []}', {"solution": "print(1)"}, ["print(1)"]),
+        ('{"data_source": "qa", "ground_truth": "[1, 2]"}', None, ["1"]),
+        ("[not JSON", None, ["[not JSON"]),
+        (None, None, []),
+    ],
+)
+def test_gold_answers_of_a_truth(truth, extra, said):
+    assert answers({"ground_truth": truth, "extra_info": extra}) == said
+
+
+def test_a_truth_that_only_a_program_meets_asks_for_a_solution():
+    row = {"data_source": "code", "ground_truth": '{"asserts": []}', "extra_info": None}
+
+    def score(data_source, solution_str, ground_truth, extra_info=None):
+        return float(len(solution_str))
+
+    (remark,) = Trial(score, "score", "f.py", "verl", {}).run([row])
+    assert "field `solution`" in remark
