@@ -21,6 +21,11 @@ NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 TAKES_NEUTRAL = ("vllm", "sglang")
 # vLLM writes minus infinity as this number, because JSON has none.
 MINUS_INFINITY = -9999.0
+REFUSALS = {
+    401: "set OPENAI_API_KEY to a key that it accepts",
+    403: "set OPENAI_API_KEY to a key that may use this model",
+    404: "check --api_base, which ends in /v1 as a rule, and --served_model",
+}
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,10 @@ async def _payload(call: Any, server: Server) -> dict[str, Any]:
         raise RecipeError(
             f"the server refused with status {error.status_code}: {_message(error)}",
             where=server.api_base,
-            fix="change what it names; --no_logprobs, a smaller --rollout_n or --max_tokens ask for less",
+            fix=REFUSALS.get(
+                error.status_code,
+                "change what it names; --no_logprobs, a smaller --rollout_n or --max_tokens ask for less",
+            ),
         ) from error
     except json.JSONDecodeError as error:
         raise RecipeError(

@@ -103,6 +103,14 @@ def test_a_refusal_is_not_tried_again(ask, script):
     assert len(script.requests) == 1
 
 
+@pytest.mark.parametrize(("status", "word"), [(401, "OPENAI_API_KEY"), (404, "/v1"), (400, "--rollout_n")])
+def test_a_refusal_leads_to_what_may_be_wrong(ask, script, status, word):
+    script.statuses = [status]
+    with pytest.raises(RecipeError) as found:
+        ask(count=1)
+    assert word in found.value.fix
+
+
 def test_groups_that_are_done_are_handed_over_before_a_failure(api_base, script, make_data):
     script.die_after = 5
     sampler = ServerSampler(Server(api_base, "tiny", concurrency=2, retries=1))
