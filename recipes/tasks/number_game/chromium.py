@@ -20,6 +20,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"
 # No GPU and no sandbox: containers have neither; the page is our own and reaches no network.
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-lcd-text")
 INSTALL = "install it (Debian: apt-get install chromium), or name one with CHROMIUM=/path/to/chromium"
+CHECK = "check --page_url, or leave it out to use the page of this repository"
 STATE = "JSON.stringify(document.getElementById('game').dataset)"
 BOXES = """() => [...document.querySelectorAll('.card'), document.getElementById('go')].map((each) => {
     const box = each.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })"""
@@ -65,10 +66,10 @@ class ChromiumScreen:
         self._state: dict[str, str] = {}
         path = find_chromium()
         try:
-            from playwright.sync_api import Error, sync_playwright
+            from playwright.sync_api import Error, TimeoutError, sync_playwright
         except ImportError as error:
             raise RecipeError("playwright is not installed", where=name, fix="pip install playwright") from error
-        self._error = Error
+        self._error, self._timeout = Error, TimeoutError
         self._engine = sync_playwright().start()
         try:
             self._browser = self._engine.chromium.launch(executable_path=path, args=list(ARGUMENTS))
@@ -86,12 +87,16 @@ class ChromiumScreen:
                 self._session = context.new_cdp_session(self._page)
             self._page.set_viewport_size({"width": look.width, "height": look.height})
             self._page.goto(address, timeout=self._milliseconds)
+            with suppress(self._timeout):
+                self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
+            if not self._page.query_selector("#game[data-phase]"):
+                raise RecipeError(
+                    f"after {self._milliseconds / 1000:g} s the page shows no number game",
+                    where=self._address,
+                    fix=CHECK,
+                )
         except self._error as error:
-            self._lost_or_not_loaded(error, _first_line(error))
-        try:
-            self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
-        except self._error as error:
-            self._lost_or_not_loaded(error, f"after {self._milliseconds / 1000:.0f} s there is no number game on it")
+            self._lost_or_not_loaded(error)
         self._state = self._read_state()
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
@@ -158,16 +163,16 @@ class ChromiumScreen:
         except self._error as error:
             raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
 
-    def _lost_or_not_loaded(self, error: Exception, why: str) -> None:
+    def _lost_or_not_loaded(self, error: Exception) -> None:
         if not self._browser.is_connected():
             raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
         with suppress(self._error):
             self._page.context.close()  # its error page would interrupt the next one
         self._page = None
         raise RecipeError(
-            f"the page does not load: {why}",
+            f"the page does not load: {_first_line(error)}",
             where=self._address,
-            fix="check --page_url, or leave it out to use the page of this repository",
+            fix=CHECK,
         ) from error
 
 

@@ -240,7 +240,7 @@ def test_a_page_that_is_no_number_game(screen, deals, tmp_path):
     address, patience = screen._address, screen._milliseconds
     screen._address, screen._milliseconds = (tmp_path / "other.html").as_uri(), 500
     try:
-        with pytest.raises(RecipeError, match="there is no number game on it"):
+        with pytest.raises(RecipeError, match=r"after 0\.5 s the page shows no number game"):
             screen.open(deals, Look())
     finally:
         screen._address, screen._milliseconds = address, patience
