@@ -18,6 +18,7 @@ from recipes.pointer_selector.documents import key_table
 
 BLOCKS = {**RECIPE_BLOCKS, "pointer-selector-keys": key_table}
 PAGES = (
+    "docs/ALGORITHMS.md",
     "docs/CONFIGURATION.md",
     "docs/POINTER_SELECTOR.md",
     *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),

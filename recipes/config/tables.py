@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from recipes.config import yaml_io
+from recipes.config import algorithms, yaml_io
 from recipes.config.comparison.markdown import block as comparison
 from recipes.config.environment import CONTROLS, VARIABLES
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
@@ -72,7 +72,44 @@ def _engines(leaf: Leaf) -> str:
     return "; ".join(notes) or "both"
 
 
+def algorithm_table() -> str:
+    """Every algorithm: what it changes, its keys beside GRPO's, when it helps, its engines and its paper."""
+    grpo = algorithms.read("grpo").values
+    rows = []
+    for name in sorted(algorithms.names(), key=_in_order):
+        found = algorithms.read(name)
+        own = {path: value for path, value in found.values.items() if name == "grpo" or grpo.get(path, grpo) != value}
+        keys = "<br>".join(f"`{path}: {_shown(value)}`" for path, value in own.items() if path not in _UNREMARKABLE)
+        engines = ", ".join(ENGINES[engine] for engine in ENGINES if _runs_on(engine, found.values))
+        paper = f"[{found.paper}](https://arxiv.org/abs/{found.paper.removeprefix('arXiv:')})"
+        rows.append((f"`{name}`", f"{found.title}: {found.changes}", keys, found.use, engines, paper))
+    return markdown(
+        ("`ALGORITHM`", "what it changes", "keys (`grpo`: all; others: beside `grpo`)", "when", "engines", "paper"),
+        rows,
+    )
+
+
+# Stated in every file so that nothing of another algorithm is left, and the default in all that follows from them.
+_UNREMARKABLE = ("algorithm.use_kl_in_reward", "algorithm.kl_loss_type", "worker.actor.loss_scale_factor")
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Groups first, the critic last."""
+    estimator = algorithms.read(name).values["algorithm.adv_estimator"]
+    return {"grpo": 0, "gae": 2}.get(estimator, 1), "" if name == "grpo" else name
+
+
+def _runs_on(engine: str, values: dict[str, Any]) -> bool:
+    known = leaves(Recipe)
+    for path, value in values.items():
+        info, default = known[path].info, known[path].default
+        if (engine in info.not_on and value != default) or value not in info.values_on.get(engine, (value,)):
+            return False
+    return True
+
+
 BLOCKS: dict[str, Callable[..., str]] = {
+    "algorithms": algorithm_table,
     "comparison": comparison,
     "environment": environment_table,
     "controls": control_table,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recipes.config import Recipe, check, remarks, visible_gpus
+from recipes.config.hardware import lacks_flash_attention
+from recipes.engines.verl.rules import uses_critic
 from recipes.engines.verl_cpu import versions
+from recipes.errors import RecipeError
 from recipes.preflight import checkpoints, data, disk, images, machine, model, reward
 
 CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
@@ -24,6 +27,12 @@ def inspect_machine(recipe: Recipe) -> None:
     check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
     if recipe.hardware == "cpu" and recipe.engine == "verl":
         versions.check()
+    if recipe.hardware == "gpu" and recipe.engine == "verl" and uses_critic(recipe) and lacks_flash_attention():
+        raise RecipeError(
+            "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
+            where=f"algorithm.adv_estimator, from {recipe.source_of('algorithm.adv_estimator')}",
+            fix="pip install flash-attn, or take an algorithm without a critic, for instance ALGORITHM=rloo",
+        )
 
 
 def inspect(recipe: Recipe) -> list[str]:

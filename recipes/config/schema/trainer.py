@@ -41,7 +41,7 @@ class Trainer(Section):
     )
     max_try_make_batch: int = key(
         20,
-        "with online_filtering: generations tried for one step; -1: no limit (verl's V1 trainer has no limit)",
+        "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
         verl="algorithm.filter_groups.max_num_gen_batches",
         via="rule",
     )

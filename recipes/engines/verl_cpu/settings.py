@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes import paths
+from recipes.engines.support import sampler
 
 PACKAGE = "recipes.engines.verl_cpu"
 MEBIBYTE = 1 << 20
@@ -111,15 +112,9 @@ def _rollout(recipe: Any) -> dict[str, Any]:
 
 
 def _few_processes() -> dict[str, Any]:
-    sampler = "trainer.v1.sampler"
     return {
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        f"{sampler}.custom_sampler.path": f"pkg://{PACKAGE}.sampler",
-        f"{sampler}.custom_sampler.name": "QuickReplayBuffer",
-        f"{sampler}.sampler_kwargs.filter_groups": "${algorithm.filter_groups}",
-        f"{sampler}.sampler_kwargs.train_batch_size": "${data.train_batch_size}",
-        f"{sampler}.sampler_kwargs.gen_batch_size": "${oc.select:data.gen_batch_size,null}",
-        f"{sampler}.sampler_kwargs.sync_refill_failed_groups": "${trainer.v1.sampler.sync_refill_failed_groups}",
+        **sampler(f"{PACKAGE}.sampler", "QuickReplayBuffer"),
     }
 
 

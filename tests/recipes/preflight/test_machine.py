@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes import preflight
+from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.preflight import machine
 
@@ -69,3 +70,16 @@ def test_an_untested_verl_is_refused_before_any_data_is_made(make, monkeypatch):
     with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
         preflight.inspect_machine(make())
     preflight.inspect_machine(make().model_copy(update={"engine": "easyr1"}))
+
+
+@pytest.mark.parametrize(("algorithm", "missing"), [("ppo", True), ("ppo", False), ("rloo", True)])
+def test_a_critic_on_gpus_needs_flash_attention(algorithm, missing, monkeypatch):
+    recipe = load("countdown", environ={"ALGORITHM": algorithm}, hardware="gpu")
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+    monkeypatch.setattr(preflight, "lacks_flash_attention", lambda: missing)
+    if algorithm == "rloo" or not missing:
+        preflight.inspect_machine(recipe)
+        return
+    with pytest.raises(RecipeError, match="flash-attn is not installed here") as caught:
+        preflight.inspect_machine(recipe)
+    assert "configs/algorithms/ppo.yaml" in caught.value.where

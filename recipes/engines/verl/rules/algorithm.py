@@ -6,6 +6,7 @@ from typing import Any
 
 from recipes.config.locate import split_function
 from recipes.config.schema import Recipe
+from recipes.engines.support import sampler
 from recipes.engines.verl.rules.base import ACTOR, ROLLOUT, rule, uses_critic
 
 AGGREGATION = {"token": "token-mean", "seq": "seq-mean-token-mean"}
@@ -112,6 +113,9 @@ def _overlong(recipe: Recipe) -> dict[str, Any]:
 
 @rule("trainer.max_try_make_batch")
 def _tries(recipe: Recipe) -> dict[str, Any]:
+    """verl's own buffer has no bound; ours has, and is used where there is one to keep."""
+    most = max(0, recipe.trainer.max_try_make_batch)
     if not recipe.algorithm.online_filtering:
         return {}
-    return {"algorithm.filter_groups.max_num_gen_batches": max(0, recipe.trainer.max_try_make_batch)}
+    bounded = sampler("recipes.engines.samplers", "BoundedReplayBuffer") if most else {}
+    return {"algorithm.filter_groups.max_num_gen_batches": most, **bounded}

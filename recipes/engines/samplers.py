@@ -1,0 +1,66 @@
+"""verl's replay buffer with a bound on dynamic sampling; verl loads it by `trainer.v1.sampler.custom_sampler`.
+
+verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns that
+`algorithm.filter_groups.max_num_gen_batches` is ignored): with a reward that is the same for every response, for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+
+class BoundedReplayBuffer(ReplayBuffer):
+    """`ReplayBuffer` that gives a step up after `max_num_gen_batches` batches of prompts; 0 or less: never.
+
+    verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:170), so the recipe's translation
+    refers to the same keys in `sampler_kwargs`, and they take the effect that they have on verl's own buffer.
+    """
+
+    def __init__(self, *, sampler_kwargs: Any, refill_fn: Any = None, **kwargs: Any) -> None:
+        given = sampler_kwargs or {}
+        groups = given.get("filter_groups") or {}
+        self._most = int(groups.get("max_num_gen_batches") or 0) if groups.get("enable") else 0
+        self._replaced = 0
+        self._refill = refill_fn
+        refill = None if refill_fn is None else self._refill_within_bounds
+        super().__init__(sampler_kwargs=sampler_kwargs, refill_fn=refill, **_filtering(given), **kwargs)
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        """A step's batch. Raises RuntimeError where too many groups in a row agree."""
+        self._replaced = 0
+        return super().sample(*args, **kwargs)
+
+    def _refill_within_bounds(self, prompts: int) -> Any:
+        size = self.train_batch_size or 1
+        if self._most > 0 and self._replaced + prompts > (self._most - 1) * size:
+            raise RuntimeError(
+                f"dynamic sampling: {self._most} batches of {size} prompts did not give {size} groups whose responses "
+                f"differ in {self.filter_groups_metric!r}. The task is too hard or too easy for the model, or the "
+                "reward is constant: see trainer.max_try_make_batch and algorithm.filter_key"
+            )
+        self._replaced += prompts
+        return self._refill(prompts)
+
+
+def _filtering(given: Any) -> dict[str, Any]:
+    """The arguments that verl gives its own synchronous buffer (`PPOTrainer._build_replay_buffer`)."""
+    groups = given.get("filter_groups") or {}
+    refill = bool(given.get("sync_refill_failed_groups", False))
+    train_batch_size = given.get("train_batch_size")
+    filtered = bool(groups.get("enable", False))
+    if not filtered:
+        gen_batch_size = 1 if refill else given.get("gen_batch_size") or train_batch_size
+        return {
+            "train_batch_size": train_batch_size,
+            "gen_batch_size": gen_batch_size,
+            "sync_refill_failed_groups": refill,
+        }
+    return {
+        "filter_groups_metric": str(groups["metric"]),
+        "train_batch_size": train_batch_size,
+        "gen_batch_size": 1,
+        "max_inflight_gen_batches": groups.get("max_inflight_gen_batches", 1),
+        "sync_refill_failed_groups": refill,
+    }
