@@ -103,5 +103,6 @@ def _meant(name: str) -> str | None:
     distance, nearest = min((edits(name.replace("_", ""), other.replace("_", "")), other) for other in names)
     if distance <= max(1, len(name) // 4):
         return nearest
-    inside = [other for other in names if name in other.split("_") or other in name.split("_")]
+    parts = name.split("_")
+    inside = [other for other in names if other.endswith(f"_{name}") or name in other.split("_") or other in parts]
     return inside[0] if inside else None

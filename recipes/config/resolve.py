@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.config import algorithms, critic, loggers, yaml_io
+from recipes.config import algorithms, critic, following, loggers, yaml_io
 from recipes.config.arguments import read_arguments
 from recipes.config.environment import is_on, read_settings
 from recipes.config.hardware import kind_of_machine, lacks_flash_attention
@@ -27,9 +27,6 @@ RESOLVED = "resolved"
 
 UNLESS = "unless"
 """In the embedded block: keys that, set by the user, turn it off where nobody asked for it."""
-
-EXPERIMENT = "{experiment_name}"
-"""Stands for the experiment's name in trainer.save_checkpoint_path."""
 
 
 def load(
@@ -162,9 +159,8 @@ def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
 
 def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool, environ: Mapping[str, str]) -> Recipe:
     """Fill in names and folders that follow from others, make paths absolute, and check types."""
-    _whole_step_at_once(values, sources)
+    following.fill(values, sources)
     critic.follow(values, sources)
-    _name_in_checkpoint_path(values)
     recipe = validated(values, sources)
     experiment = recipe.trainer.experiment_name or recipe.name
     filled = {
@@ -182,21 +178,6 @@ def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool
     values["trainer.logger"] = loggers.chosen(recipe.trainer.logger, asked, environ)
     values.update(located(recipe, values, sources))
     return validated(values, sources, embedded_on=embedded)
-
-
-def _name_in_checkpoint_path(values: dict[str, Any]) -> None:
-    key = "trainer.save_checkpoint_path"
-    if isinstance(values.get(key), str):
-        name = values.get("trainer.experiment_name") or values["name"]
-        values[key] = values[key].replace(EXPERIMENT, str(name))
-
-
-def _whole_step_at_once(values: dict[str, Any], sources: dict[str, Source]) -> None:
-    """A batch of an update that a recipe sets to null is all of a step's prompts, whatever their number."""
-    mini, whole = "worker.actor.global_batch_size", "data.rollout_batch_size"
-    if mini in values and values[mini] is None:
-        values[mini] = values.get(whole, leaves(Recipe)[whole].default)
-        sources[mini] = Source("default", f"follows {whole}")
 
 
 def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:

@@ -69,7 +69,7 @@ class Trial:
         engine: whose call is made.
         kwargs: further arguments.
         scores: every score.
-        seconds: of every call but the first, which may import something.
+        seconds: of every call; the first, which may import something, is not counted.
         better: data source -> whether a gold answer scored above an empty response, for each row.
         without_gold: data sources whose gold answer cannot be written down.
     """
@@ -107,8 +107,7 @@ class Trial:
         print(f"trying the response {response[:60]!r}", file=sys.stderr, flush=True)
         begin = time.perf_counter()
         result = self._call(row, response)
-        if self.scores:
-            self.seconds.append(time.perf_counter() - begin)
+        self.seconds.append(time.perf_counter() - begin)
         where = f"{self.path}, {self.name}, for the response {response[:60]!r}"
         score, keys = checked(result, self.engine, where)
         if self._keys is not None and keys != self._keys:
@@ -183,7 +182,7 @@ class Trial:
         return remarks
 
     def _slow(self) -> list[str]:
-        if not self.seconds or (mean := sum(self.seconds) / len(self.seconds)) <= SLOW_S:
+        if len(self.seconds) < 2 or (mean := sum(self.seconds[1:]) / (len(self.seconds) - 1)) <= SLOW_S:
             return []
         return [f"the reward takes {1000 * mean:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms"]
 

@@ -160,7 +160,10 @@ class Updates(Section):
         gt=0,
     )
     micro_batch_size_per_device_for_update: int = key(
-        4, "responses in one forward and backward pass of a GPU", verl="{role}.ppo_micro_batch_size_per_gpu", gt=0
+        4,
+        "responses in one forward and backward pass of a GPU; null in a file: as many as divide, 4 at most",
+        verl="{role}.ppo_micro_batch_size_per_gpu",
+        gt=0,
     )
     max_grad_norm: float = key(
         1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0

@@ -101,8 +101,8 @@ def embedded() -> list[dict[str, Any]]:
         question = prompt(numbers, target)
         if not known or question in found:
             continue
-        source = ("math_reasoning", "classification")[len(found) % 2]
-        truth = target if source == "math_reasoning" else known
+        source = ("math", "classification")[len(found) % 2]
+        truth = target if source == "math" else known
         found[question] = _record(source, question, truth, gold_response(known[0]))
     return list(found.values())
 

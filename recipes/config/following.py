@@ -1,0 +1,49 @@
+"""Keys that a recipe leaves to others: a batch that is a whole step, micro-batches that divide it, a name in a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recipes.config.layers import Source
+from recipes.config.schema import Recipe, leaves
+
+EXPERIMENT = "{experiment_name}"
+"""Stands for the experiment's name in trainer.save_checkpoint_path."""
+
+MINI, WHOLE = "worker.actor.global_batch_size", "data.rollout_batch_size"
+MICRO = {
+    "worker.actor.micro_batch_size_per_device_for_update": (MINI, 4),
+    "worker.actor.micro_batch_size_per_device_for_experience": (WHOLE, 8),
+}
+"""Micro-batch -> (the prompts that it divides, the most responses that null stands for)."""
+
+
+def fill(values: dict[str, Any], sources: dict[str, Source]) -> None:
+    """Put values where a recipe's file has null, or a name's place; changes both mappings."""
+
+    def found(key: str) -> Any:
+        return values.get(key, leaves(Recipe)[key].default)
+
+    def follow(key: str, value: Any, leaders: str) -> None:
+        values[key], sources[key] = value, Source("default", f"follows {leaders}")
+
+    if MINI in values and values[MINI] is None:
+        follow(MINI, found(WHOLE), WHOLE)
+    for key, (batch, most) in MICRO.items():
+        if key in values and values[key] is None:
+            numbers = [found(name) for name in (batch, "worker.rollout.n", *_RANKS)]
+            share = _share(*numbers) if all(type(number) is int for number in numbers) else 1
+            follow(key, max(size for size in range(1, most + 1) if share % size == 0), batch)
+    path = values.get("trainer.save_checkpoint_path")
+    if isinstance(path, str):
+        name = values.get("trainer.experiment_name") or values["name"]
+        values["trainer.save_checkpoint_path"] = path.replace(EXPERIMENT, str(name))
+
+
+_RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node", "worker.actor.ulysses_size")
+
+
+def _share(prompts: int, n: int, nodes: int, gpus: int, ulysses: int) -> int:
+    """Responses of one GPU; 1 where they do not divide, which the checks then explain."""
+    ranks = max(1, nodes * gpus // max(1, ulysses))
+    return prompts * n // ranks if prompts * n % ranks == 0 else 1
