@@ -24,7 +24,7 @@ def main(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, what the arms vary around")] = None,
     seeds: Annotated[int, typer.Option(help="seeds of every arm, from 1 on")] = 3,
     main_seeds: Annotated[int, typer.Option(help="seeds of the arms main/*")] = 5,
-    only: Annotated[str, typer.Option(help="arms to run, as patterns, for instance 'main/*|GRPO lr/*'")] = "*",
+    only: Annotated[str, typer.Option(help="arms to run and show, as patterns, such as 'main/*|GRPO lr/*'")] = "*",
     jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
     gpu_jobs: Annotated[int, typer.Option(help="how many of them use the GPU, if there is one")] = 2,
     minutes: Annotated[float, typer.Option(help="start no trial after so many minutes; 0: no limit")] = 0.0,
@@ -33,7 +33,7 @@ def main(
     out: Annotated[Path, typer.Option(help="where table, figure and JSON go")] = RESULTS,
     render: Annotated[bool, typer.Option("--render", help="only make table and figure from what is there")] = False,
 ) -> None:
-    """Run the arms that are missing, then write sweep.json, sweep.md and sweep.svg."""
+    """Run the arms that are missing, then write sweep.json, sweep.md and sweep.svg of those asked for."""
     console = Console(highlight=False, soft_wrap=True)
     with reported_errors():
         recipe = resolve(settings or [])
@@ -45,7 +45,7 @@ def main(
         folder = folder or run_dir("pointer_selector_sweep")
         prepared = prepare(recipe)
         study = sweep.open_study(folder)
-        every = arms(recipe)
+        every = arms(recipe, only)
         seeds_of = {a.name: list(range(1, 1 + (main_seeds if a.factor == "main" else seeds))) for a in every}
         if not render:
             started = time.perf_counter()
@@ -55,11 +55,7 @@ def main(
                 clock = f"{time.perf_counter() - started:5.0f} s, {left:3d} left"
                 console.print(f"[{clock}] {name}: test {mean:.1%}, {result['seconds']:.0f} s", markup=False)
 
-            wanted = [
-                (f"{a.name}, seed {s}", sweep.of_seed(a.recipe, s))
-                for a in arms(recipe, only)
-                for s in seeds_of[a.name]
-            ]
+            wanted = [(f"{a.name}, seed {s}", sweep.of_seed(a.recipe, s)) for a in every for s in seeds_of[a.name]]
             workers = sweep.Workers(jobs, gpu_jobs, 60 * minutes if minutes else float("inf"))
             sweep.sweep(study, wanted, checkpoints or folder / "checkpoints", workers, told)
         found = sweep.of_arms(study, every, seeds_of)

@@ -84,22 +84,6 @@ class Sinks:
             sink.close()
 
 
-def read_history(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """(step, metrics) in order of step; where a resumed run wrote a metric of a step again, the later value wins.
-
-    A last line that was cut off is passed over.
-    """
-    merged: dict[int, dict[str, Any]] = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            merged.setdefault(entry["step"], {}).update(entry["data"])
-    return sorted(merged.items())
-
-
 def _end_last_line(path: Path) -> None:
     """A killed run may leave half a line; what is appended must not join it."""
     if path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):

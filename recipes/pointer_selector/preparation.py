@@ -27,14 +27,12 @@ class Prepared:
         judge: the frozen model, or None.
         report: counts over everything that was read.
         dropped: what the filters took out of the training part, by reason.
-        embedded: whether this is the embedded workload.
     """
 
     parts: dict[str, PointerData]
     judge: FrozenModel | None
     report: Report
     dropped: dict[str, int]
-    embedded: bool
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def prepare(recipe: PointerRecipe) -> Prepared:
     parts["train"] = _of_shots(parts["train"], recipe.data)
     parts["train"], dropped = filtered(parts["train"], recipe.data.filters)
     judge = FrozenModel.load(paths.judge) if paths.judge else None
-    return Prepared(parts, judge, counted, dropped, paths.embedded)
+    return Prepared(parts, judge, counted, dropped)
 
 
 def _require_one_size(data: PointerData, start: str) -> None:

@@ -14,13 +14,13 @@ def tau(step: int, total: int, start: float, end: float) -> float:
     return start + (end - start) * min(1.0, max(0.0, step / (total - 1)))
 
 
-def learning_rate(step: int, total: int, peak: float, warmup_share: float, floor_share: float = 0.0) -> float:
-    """Linear warm-up over the first share of the steps, then a half cosine down to `floor_share` of the peak."""
+def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> float:
+    """Linear warm-up over the first share of the steps, then a half cosine down to 0."""
     warmup = max(1, round(warmup_share * total))
     if step < warmup:
         return peak * (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total - warmup))
-    return peak * (floor_share + (1 - floor_share) * 0.5 * (1 + math.cos(math.pi * progress)))
+    return peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def next_beta(beta: float, kl: float, config: KlConfig) -> float:

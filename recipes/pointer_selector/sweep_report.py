@@ -99,7 +99,10 @@ def figure(arms: dict[str, list[dict[str, Any]]], baselines: dict[str, dict[str,
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "pointer_selector"
+    matplotlib.rcParams |= {
+        "svg.hashsalt": "pointer_selector",
+        "svg.fonttype": "none",
+    }  # text as text, not as paths
     import matplotlib.pyplot as plt
 
     rows = summary(arms)

@@ -18,10 +18,11 @@ from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.frozen_model import FrozenModel
-from recipes.pointer_selector.metrics import JsonLines, Sinks, read_history
+from recipes.pointer_selector.metrics import JsonLines, Sinks
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.resolve import changed
 from recipes.pointer_selector.training import Trainer
+from recipes.supervise.metrics import read_history
 
 RECIPE = changed(
     PointerRecipe(),
