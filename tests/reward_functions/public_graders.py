@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import string
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -45,16 +47,37 @@ def tinyzero_score(sequence: str, target: int, numbers: list[int]) -> float:
 
 
 def verl_gsm8k() -> ModuleType:
-    """verl's GSM8K grader, loaded from its file: importing `verl` itself takes seconds."""
-    package = importlib.util.find_spec("verl")
-    path = Path(package.submodule_search_locations[0]) / "utils" / "reward_score" / "gsm8k.py"
-    spec = importlib.util.spec_from_file_location("verl_gsm8k", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """verl's GSM8K grader."""
+    return verl_grader("gsm8k")
 
 
 def easyr1_number_game(response: str) -> str:
     """EasyR1's number game rule: the first character that is 0, 1 or 2 is the answer; "" where there is none."""
     found = re.search("[012]", response)
     return found.group(0) if found else ""
+
+
+def verl_grader(name: str) -> ModuleType:
+    """A file of verl's graders by itself: importing `verl` takes seconds."""
+    package = importlib.util.find_spec("verl")
+    path = Path(package.submodule_search_locations[0]) / "utils" / "reward_score" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"verl_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def squad_normalised(text: str) -> str:
+    """SQuAD v1.1's normalisation: lower case, ASCII punctuation out, articles out, single blanks, in this order."""
+    kept = "".join(character for character in text.lower() if character not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+def squad_f1(prediction: str, gold: str) -> float:
+    """SQuAD v1.1's F1: over the words of both normalised texts, as multisets."""
+    predicted, right = squad_normalised(prediction).split(), squad_normalised(gold).split()
+    shared = sum((Counter(predicted) & Counter(right)).values())
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(right)
+    return (2 * precision * recall) / (precision + recall)

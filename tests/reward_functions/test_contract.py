@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import json
 import math
 import re
 import subprocess
@@ -20,6 +21,8 @@ from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 ALLOWED_IMPORTS = {"__future__", "collections", "functools", "json", "math", "operator", "re", "typing"}
+MORE_IMPORTS = {"dispatch": {"concurrent", "importlib", "os", "pathlib", "sys", "types"}}  # loads files beside itself
+PAGES = {"dispatch": "REWARD_CUSTOM.md"}
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
 LONGEST = 300
 
@@ -32,6 +35,11 @@ SAMPLES = {
     ),
     "gsm8k": (
         "72",
+        "12 * 6 = 72\n#### 72",
+        ["", "#### 71", "#### 72%", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"],
+    ),
+    "dispatch": (
+        '{"data_source": "gsm8k", "ground_truth": "72"}',
         "12 * 6 = 72\n#### 72",
         ["", "#### 71", "#### 72%", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"],
     ),
@@ -87,13 +95,14 @@ def assert_result(reward, result: dict, keys: set[str] | None = None) -> None:
 
 def test_source_is_small_and_harmless(path):
     source = path.read_text(encoding="utf-8")
+    allowed = ALLOWED_IMPORTS | MORE_IMPORTS.get(path.stem, set())
     assert source.count("\n") <= LONGEST
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            assert {alias.name.split(".")[0] for alias in node.names} <= ALLOWED_IMPORTS
+            assert {alias.name.split(".")[0] for alias in node.names} <= allowed
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            assert node.module.split(".")[0] in ALLOWED_IMPORTS
+            assert node.module.split(".")[0] in allowed
         elif isinstance(node, ast.Name):
             assert node.id not in FORBIDDEN_NAMES
         elif isinstance(node, ast.ExceptHandler):
@@ -127,6 +136,13 @@ def test_signatures(reward):
     assert "gold_unparsable" in reward.REASONS
 
 
+def with_truth(sample, truth: object) -> object:
+    """Another truth in the same place as the sample's: bare, or in its envelope."""
+    if not sample[0].startswith('{"data_source"'):
+        return truth
+    return {"data_source": json.loads(sample[0])["data_source"], "ground_truth": truth}
+
+
 def test_full_marks_and_one_key_set(reward, sample):
     gold, right, wrongs = sample
     full = reward.compute_score("any", right, gold)
@@ -139,7 +155,7 @@ def test_full_marks_and_one_key_set(reward, sample):
         assert_result(reward, result, keys)
         assert result["score"] < 0.5
     for broken in [*BROKEN_GOLD, None, 1.5, [], {}, True, b"72"]:
-        result = reward.compute_score("any", right, broken)
+        result = reward.compute_score("any", right, with_truth(sample, broken))
         assert_result(reward, result, keys)
         assert (result["score"], result["reason"]) == (0.0, "gold_unparsable"), broken
 
@@ -177,7 +193,8 @@ def test_scores_do_not_depend_on_the_call_before(path, reward, sample):
 
 
 def test_the_document_names_every_reason_and_the_readme_of_rules_exists(path, reward):
-    page = (ROOT / "docs" / f"REWARD_{path.stem.upper()}.md").read_text(encoding="utf-8")
+    name = PAGES.get(path.stem, f"REWARD_{path.stem.upper()}.md")
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     missing = [code for code in reward.REASONS if f"`{code}`" not in page]
     assert not missing
     listed = set(re.findall(r"^\| `([a-z_]+)` \|", page, flags=re.MULTILINE))
@@ -217,4 +234,4 @@ MARKUP = st.sampled_from([*PIECES, "3", "8", "24", "72", "3*8", "0", "2", "and",
 def test_never_raises_and_stays_in_range(reward, sample, text, broken):
     keys = set(reward.compute_score("any", "", sample[0]))
     assert_result(reward, reward.compute_score("any", text, sample[0]), keys)
-    assert_result(reward, reward.compute_score("any", text, broken), keys)
+    assert_result(reward, reward.compute_score("any", text, with_truth(sample, broken)), keys)

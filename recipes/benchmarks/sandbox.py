@@ -1,0 +1,97 @@
+"""Programs per second in the sandbox, and in a plain subprocess: the same programs, which are known to be harmless."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import ModuleType
+
+from recipes.errors import RecipeError
+from recipes.tasks.rewards import load_reward
+
+PROGRAM = "n = int(input())\nvalues = [k * k for k in range(n)]\nprint(sum(values) % 1000003)\n"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast one way of running programs is.
+
+    Args:
+        name: what it is.
+        programs, tests: programs run, tests of each.
+        seconds: by the clock, best pass.
+    """
+
+    name: str
+    programs: int
+    tests: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Programs per second, all their tests included."""
+        return self.programs / self.seconds
+
+
+def sandbox() -> ModuleType:
+    """The sandbox of `reward_functions/dispatch.py`, after it ran one program.
+
+    Raises:
+        RecipeError: it does not work here.
+    """
+    dispatch = load_reward("reward_functions/dispatch.py")
+    try:
+        dispatch.sandbox.check()
+    except dispatch.sandbox.SandboxMissing as error:
+        raise RecipeError("there is no sandbox to time", where="bubblewrap", fix=str(error)) from error
+    return dispatch.sandbox
+
+
+def inputs(tests: int) -> list[str]:
+    """What each test gives to the program."""
+    return [f"{100 + number}\n" for number in range(tests)]
+
+
+def sandboxed(module: ModuleType, tests: int) -> None:
+    """One program with its tests, in one sandbox."""
+    results = module.run("script", PROGRAM, inputs(tests), module.Limits())
+    _right([result.get("output", result["status"]) for result in results], tests)
+
+
+def plain(tests: int) -> None:
+    """One program with its tests, each in a subprocess without any protection."""
+    command = [os.path.realpath(sys.executable), "-I", "-S", "-c", PROGRAM]
+    outputs = [
+        subprocess.run(command, input=text, capture_output=True, text=True, check=True, env={}).stdout
+        for text in inputs(tests)
+    ]
+    _right(outputs, tests)
+
+
+def _right(outputs: list[str], tests: int) -> None:
+    expected = [f"{sum(k * k for k in range(int(text))) % 1000003}\n" for text in inputs(tests)]
+    if outputs != expected:
+        raise RecipeError(f"the programs print {outputs[:2]}, not {expected[:2]}", where="the sandbox", fix="mend it")
+
+
+def race(programs: int, tests: int, threads: int, repeats: int) -> list[Pace]:
+    """Both ways in turn, `threads` programs at a time, so that other work on the machine meets both alike."""
+    module = sandbox()
+    ways: dict[str, Callable[[], None]] = {
+        "sandbox": lambda: sandboxed(module, tests),
+        "plain subprocess": lambda: plain(tests),
+    }
+    best = dict.fromkeys(ways, float("inf"))
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(repeats):
+            for name, way in ways.items():
+                begin = time.perf_counter()
+                for future in [pool.submit(way) for _ in range(programs)]:
+                    future.result()
+                best[name] = min(best[name], time.perf_counter() - begin)
+    return [Pace(name, programs, tests, seconds) for name, seconds in best.items()]

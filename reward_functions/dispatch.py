@@ -1,0 +1,193 @@
+"""One reward for mixed data: each row is judged by the rules of its data source.
+
+`math_reasoning` and `gsm8k` (a final answer), `math` (LaTeX, through math-verify), `code` and `code_generation` (tests
+in a sandbox), `qa` and `trivia` (exact match and F1), `classification` (labels). docs/REWARD_CUSTOM.md has the truth,
+the score and the reasons of each.
+
+Loaded by its path; takes `sources/` and `gsm8k.py` from beside it. Only `math` needs a package.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+REWARD_NAME = "dispatch"  # EasyR1 prints this name
+REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
+
+MOST_PROBLEMS = 10  # that `check_sources` lists
+
+REASONS = (
+    "correct",
+    "partial",  # some tests passed; some words shared
+    "wrong",
+    "percent",  # 72% where the gold is 72
+    "ambiguous",  # several numbers, several labels
+    "unparsable",  # a statement that cannot be read
+    "too_long",
+    "no_answer",
+    "answer_in_think",
+    "truncated",
+    "syntax_error",
+    "runtime_error",
+    "timeout",
+    "memory_limit",
+    "output_limit",
+    "sandbox_error",  # the sandbox gave no answer: not the policy's fault
+    "gold_unparsable",  # the ground truth is broken: the row's fault, not the policy's
+)
+
+
+def _load(name: str, path: Path, **options: Any) -> ModuleType:
+    """A file beside this one, once per process, whatever the name under which a trainer loaded this one."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path, **options)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = f"reward_sources_{abs(hash(str(HERE)))}"
+_load(PACKAGE, HERE / "sources" / "__init__.py", submodule_search_locations=[str(HERE / "sources")])
+_load(f"{PACKAGE}.gsm8k", HERE / "gsm8k.py")
+fusion, judges, latex, programs, sandbox = (
+    importlib.import_module(f"{PACKAGE}.{name}") for name in ("fusion", "judges", "latex", "programs", "sandbox")
+)
+
+JUDGES = judges.JUDGES
+MISSING = (sandbox.SandboxMissing, fusion.FusionError, latex.HelperMissing)
+
+
+def known_sources() -> tuple[str, ...]:
+    """The data sources that have rules."""
+    return tuple(JUDGES)
+
+
+def envelope(data_source: str, ground_truth: Any) -> str:
+    """The ground truth that carries its source, for EasyR1, which hands rewards nothing else of a row."""
+    return json.dumps({"data_source": data_source, "ground_truth": ground_truth}, ensure_ascii=False)
+
+
+def opened(data_source: str, ground_truth: Any) -> tuple[str, Any]:
+    """(source, truth) of a row. An envelope's source goes before the row's, which then is a name for the metrics."""
+    truth = ground_truth
+    if isinstance(truth, str) and truth.startswith("{") and '"data_source"' in truth:
+        truth = _parsed(truth)
+    if isinstance(truth, dict) and truth.keys() == {"data_source", "ground_truth"}:
+        return truth["data_source"], truth["ground_truth"]
+    return data_source, ground_truth
+
+
+@lru_cache(maxsize=4096)  # the responses of one group share one truth
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict[str, Any] | None = None,
+    format_credit: float = judges.FORMAT_CREDIT,
+    partial_credit: float = judges.PARTIAL_CREDIT,
+    sandbox_fusion_url: str | None = None,
+    limits: dict[str, float] | None = None,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """verl's entry: the reward of one response.
+
+    Args:
+        data_source: one of `known_sources()`; any name where the truth is an `envelope`.
+        solution_str: the response, without the prompt.
+        ground_truth: the source's truth, or an envelope around it.
+        extra_info: not used.
+        format_credit: the part of the score that stating the answer behind a marker earns.
+        partial_credit: the factor on F1 where the answer is not exact.
+        sandbox_fusion_url: run programs there, and not under bubblewrap.
+        limits: what differs from `sandbox.Limits`.
+        kwargs: what verl adds (a reward model's address, ...); not used.
+
+    Returns:
+        score, acc (verl's name) and accuracy, format, f1, tests (share passed): floats in [0, 1]; pred: what was read,
+        for majority votes; reason: one of `REASONS`.
+
+    Raises:
+        ValueError: no rules for this source.
+        RuntimeError: no sandbox, or no math-verify, on this machine; `check_sources` says so before the start.
+            (Both are Python's own, since Ray's driver cannot load this file's classes.)
+    """
+    source, truth = opened(data_source, ground_truth)
+    judge = JUDGES.get(source) if isinstance(source, str) else None
+    if judge is None:
+        raise ValueError(_unknown(source))
+    settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, sandbox.Limits(**(limits or {})))
+    try:
+        return judge(solution_str, truth, settings)
+    except MISSING as error:
+        raise RuntimeError(str(error)) from None
+
+
+def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
+    """EasyR1's entry: one dict of numbers per input (`response`, `ground_truth` in an `envelope`).
+
+    `overall` is `compute_score`'s score; the reason becomes one 0/1 key `reason/<code>` per code. Keys `<source>/score`
+    and `<source>/accuracy` are in that source's results only: EasyR1 averages each key over the results that have it.
+    """
+
+    def scored(item: dict[str, Any]) -> dict[str, float]:
+        parts = compute_score("", item["response"], item["ground_truth"], **kwargs)
+        reason, source = parts["reason"], opened("", item["ground_truth"])[0]
+        result = {"overall": parts["score"], **{key: parts[key] for key in ("accuracy", "format", "f1", "tests")}}
+        result |= {f"reason/{code}": float(code == reason) for code in REASONS}
+        return result | {f"{source}/score": parts["score"], f"{source}/accuracy": parts["accuracy"]}
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # programs run beside each other
+        return list(pool.map(scored, reward_inputs))
+
+
+def check_sources(truths: Iterable[tuple[str, Any]], sandbox_fusion_url: str | None = None, **kwargs: Any) -> list[str]:
+    """What would go wrong with this data on this machine, for the check before the start; empty where nothing would.
+
+    Args:
+        truths: (data source, ground truth) of every row.
+        sandbox_fusion_url: as in `compute_score`.
+        kwargs: the reward's other keyword arguments; not used.
+    """
+    problems: list[str] = []
+    sources: set[str] = set()
+    for number, row in enumerate(truths, start=1):
+        source, truth = opened(*row)
+        if not isinstance(source, str) or source not in JUDGES:
+            problems.append(f"row {number}: {_unknown(source)}")
+        else:
+            sources.add(source)
+            wrong = judges.truth_problem(source, truth)
+            if wrong:
+                problems.append(f"row {number} ({source}): {wrong}")
+        if len(problems) == MOST_PROBLEMS:
+            return problems
+    try:
+        if sources & set(judges.CODE):
+            sandbox.check() if sandbox_fusion_url is None else fusion.check(sandbox_fusion_url)
+        if "math" in sources:
+            latex.check()
+    except MISSING as error:
+        problems.append(str(error))
+    return problems
+
+
+def _unknown(source: Any) -> str:
+    return f"no rules for the data source {source!r}; known: {', '.join(JUDGES)}"

@@ -1,0 +1,119 @@
+r"""Where a response states its answer, for every source whose answer is text: the same markers as GSM8K's reward.
+
+Only what stands behind the last `</think>` counts; there, the last of `<answer>`, `\boxed{}` and `####`; without a
+marker, what follows "answer is" or "答案", or the last line.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LONGEST = 2000  # characters of a statement
+SHORT = 120  # a response of one line and at most this length is nothing but its answer
+END_MARKS = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>|\s)*\Z")
+
+_LEAD = re.compile(
+    r"(?:the )?(?:final answer|answer|label|category|答案|标签|分类)\s*(?:is|was|:|：|是|为)[\s:：]*", re.IGNORECASE
+)
+_WRAPPERS = "*_`\"'“”‘’«»「」『』《》$ \t\r\n"
+_ENDS = ".,;:!?。，；：！？"
+
+
+def find(response: str) -> tuple[str, str]:
+    r"""The statement of a response: (statement, how).
+
+    `how` is "marked" behind a marker, or where a short line is all there is; "unmarked" where the place was guessed;
+    else the reason why there is none: "truncated", "answer_in_think" or "no_answer".
+    """
+    close = response.rfind("</think>")
+    if response.find("<think>", close + 1) != -1:
+        return "", "truncated"
+    text = response[close + 8 :] if close != -1 else response
+    text = text[: END_MARKS.search(text, max(0, len(text.rstrip()) - 40)).start()]
+    hashes, boxed, tag = text.rfind("####"), text.rfind("\\boxed"), text.rfind("<answer>")
+    if hashes != -1 and "\n" in text[hashes:].strip():
+        hashes = -1  # a heading, with text below it
+    last = max(hashes, boxed, tag)
+    if last == -1:
+        return _unmarked(text.strip(), response[: max(close, 0)])
+    if last == tag:
+        end = text.find("</answer>", tag)
+        content = text[tag + 8 : end] if end != -1 else None
+        inner = content.rfind("\\boxed") if content else -1
+        content = braced(content, inner + 6) if inner != -1 else content
+    elif last == boxed:
+        content = braced(text, boxed + 6)
+    else:
+        content = text[hashes + 4 :].strip() or None
+    if content is None:
+        return "", "truncated"
+    content = content.strip()
+    if len(content) > LONGEST:
+        return "", "too_long"
+    return (content, "marked") if content else ("", "no_answer")
+
+
+def braced(text: str, at: int) -> str | None:
+    """What stands between the braces that open at `at`; "" where none open there, None where they never close."""
+    start = text.find("{", at, at + 4)
+    if start == -1 or text[at:start].strip():
+        return ""
+    depth = 0
+    for end in range(start, min(len(text), start + LONGEST + 2)):
+        depth += (text[end] == "{") - (text[end] == "}")
+        if depth == 0:
+            return text[start + 1 : end]
+    return None
+
+
+def _unmarked(text: str, thought: str) -> tuple[str, str]:
+    if not text:
+        marked = any(marker in thought for marker in ("</answer>", "\\boxed", "####"))
+        return "", "answer_in_think" if marked else "no_answer"
+    tail = text[-LONGEST:]
+    last = None
+    for last in _LEAD.finditer(tail):  # noqa: B007
+        pass
+    line = tail[last.end() :].partition("\n")[0].strip() if last else ""
+    alone = "\n" not in text and len(text) <= SHORT
+    if line:
+        return line, "marked" if alone and last.start() == 0 else "unmarked"
+    return (text, "marked") if alone else (tail.rpartition("\n")[2].strip(), "unmarked")
+
+
+def bare(text: str) -> str:
+    """The statement without quotation marks, Markdown, a `\\text{}` around it, and the point behind it; case folded."""
+    text = plain_text(unicodedata.normalize("NFKC", text).strip(_WRAPPERS))
+    text = text.strip(_WRAPPERS).rstrip(_ENDS).strip(_WRAPPERS)
+    return " ".join(text.casefold().split())
+
+
+def plain_text(text: str) -> str:
+    r"""What is in the `\text{}` that is all there is; else the same."""
+    for command in ("\\text", "\\textbf", "\\mathrm", "\\mathbf"):
+        if text.startswith(command + "{") and text.endswith("}"):
+            return text[len(command) + 1 : -1]
+    return text
+
+
+_OPTION = re.compile(r"(?:option |choice |选项)?[(\[]?([a-j])[)\]]?(?:[.:)]? .*)?").fullmatch
+_BLANKS = re.compile(r"\\left|\\right|\\[,;:! ]|\\displaystyle|\s|\$")
+
+
+def same_statement(statement: str, gold: str) -> bool:
+    r"""Do two statements say the same, but for case, blanks, quotation marks and LaTeX's spacing?
+
+    Where the gold answer is one letter, "(B)", "B. 42" and "option B" state it.
+    """
+    ours, theirs = bare(statement), bare(gold)
+    letter = _OPTION(theirs)
+    if letter and len(theirs) <= 3:
+        stated = _OPTION(ours)
+        return bool(stated) and stated[1] == letter[1]
+    return ours == theirs or tight(ours) == tight(theirs)
+
+
+def tight(text: str) -> str:
+    r"""LaTeX without blanks, `$`, `\left` and `\right`, and with one kind of fraction."""
+    return _BLANKS.sub("", text).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")

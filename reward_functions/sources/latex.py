@@ -1,0 +1,150 @@
+r"""LaTeX answers: equal as text, or equal to math-verify, which runs in a helper process with bounded time and memory.
+
+Trainers call rewards from threads, where math-verify's SIGALRM raises; and SymPy can be led into minutes of work that
+no signal ends (`9^{9^{9^9}}`). So one helper process per reward process answers questions, and is ended and started
+anew where it is late.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from functools import lru_cache
+from pathlib import Path
+
+from . import answers
+
+HELPER = Path(__file__).resolve().parent / "latex_helper.py"
+SECONDS = 2  # math-verify's own limit, on each of: reading the gold answer, reading the answer, comparing
+HARD_S = 8.0  # then the helper is ended
+START_S = 60.0  # for importing SymPy, on a busy machine
+LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
+_FORMULA = re.compile(r"(?<!\\)\$|\\[(\[]").search
+KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")  # of the environment; no keys, no tokens
+
+
+class HelperMissing(RuntimeError):
+    """math-verify cannot be used; the message says what to install."""
+
+
+class Helper:
+    """The helper process, started at the first question; one question at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.owner = 0
+
+    def ask(self, gold: str, answer: str) -> str:
+        """math-verify's verdict: "correct", "wrong", "unparsable", "gold_unparsable" or "timeout".
+
+        Raises:
+            HelperMissing: the helper does not start.
+        """
+        question = json.dumps({"gold": gold, "answer": answer, "seconds": SECONDS}).encode() + b"\n"
+        with self.lock:
+            if self.process is None or self.owner != os.getpid():  # a forked process needs its own
+                self._start()
+            try:
+                self.process.stdin.write(question)  # shorter than a pipe's buffer, so it goes at once
+                said = self._line(HARD_S)
+            except BrokenPipeError:
+                said = ""
+            if not said:
+                self.end()
+            return said or "timeout"
+
+    def end(self) -> None:
+        """End the helper; the next question starts another."""
+        process, self.process = self.process, None
+        if process is not None and self.owner == os.getpid():
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+    def _start(self) -> None:
+        check_installed()
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.process = subprocess.Popen(
+            [sys.executable, str(HELPER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=environment | {"OMP_NUM_THREADS": "1"},
+        )
+        self.owner = os.getpid()
+        if self._line(START_S) != "ready":
+            self.end()
+            raise HelperMissing(f"math-verify's helper does not start; try it: {sys.executable} {HELPER}")
+
+    def _line(self, seconds: float) -> str:
+        """The next line; "" where it does not come in time, or the helper is gone."""
+        fd, line, deadline = self.process.stdout.fileno(), b"", time.monotonic() + seconds
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+            block = os.read(fd, 4096) if ready else b""
+            if not block:
+                return ""
+            line += block
+        return line.decode("ascii", "replace").strip()
+
+
+HELPER_PROCESS = Helper()
+atexit.register(HELPER_PROCESS.end)
+
+
+def check_installed() -> None:
+    """Raise HelperMissing where math-verify is not installed."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise HelperMissing("the source `math` needs math-verify: pip install math-verify")
+
+
+def check() -> None:
+    """Ask the helper one question.
+
+    Raises:
+        HelperMissing: with what to install.
+    """
+    check_installed()
+    if HELPER_PROCESS.ask("$\\frac{1}{2}$", "$0.5$") != "correct":
+        raise HelperMissing(f"math-verify does not find 1/2 equal to 0.5; try it: {sys.executable} {HELPER}")
+
+
+def read_gold(text: str) -> str | None:
+    r"""The gold expression, out of its `\boxed{}` or from behind `####`; None where it is empty or huge."""
+    at = text.rfind("\\boxed")
+    inner = answers.braced(text, at + 6) if at != -1 else text.rpartition("####")[2]
+    inner = (inner or "").strip()
+    if len(inner) > 1 and inner.startswith("$") and inner.endswith("$") and not inner.endswith("\\$"):
+        inner = inner.strip("$").strip()
+    return inner if 0 < len(inner) <= LONGEST else None
+
+
+@lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
+def judge(statement: str, gold: str) -> str:
+    """ "correct", "wrong", "unparsable", "too_long", "timeout" or "gold_unparsable" for a stated answer.
+
+    Raises:
+        HelperMissing: math-verify is not installed.
+    """
+    if len(statement) > LONGEST:
+        return "too_long"
+    if answers.tight(statement).rstrip(".") == answers.tight(gold):
+        return "correct"
+    said = HELPER_PROCESS.ask(formula(gold), formula(statement))
+    return "correct" if said == "wrong" and answers.same_statement(statement, gold) else said
+
+
+def formula(text: str) -> str:
+    r"""The text so that math-verify reads one formula: in a `\boxed{}`, unless it says itself where its formula is."""
+    return text if _FORMULA(text) else f"\\boxed{{{text}}}"

@@ -1,0 +1,297 @@
+"""Runs model-written programs under bubblewrap: no network, no files but Python's, limits on everything else.
+
+What holds the program, from the outside in: bubblewrap's namespaces (users, processes, network, IPC, host name), a file
+system that is Python's runtime read-only and a small scratch folder in memory, an empty environment, no capabilities;
+then resource limits and the filter for system calls, see `inside`. docs/REWARD_CUSTOM.md says what that guarantees.
+There is no way to run a program without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import marshal
+import os
+import platform
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+INSIDE = Path(__file__).resolve().parent / "inside"
+MACHINES = ("x86_64", "aarch64")  # those that `inside/seccomp.py` has a filter for
+FAILURES = ("runtime_error", "memory_limit", "syntax_error", "output_limit", "timeout")
+PARTS = ("harness", "seccomp", "runner")
+# The same Python runs inside, so it takes code that is compiled already.
+START = """import sys, marshal
+code, request = marshal.load(sys.stdin.buffer.raw)
+for name, part in code:
+    module = sys.modules[name] = type(sys)(name)
+    exec(part, module.__dict__)
+module.answer(request)"""
+GRACE_S = 3.0  # for the start of the sandbox and for its own reports
+INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
+ALLOW_NAMESPACES = (
+    "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0; "
+    "Ubuntu 24: kernel.apparmor_restrict_unprivileged_userns=0; Docker: --security-opt seccomp=unconfined "
+    "--security-opt apparmor=unconfined --security-opt systempaths=unconfined)"
+)
+
+
+class SandboxMissing(RuntimeError):
+    """No sandbox works on this machine; the message says why and what to install. Nothing was run."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one program may use.
+
+    Args:
+        test_s: CPU seconds per test.
+        wall_s: seconds per test by the clock, for programs that sleep.
+        total_s: CPU seconds for all tests of a program; what is left over then has failed.
+        total_wall_s: the same by the clock.
+        memory_bytes: address space.
+        output_bytes: per test, and for the values of all calls together.
+        file_bytes: the scratch folder, and any file in it.
+        threads: tasks of the user; holds where the kernel counts per namespace and the user is not root.
+    """
+
+    test_s: float = 2.0
+    wall_s: float = 6.0
+    total_s: float = 10.0
+    total_wall_s: float = 20.0
+    memory_bytes: int = 512 << 20
+    output_bytes: int = 256 << 10
+    file_bytes: int = 16 << 20
+    threads: int = 64
+
+
+def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[str, Any]]:
+    """Run a program on tests, in one sandbox.
+
+    Args:
+        kind: "script" (a test is the text on standard input) or "calls" (a test is a dict, see `inside/harness.py`).
+        program: Python source.
+        tests: what the program is fed; no expected answers.
+
+    Returns:
+        Per test `status` and, where it is "ran", `output` (script) or `values` (calls). Everything in there comes from
+        the program: plain data of bounded size, and not to be believed. A status "sandbox_error" means that the
+        sandbox itself gave no answer.
+
+    Raises:
+        SandboxMissing: bubblewrap is not there or does not work.
+    """
+    if not tests:
+        return []
+    command = _command(_bubblewrap(), limits.file_bytes)
+    with slot():
+        answer = _exchange(command, _request(kind, program, tests, limits), len(tests), limits)
+    results = [_result(*part) for part in _parts(answer)][: len(tests)]
+    return results + [{"status": "sandbox_error"}] * (len(tests) - len(results))
+
+
+def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
+    request = {"kind": kind, "program": program, "tests": tests, "limits": vars(limits), "machine": platform.machine()}
+    return marshal.dumps((_code(), request))
+
+
+@lru_cache(maxsize=1)
+def _code() -> list[tuple[str, Any]]:
+    files = [(name, INSIDE / f"{name}.py") for name in PARTS]
+    return [(name, compile(file.read_text(encoding="utf-8"), f"<{name}>", "exec")) for name, file in files]
+
+
+def _parts(answer: bytes) -> Iterator[tuple[str, bytes]]:
+    """The runner's answer, test by test, as far as it is whole."""
+    at = 0
+    while (end := answer.find(b"\n", at, at + 64)) != -1:
+        status, _, length = answer[at:end].decode("ascii", "replace").partition(" ")
+        at = end + 1 + int(length)
+        if at > len(answer):
+            return
+        yield status, answer[end + 1 : at]
+
+
+def _result(status: str, content: bytes) -> dict[str, Any]:
+    if status != "line":
+        return {"status": status, "output": content.decode("utf-8", "replace")}
+    status, _, values = content.decode("ascii", "replace").partition(" ")
+    if status != "ran":
+        return {"status": status if status in FAILURES else "runtime_error"}
+    try:
+        return {"status": "ran", "values": list(json.loads(values))}
+    except (ValueError, TypeError, RecursionError):
+        return {"status": "runtime_error"}  # the program wrote into its own report
+
+
+def _exchange(command: list[str], request: bytes, tests: int, limits: Limits) -> bytes:
+    """Start the sandbox, hand over the request, and read at most what honest answers can take."""
+    room = (limits.output_bytes + 70_000) * tests  # the runner reads 64 KiB at a time
+    deadline = time.monotonic() + limits.total_wall_s + limits.wall_s + GRACE_S
+    answer = bytearray()
+    with _memory_file(request) as stdin:
+        process = subprocess.Popen(
+            command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, close_fds=True
+        )
+    try:
+        pipe = process.stdout.fileno()
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while len(answer) < room:
+            left = deadline - time.monotonic()
+            if left <= 0 or not poll.poll(left * 1000):
+                break
+            block = os.read(pipe, 65536)
+            if not block:
+                break
+            answer += block
+    finally:
+        process.stdout.close()
+        process.kill()  # and with it, because of --die-with-parent, everything in the sandbox
+        process.wait()
+    return bytes(answer)
+
+
+@contextlib.contextmanager
+def _memory_file(content: bytes) -> Iterator[int]:
+    fd = os.memfd_create("request")
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def slot() -> Iterator[None]:
+    """Wait until fewer sandboxes run on this machine than it has cores.
+
+    A trainer calls rewards in dozens of threads and processes at once; without a queue their programs would take each
+    other's time and memory. The queue is one file lock per core, shared by all processes of the user.
+    """
+    places = [open(path, "wb") for path in _lock_files()]  # noqa: SIM115
+    try:
+        if not any(_locked(place, fcntl.LOCK_NB) for place in places):
+            _locked(places[(os.getpid() + threading.get_ident()) % len(places)], 0)
+        yield
+    finally:
+        for place in places:
+            place.close()
+
+
+def _locked(file: Any, flags: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | flags)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _lock_files() -> list[Path]:
+    folder = Path(tempfile.gettempdir()) / f"reward_sandbox_{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise SandboxMissing(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own")
+    return [folder / f"core_{number}" for number in range(len(os.sched_getaffinity(0)))]
+
+
+def check() -> None:
+    """Run a program in the sandbox, so that what is missing is known before a training starts.
+
+    Raises:
+        SandboxMissing: with what to install or to allow.
+    """
+    path = _bubblewrap()
+    limits = Limits()
+    with _memory_file(_request("script", "print(input())", ["works"], limits)) as stdin:
+        command = _command(path, limits.file_bytes)
+        try:
+            done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=30, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise SandboxMissing(f"{path} does not answer within 30 s") from error
+    if done.stdout == b"ran 6\nworks\n":
+        return
+    said = done.stderr.decode("utf-8", "replace").strip() or done.stdout.decode("utf-8", "replace").strip()
+    last = said.splitlines()[-1] if said else f"exit code {done.returncode}"
+    fix = (
+        ALLOW_NAMESPACES if last.startswith("bwrap:") else "start it from a Python with its standard library beside it"
+    )
+    raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {last}; {fix}")
+
+
+def _bubblewrap() -> str:
+    if platform.system() != "Linux" or platform.machine() not in MACHINES:
+        raise SandboxMissing(
+            f"the sandbox runs on Linux on {' or '.join(MACHINES)}, this is {platform.system()} on "
+            f"{platform.machine()}; use Sandbox Fusion instead"
+        )
+    path = shutil.which("bwrap")
+    if path is None:
+        raise SandboxMissing(f"model-written programs only run in a sandbox, and there is none: {INSTALL}")
+    return path
+
+
+@lru_cache(maxsize=4)
+def _options(path: str) -> str:
+    return subprocess.run([path, "--help"], capture_output=True, text=True, check=False, env={}).stdout
+
+
+def _command(path: str, file_bytes: int) -> list[str]:
+    """bubblewrap's command line up to and including the runner."""
+    python, runtime, libraries = _runtime()
+    sizes = "--size BYTES" in _options(path)  # since 0.7; without it the scratch folder would be as large as memory
+    scratch = ["--size", str(file_bytes), "--tmpfs", "/tmp"] if sizes else ["--dir", "/tmp"]
+    return [
+        path,
+        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
+        *("--unshare-cgroup-try", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session", *runtime),
+        *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
+        *(*scratch, "--remount-ro", "/", "--chdir", "/tmp", "--setenv", "LD_LIBRARY_PATH", libraries),
+        *("--", python, "-I", "-S", "-B", "-X", "utf8", "-c", START),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _runtime() -> tuple[str, list[str], str]:
+    """This Python without its packages: (its path inside, the mounts, its library folder inside).
+
+    A Python outside /usr (pyenv, conda, uv; perhaps in a home folder) is mounted under another name, /python.
+    """
+    binary, base = os.path.realpath(sys.executable), Path(sys.base_prefix)
+    mounts: list[str] = []
+    for name in ("lib", "lib64"):
+        place = Path("/", name)
+        if place.is_symlink():
+            mounts += ["--symlink", os.readlink(place), str(place)]
+        for found in (Path("/usr", name), place):
+            if found.is_dir() and not found.is_symlink():
+                mounts += ["--ro-bind", str(found), str(found)]
+    mounts += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    if base == Path("/usr"):
+        return binary, [*mounts, "--ro-bind", binary, binary], "/usr/lib"
+    inner = f"/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
+    mounts += ["--ro-bind", binary, inner]
+    for name in ("lib", "lib64"):
+        if (base / name).is_dir() and not (base / name).is_symlink():
+            mounts += ["--ro-bind", str(base / name), f"/python/{name}"]
+    packages = Path(sysconfig.get_path("stdlib"), "site-packages")
+    if packages.is_dir() and packages.is_relative_to(base):
+        hidden = str(Path("/python", packages.relative_to(base)))
+        mounts += ["--tmpfs", hidden, "--remount-ro", hidden]
+    return inner, mounts, "/python/lib"

@@ -1,0 +1,148 @@
+"""Answers in words: exact match and F1 as SQuAD v1.1 has them, in Chinese by characters; and labels.
+
+SQuAD's normalisation: lower case, no ASCII punctuation, no English articles, single blanks. Text with Chinese, Japanese
+or Korean characters is first brought to one width, loses its own punctuation too, and each such character is a word.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from typing import Any
+
+from . import answers
+
+MAX_GOLD = 2000
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+# CJK ideographs with their extensions, kana, hangul
+_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af\U00020000-\U000323af"
+_IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
+_NEGATION = re.compile(r"\b(?:not|no|never|neither|nor|cannot)\b|n['’]t\b|[不非没無无]")
+
+
+def normalised(text: str) -> str:
+    """SQuAD v1.1's `normalize_answer`; with ideographs, the rule of this module."""
+    if _IDEOGRAPH.search(text):
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(" " if unicodedata.category(each)[0] in "PS" else each for each in text)
+    text = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def words(text: str) -> list[str]:
+    """The words of a normalised text; an ideograph is one."""
+    return _IDEOGRAPH.sub(lambda found: f" {found[0]} ", text).split()
+
+
+def _words(text: str) -> list[str]:
+    """A text of which normalisation leaves nothing ("A", "?") is itself its only word."""
+    return words(normalised(text)) or [text.strip().lower()]
+
+
+def exact(prediction: str, gold: str) -> bool:
+    """The same words, in the same order; blanks between ideographs do not matter."""
+    return _words(prediction) == _words(gold)
+
+
+def f1(prediction: str, gold: str) -> float:
+    """The harmonic mean of precision and recall over words; 0 where none is shared (SQuAD v1.1, `f1_score`)."""
+    ours, theirs = _words(prediction), _words(gold)
+    shared = sum((Counter(ours) & Counter(theirs)).values())
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(ours), shared / len(theirs)
+    return 2 * precision * recall / (precision + recall)
+
+
+def read_golds(truth: Any) -> list[str] | None:
+    """The right answers: a text, a list of them, or `{"answers": [...]}`; None where there is none."""
+    if isinstance(truth, dict):
+        truth = truth.get("answers", truth.get("target"))
+    golds = [truth] if isinstance(truth, str) else truth
+    if not isinstance(golds, list) or not golds:
+        return None
+    good = all(isinstance(gold, str) and gold.strip() and len(gold) <= MAX_GOLD for gold in golds)
+    return golds if good else None
+
+
+def judge_answer(response: str, golds: list[str]) -> tuple[str, float, bool, str]:
+    """(reason, F1, is marked, the answer read); the best of the golds counts."""
+    statement, how = answers.find(response)
+    if not statement:
+        return how, 0.0, False, ""
+    statement, marked = answers.plain_text(statement), how == "marked"
+    pred = normalised(statement)
+    if any(exact(statement, gold) for gold in golds):
+        return "correct", 1.0, marked, pred
+    best = max(f1(statement, gold) for gold in golds)
+    return ("partial" if best else "wrong"), best, marked, pred
+
+
+class Labels:
+    """A classification's truth: the right label, and how each label may be written.
+
+    Args:
+        truth: a label, a list of its spellings, or
+            `{"label": ..., "labels": [...], "aliases": {label: [spelling, ...]}}`.
+
+    Raises:
+        ValueError: none of these, or a spelling that stands for two labels.
+    """
+
+    def __init__(self, truth: Any) -> None:
+        if isinstance(truth, list) and truth:
+            truth = {"label": truth[0], "aliases": {str(truth[0]): truth}}
+        truth = truth if isinstance(truth, dict) else {"label": truth}
+        label = truth.get("label")
+        if isinstance(label, bool) or not isinstance(label, (str, int)):
+            raise ValueError("no label")
+        aliases = truth.get("aliases") or {}
+        if not isinstance(aliases, dict) or not isinstance(truth.get("labels") or [], list):
+            raise ValueError("labels is no list, or aliases no object")
+        self.label = answers.bare(str(label))
+        self.spellings: dict[str, str] = {}
+        for name in [label, *(truth.get("labels") or []), *aliases]:
+            self._add(str(name), str(name))
+        for name, spellings in aliases.items():
+            for spelling in [spellings] if isinstance(spellings, str) else spellings:
+                self._add(str(spelling), name)
+        if len(self.label) > 200:
+            raise ValueError("too long a label")
+        ordered = sorted(self.spellings, key=len, reverse=True)  # so that "not spam" is found before "spam"
+        self.anywhere = re.compile("|".join(_whole(spelling) for spelling in ordered))
+
+    def _add(self, spelling: str, label: str) -> None:
+        spelling, label = answers.bare(spelling), answers.bare(label)
+        if not spelling or self.spellings.setdefault(spelling, label) != label:
+            raise ValueError(f"{spelling!r} is empty, or stands for two labels")
+
+    def judge(self, response: str) -> tuple[str, bool, str]:
+        """(reason, is marked, the label read). A statement that names several labels states none."""
+        statement, how = answers.find(response)
+        if not statement:
+            return how, False, ""
+        said = answers.bare(statement)
+        marked = how == "marked" and said in self.spellings
+        if said in self.spellings:
+            found = {self.spellings[said]}
+        elif len(set(self.spellings.values())) == 1:  # the other labels are not known, so prose could name them all
+            return "wrong", how == "marked" and len(said) <= 40, said
+        else:
+            found = {self.spellings[match[0]] for match in self.anywhere.finditer(said)}
+            if _NEGATION.search(self.anywhere.sub(" ", said)):
+                return "ambiguous", False, ""
+        if len(found) != 1:
+            return ("ambiguous" if found else "unparsable"), False, ""
+        label = found.pop()
+        return ("correct" if label == self.label else "wrong"), marked, label
+
+
+def _whole(spelling: str) -> str:
+    """A pattern for a spelling that is no part of a longer word."""
+    before = r"(?<![^\W_])" if spelling[0].isascii() and spelling[0].isalnum() else ""
+    behind = r"(?![^\W_])" if spelling[-1].isascii() and spelling[-1].isalnum() else ""
+    return before + re.escape(spelling) + behind

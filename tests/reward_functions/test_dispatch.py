@@ -1,0 +1,175 @@
+"""Mixed data: the right judge for each row, the envelope, metrics by source, and what is known before the start."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from recipes.paths import ROOT
+from recipes.tasks.rewards import load_reward
+
+_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
+sandboxes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sandboxes)
+dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
+
+CODE = {"inputs": ["2"], "outputs": ["4"]}
+PROGRAM = "```python\nprint(int(input()) * 2)\n```"
+# source -> (truth, right response, wrong response)
+ROWS = {
+    "math_reasoning": ("72", "\\boxed{72}", "\\boxed{7}"),
+    "gsm8k": ("72", "#### 72", "#### 7"),
+    "math": ("[1, 2)", "\\boxed{[1,2)}", ""),
+    "code": (json.dumps(CODE), PROGRAM, "no program"),
+    "code_generation": (json.dumps(CODE), PROGRAM, "no program"),
+    "qa": ('["Paris"]', "<answer>Paris</answer>", "<answer>Rome</answer>"),
+    "trivia": ("巴黎", "答案是：巴黎", "<answer>罗马</answer>"),
+    "classification": ("yes", "yes", "no"),
+}
+LIGHT = {source: row for source, row in ROWS.items() if not source.startswith("code")}
+
+
+def test_every_known_source_has_a_row_here():
+    assert set(dispatch.known_sources()) == set(ROWS)
+
+
+@pytest.mark.parametrize("source", [pytest.param(s, marks=[needs_sandbox] if s not in LIGHT else []) for s in ROWS])
+def test_each_source_with_and_without_an_envelope(source):
+    truth, right, wrong = ROWS[source]
+    keys = {"score", "acc", "accuracy", "format", "f1", "tests", "pred", "reason"}
+    for data_source, given in (
+        (source, truth),
+        ("any name", dispatch.envelope(source, truth)),
+        ("", {"data_source": source, "ground_truth": truth}),
+        (source, dispatch.envelope(source, json.loads(truth) if truth[0] in "{[" and source != "math" else truth)),
+    ):
+        full = dispatch.compute_score(data_source, right, given, {"index": 1})
+        assert full.keys() == keys
+        assert (full["score"], full["accuracy"], full["reason"]) == (1.0, 1.0, "correct")
+        none = dispatch.compute_score(data_source, wrong, given)
+        assert none.keys() == keys
+        assert none["score"] <= 0.1
+        assert none["accuracy"] == 0.0
+
+
+@pytest.mark.parametrize("source", ["countdown", "", "GSM8K", None, 5, ["qa"]])
+def test_an_unknown_source_lists_the_known_ones(source):
+    for data_source, truth in ((source, "x"), ("qa", {"data_source": source, "ground_truth": "x"})):
+        with pytest.raises(ValueError, match="known: math_reasoning, gsm8k, math, code") as caught:
+            dispatch.compute_score(data_source, "x", truth)
+        assert type(caught.value) is ValueError, "Ray's driver cannot load a class of this file"
+        assert repr(source) in str(caught.value)
+    (problem,) = dispatch.check_sources([("qa", "x"), (source, "x")])
+    assert problem.startswith("row 2: no rules")
+
+
+def test_what_is_no_envelope_is_a_truth():
+    near = json.dumps({"data_source": "qa", "ground_truth": "x", "more": 1})
+    assert dispatch.opened("classification", near) == ("classification", near)
+    assert dispatch.opened("qa", '{"data_source') == ("qa", '{"data_source')
+
+
+def test_problems_before_the_start_name_the_rows():
+    rows = [
+        ("qa", "fine"),
+        ("qa", ""),
+        ("code", "{}"),
+        ("code", '{"asserts": ["assert np.sum(f()) == 1"]}'),
+        ("gsm8k", "x"),
+    ]
+    rows += [("math", ""), ("classification", "{}"), ("classification", None), ("math_reasoning", [])]
+    problems = dispatch.check_sources(rows, sandbox_fusion_url="http://127.0.0.1:9/run_code")
+    assert [text.split(" (")[0] for text in problems[:8]] == [f"row {number}" for number in range(2, 10)]
+    assert len(dispatch.check_sources([("nothing", "x")] * 500)) == dispatch.MOST_PROBLEMS
+
+
+def test_metrics_by_source_as_easyr1_reports_them():
+    """EasyR1 averages each key over the results that have it."""
+    inputs, expected = [], {}
+    for source, (truth, right, wrong) in LIGHT.items():
+        responses = [right, wrong, wrong] if source in ("qa", "gsm8k") else [right, wrong]
+        envelope = dispatch.envelope(source, truth)
+        inputs += [{"response": text, "response_length": 9, "ground_truth": envelope} for text in responses]
+        expected[f"{source}/accuracy"] = 1 / len(responses)
+    columns = defaultdict(list)
+    for result in dispatch.compute_score_batch(inputs):
+        for key, value in result.items():
+            assert type(value) is float
+            columns[key].append(value)
+    means = {key: sum(values) / len(values) for key, values in columns.items()}
+    assert {key: means[key] for key in expected} == pytest.approx(expected)
+    assert len(columns["overall"]) == len(columns["accuracy"]) == len(inputs)
+    assert {key for key, values in columns.items() if len(values) < len(inputs)} == {
+        f"{source}/{part}" for source in LIGHT for part in ("score", "accuracy")
+    }
+
+
+@needs_sandbox
+def test_a_mixed_batch_with_programs():
+    inputs = [
+        {"response": right, "response_length": 1, "ground_truth": dispatch.envelope(source, truth)}
+        for source, (truth, right, _) in ROWS.items()
+    ]
+    assert [result["overall"] for result in dispatch.compute_score_batch(inputs)] == [1.0] * len(ROWS)
+    assert dispatch.check_sources([(source, row[0]) for source, row in ROWS.items()]) == []
+
+
+@needs_sandbox
+def test_as_verls_reward_loop_calls_it():
+    """From an executor's threads, many at a time, by keyword."""
+
+    async def score(source: str, truth: str, response: str) -> dict:
+        arguments = {
+            "data_source": source,
+            "solution_str": response,
+            "ground_truth": truth,
+            "extra_info": {"num_turns": 1},
+        }
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: dispatch.compute_score(**arguments))
+
+    async def everything() -> list[dict]:
+        rows = [(source, truth, right) for source, (truth, right, _) in ROWS.items()]
+        return await asyncio.gather(*(score(*row) for row in rows * 2))
+
+    assert {result["score"] for result in asyncio.run(everything())} == {1.0}
+
+
+def test_a_worker_without_this_package_loads_it_under_any_name():
+    code = f"""
+import importlib.util
+for name in ("custom_module", "other"):
+    spec = importlib.util.spec_from_file_location(name, {str(ROOT / "reward_functions" / "dispatch.py")!r})
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.compute_score("qa", "Paris", "Paris")["score"] == 1.0
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_weights_are_arguments():
+    assert dispatch.compute_score("qa", "x\ny\nParis", "Paris", format_credit=0.3)["score"] == pytest.approx(0.7)
+    half = dispatch.compute_score("qa", "<answer>Paris France</answer>", "Paris", partial_credit=0.9)
+    assert half["score"] == pytest.approx(0.9 * 2 / 3)
+    assert dispatch.compute_score("gsm8k", "#### 1", "2", format_credit=0.0)["score"] == 0.0
+    with pytest.raises(TypeError, match="no_such_limit"):
+        dispatch.compute_score("qa", "x", "x", limits={"no_such_limit": 1})
+
+
+def test_the_files_beside_it_import_nothing_of_ours():
+    for path in (ROOT / "reward_functions").rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert "recipes" not in source, f"{path.name} must work where this package is not installed"
+        assert "import verl" not in source
+
+
+def test_the_reward_is_what_the_loader_of_recipes_loads():
+    assert load_reward("reward_functions/dispatch.py:compute_score").known_sources() == dispatch.known_sources()

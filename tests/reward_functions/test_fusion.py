@@ -1,0 +1,136 @@
+"""Sandbox Fusion, against a server that answers as the service documents: run_code, its statuses, and its failures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from recipes.tasks.rewards import load_reward
+
+dispatch = load_reward("reward_functions/dispatch.py")
+fusion, sandbox = dispatch.fusion, dispatch.sandbox
+
+
+class Service(ThreadingHTTPServer):
+    """Answers with what is next in `answers` (a dict, or an HTTP status), and then by really running the code."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests, self.answers = [], []
+        self.url = f"http://127.0.0.1:{self.server_port}/run_code"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append(request)
+        answer = self.server.answers.pop(0) if self.server.answers else run(request)
+        self.send_response(answer if isinstance(answer, int) else 200)
+        self.end_headers()
+        self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def run(request: dict) -> dict:
+    """The programs of this file are harmless."""
+    command = [sys.executable, "-I", "-S", "-c", request["code"]]
+    done = subprocess.run(command, input=request["stdin"], capture_output=True, text=True, check=False)
+    return answered("Success" if done.returncode == 0 else "Failed", "Finished", done.stdout, done.stderr)
+
+
+def answered(status: str, ran: str, stdout: str = "", stderr: str = "") -> dict:
+    return {"status": status, "run_result": {"status": ran, "stdout": stdout, "stderr": stderr, "return_code": 0}}
+
+
+@pytest.fixture
+def service(monkeypatch):
+    monkeypatch.setattr(fusion.post, "__defaults__", ((0.01, 0.01),))
+    with Service() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+DOUBLE = "```python\nprint(int(input()) * 2)\n```"
+FUNCTION = (
+    "```python\nprint('ran [9]')\ndef f(x):\n    print('ran [9]')\n    if x == 3: raise SystemExit\n    return [x]\n```"
+)
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "share", "reason"),
+    [
+        (DOUBLE, {"inputs": ["1", "2"], "outputs": ["2", "4"]}, 1.0, "correct"),
+        (DOUBLE, {"inputs": ["1", "x"], "outputs": ["2", "4"]}, 0.5, "partial"),
+        (FUNCTION, {"fn_name": "f", "inputs": [[1], [3], [2]], "outputs": [[1], [3], [2]]}, 2 / 3, "partial"),
+        (FUNCTION, {"asserts": ["assert f(1) == [1]", "assert f((2,))[0] == (2,)"]}, 1.0, "correct"),
+        ("```\ndef f(:\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "syntax_error"),
+        ("```\nimport os; os._exit(1)\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "runtime_error"),
+    ],
+)
+def test_the_same_verdicts_as_in_the_sandbox(service, response, truth, share, reason):
+    result = dispatch.compute_score("code", response, truth, sandbox_fusion_url=service.url)
+    assert (result["score"], result["reason"]) == (share, reason)
+
+
+def test_requests_hold_no_expected_answer(service):
+    truth = {"asserts": ["assert f(1) == 'the expected answer'"]}
+    dispatch.compute_score("code", FUNCTION, truth, sandbox_fusion_url=service.url)
+    truth = {"inputs": ["1"], "outputs": ["the expected answer"]}
+    dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url, limits={"memory_bytes": 64 << 20})
+    assert len(service.requests) == 2
+    assert "the expected answer" not in json.dumps(service.requests)
+    assert service.requests[1]["memory_limit_MB"] == 64
+    assert service.requests[1]["language"] == "python"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (answered("Failed", "TimeLimitExceeded"), "timeout"),
+        (answered("Failed", "Finished", "", "SyntaxError: bad"), "syntax_error"),
+        (answered("Failed", "Finished"), "runtime_error"),
+        (answered("SandboxError", "Error"), "sandbox_error"),
+        ({"status": "Success", "run_result": None}, "wrong"),
+        ({}, "sandbox_error"),
+        ([1], "sandbox_error"),
+        (b"<html>", "sandbox_error"),
+        (500, "sandbox_error"),
+        (404, "sandbox_error"),
+    ],
+)
+def test_what_the_service_can_say(service, answer, reason):
+    service.answers = [answer]
+    truth = {"inputs": ["1"], "outputs": ["2"]}
+    result = dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url)
+    assert (result["score"], result["reason"]) == (0.0, reason)
+
+
+def test_a_busy_service_is_asked_again(service):
+    service.answers = [429, 503]
+    truth = {"inputs": ["1"], "outputs": ["2"]}
+    assert dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url)["score"] == 1.0
+    assert len(service.requests) == 3
+    service.answers = [504, 504, 504]
+    result = dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url)
+    assert result["reason"] == "sandbox_error"
+
+
+def test_the_check_before_the_start(service):
+    row = ("code", '{"inputs": ["1"], "outputs": ["2"]}')
+    assert dispatch.check_sources([row], sandbox_fusion_url=service.url) == []
+    service.answers = [answered("Success", "Finished", "43")]
+    assert "does not run a program" in dispatch.check_sources([row], sandbox_fusion_url=service.url)[0]
+    service.answers = [500]
+    assert "answers 500" in dispatch.check_sources([row], sandbox_fusion_url=service.url)[0]
+    assert "no address" in dispatch.check_sources([row], sandbox_fusion_url="sandbox:8080")[0]
+    assert "gives no answer" in dispatch.check_sources([row], sandbox_fusion_url="http://127.0.0.1:9/run_code")[0]

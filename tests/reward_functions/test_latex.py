@@ -1,0 +1,171 @@
+"""LaTeX: the same verdicts as math-verify by itself and as verl's grader, from threads, within bounded time."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from recipes.tasks.rewards import load_reward
+
+_spec = importlib.util.spec_from_file_location("graders", Path(__file__).with_name("public_graders.py"))
+graders = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(graders)
+
+dispatch = load_reward("reward_functions/dispatch.py")
+latex = dispatch.latex
+math_verify = pytest.importorskip("math_verify", reason="THE SOURCE math IS NOT TESTED: math-verify is not installed")
+
+EQUAL = [
+    ("\\frac{1}{2}", "0.5"),
+    ("\\frac{1}{2}", "1/2"),
+    ("(x+1)^2", "x^2+2x+1"),
+    ("2\\sqrt{2}", "\\sqrt{8}"),
+    ("[1,2)", "[1, 2)"),
+    ("\\{1,2\\}", "\\{2,1\\}"),
+    ("5", "x=5"),
+    ("10", "10\\text{ cm}"),
+    ("\\text{even}", "even"),
+    ("1,000", "1000"),
+    ("90^\\circ", "90"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
+    ("\\ln 8", "3\\ln 2"),
+    ("3\\frac12", "3.5"),
+    ("\\$5", "5"),
+    ("x<3", "3>x"),
+    ("10^{6}", "1000000"),
+    ("A", "A"),
+]
+DIFFERENT = [
+    ("[1,2)", "(1,2)"),
+    ("(1,2)", "(2,1)"),
+    ("50\\%", "0.51"),
+    ("\\text{even}", "\\text{odd}"),
+    ("\\pi", "3.14"),
+    ("\\frac{1}{3}", "0.333"),
+    ("A", "B"),
+    ("12", "13"),
+    ("x+1", "x+2"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), EQUAL + DIFFERENT)
+def test_as_math_verify_and_as_verl(gold, answer):
+    equal = (gold, answer) in EQUAL
+    boxed = f"\\boxed{{{answer}}}"
+    assert math_verify.verify(math_verify.parse(f"\\boxed{{{gold}}}"), math_verify.parse(boxed)) is equal
+    verl = graders.verl_grader("math_verify")
+    assert verl._verify_in_subprocess(f"\\boxed{{{gold}}}", boxed) == float(equal)
+    result = dispatch.compute_score("math", f"So it is {boxed}.", gold)
+    assert (result["score"], result["reason"]) == ((1.0, "correct") if equal else (0.1, "wrong"))
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "score", "reason"),
+    [
+        ("Let us see.\nThus $x = \\frac{3}{4}$.", "\\frac34", 0.9, "correct"),
+        ("The answer is 0.75", "\\frac34", 1.0, "correct"),
+        ("<answer>$\\frac{3}{4}$</answer>", "0.75", 1.0, "correct"),
+        ("<answer>\\boxed{7}</answer>", "7", 1.0, "correct"),
+        ("\\boxed{7} and then \\boxed{8}", "7", 0.1, "wrong"),
+        ("\\boxed{\\frac{1}{2}", "1/2", 0.0, "truncated"),
+        ("<think>\\boxed{7}</think>", "7", 0.0, "answer_in_think"),
+        ("\\boxed{7}", "So \\boxed{7}", 1.0, "correct"),
+        ("\\boxed{7}", 7, 1.0, "correct"),
+        ("\\boxed{}", "7", 0.0, "no_answer"),
+        ("\\boxed{" + "1+" * 700 + "1}", "7", 0.0, "too_long"),
+        ("\\boxed{7}", "", 0.0, "gold_unparsable"),
+        ("\\boxed{7}", [7], 0.0, "gold_unparsable"),
+        ("\\boxed{7}", "\\boxed{7", 0.0, "gold_unparsable"),
+    ],
+)
+def test_scores(response, gold, score, reason):
+    result = dispatch.compute_score("math", response, gold)
+    assert (result["score"], result["reason"]) == (score, reason)
+
+
+def test_from_threads_where_math_verify_alone_raises():
+    """verl calls rewards from an executor's threads; SIGALRM can only be set on the main one."""
+    with ThreadPoolExecutor(4) as pool:
+        alone = pool.submit(math_verify.parse, "$x+1$").exception()
+        answers = [f"\\boxed{{{number}x + x}}" for number in range(12)]
+        results = list(pool.map(lambda text: dispatch.compute_score("math", text, "6x"), answers))
+    assert "threaded environment" in str(alone), "math-verify works in threads now: the helper process could go"
+    assert [result["accuracy"] for result in results] == [float(number == 5) for number in range(12)]
+
+
+def test_endless_work_ends_and_the_next_answer_is_judged(monkeypatch):
+    monkeypatch.setattr(latex, "SECONDS", 1)
+    begin = time.monotonic()
+    result = dispatch.compute_score("math", "\\boxed{10^{10^{10}}}", "3")
+    assert (result["score"], result["reason"]) == (0.0, "timeout")
+    assert time.monotonic() - begin < latex.HARD_S
+    assert dispatch.compute_score("math", "\\boxed{2y}", "y+y")["reason"] == "correct"
+
+
+@pytest.fixture
+def helper(monkeypatch, tmp_path):
+    """The client, before a helper that needs no SymPy: it finds everything equal but what is to be stopped at."""
+    file = tmp_path / "helper.py"
+    file.write_text("print('ready', flush=True)\nwhile True:\n    input()\n    print('correct', flush=True)\n")
+    monkeypatch.setattr(latex, "HELPER", file)
+    monkeypatch.setenv("SECRET_TOKEN", "do-not-tell")
+    helper = latex.Helper()
+    assert helper.ask("$1$", "$1$") == "correct"
+    yield helper
+    helper.end()
+
+
+def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
+    """Where not even SIGALRM ends it: C code that never comes back."""
+    first = helper.process.pid
+    os.kill(first, signal.SIGSTOP)
+    with monkeypatch.context() as patched:
+        patched.setattr(latex, "HARD_S", 0.2)
+        assert helper.ask("$1$", "$2$") == "timeout"
+    assert not Path(f"/proc/{first}").exists()
+    assert helper.ask("$1$", "$1$") == "correct"
+    assert helper.process.pid != first
+    os.kill(helper.process.pid, signal.SIGKILL)
+    helper.process.wait()
+    assert helper.ask("$1$", "$1$") == "timeout"
+    assert helper.process is None
+    assert helper.ask("$1$", "$1$") == "correct"
+
+
+def test_the_helper_sees_no_secrets(helper):
+    assert b"do-not-tell" not in Path(f"/proc/{helper.process.pid}/environ").read_bytes()
+
+
+def test_a_forked_process_has_a_helper_of_its_own(helper):
+    before = helper.process.pid
+    child = os.fork()
+    if child == 0:
+        fine = helper.ask("$1$", "$1$") == "correct" and helper.process.pid != before
+        helper.end()
+        os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert helper.ask("$1$", "$1$") == "correct"
+    assert helper.process.pid == before
+
+
+def test_a_helper_that_does_not_start(helper, monkeypatch, tmp_path):
+    monkeypatch.setattr(latex, "HELPER", tmp_path / "missing.py")
+    helper.end()
+    with pytest.raises(latex.HelperMissing, match="does not start"):
+        helper.ask("$1$", "$1$")
+
+
+def test_without_math_verify(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "math_verify" else find(name))
+    assert dispatch.check_sources([("math", "7")]) == ["the source `math` needs math-verify: pip install math-verify"]
+    monkeypatch.setattr(latex, "HELPER_PROCESS", latex.Helper())
+    with pytest.raises(RuntimeError, match="pip install math-verify"):
+        dispatch.compute_score("math", "\\boxed{w + w}", "2w")
+    assert dispatch.check_sources([("gsm8k", "7")]) == []

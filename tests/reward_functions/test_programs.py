@@ -1,0 +1,209 @@
+"""Programs: the block that counts, the three forms of truth, and what counts as the same output."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
+sandboxes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sandboxes)
+dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
+programs = dispatch.programs
+
+DOUBLE = "```python\nprint(int(input()) * 2)\n```"
+
+
+@pytest.mark.parametrize(
+    ("response", "program", "reason"),
+    [
+        (DOUBLE, "print(int(input()) * 2)\n", ""),
+        ("```\nx = 1\n```", "x = 1\n", ""),
+        ("```py\na\n```\nBetter:\n```python3\nb\n```\nDone.", "b\n", ""),
+        ("```python\na\n```\nIt prints\n```output\n4\n```", "a\n", ""),
+        ("```python title=x\na\n```", "a\n", ""),
+        ("1. so\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n", ""),
+        ("<think>```python\na\n```</think>```python\nb\n```", "b\n", ""),
+        ("<think>```python\na\n```</think>No.", "", "answer_in_think"),
+        ("<think>```python\na\n```", "", "truncated"),
+        ("```python\na\n```\n```python\nb", "", "truncated"),
+        ("```python\na", "", "truncated"),
+        ("```bash\nls\n```", "", "no_answer"),
+        ("```python\n\n```", "", "no_answer"),
+        ("print(1)", "", "no_answer"),
+        ("", "", "no_answer"),
+        ("```python\n" + "x" * 70_000 + "\n```", "", "too_long"),
+    ],
+)
+def test_the_last_block_of_python(response, program, reason):
+    assert programs.read_program(response) == (program, reason)
+
+
+@pytest.mark.parametrize("piece", ["```", "```\n", "```python\n", " ", "\n", "   ```", "a```", "<think>", "```a`", "`"])
+def test_reading_is_linear(piece):
+    begin = time.process_time()
+    for text in (piece * (200_000 // len(piece)), "```" + piece * (200_000 // len(piece)) + "`"):
+        programs.read_program(text)
+    assert time.process_time() - begin < 0.5
+
+
+@pytest.mark.parametrize(
+    ("truth", "message"),
+    [
+        ("", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "not {"),
+        ("{}", "not two lists"),
+        ('{"inputs": [], "outputs": []}', "0 tests"),
+        ('{"inputs": ["1"], "outputs": []}', "1 inputs, but 0 outputs"),
+        ('{"inputs": [1], "outputs": ["1"]}', "not the text"),
+        ('{"inputs": ["1"], "outputs": ["1"], "fn_name": "a b"}', "not the name"),
+        ('{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}', "line that is no JSON"),
+        ('{"inputs": [5], "outputs": [1], "fn_name": "f"}', "list of its arguments"),
+        ('{"asserts": []}', "0 tests"),
+        ('{"asserts": "assert f() == 1"}', "not a list"),
+        ('{"asserts": ["assert f() == 1", "f() == 1"]}', "not one assert"),
+        (json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}), "201 tests"),
+        (json.dumps({"inputs": ["1"], "outputs": ["1" * 300_000]}), "longer than"),
+    ],
+)
+def test_a_broken_truth_says_what_is_wrong(truth, message):
+    with pytest.raises(programs.TruthError, match=message):
+        programs.read_text(truth)
+    result = dispatch.compute_score("code", DOUBLE, truth)
+    assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
+    (problem,) = [text for text in dispatch.check_sources([("code", truth)]) if text.startswith("row 1")]
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "same"),
+    [
+        ("4\n", "4", True),
+        ("4 \n\n\n", "4\n", True),
+        ("a b\nc", "a b \nc\n", True),
+        ("a  b", "a b", True),
+        ("\n4", "4", False),
+        ("a\n\nb", "a\nb", False),
+        ("4.0000000001", "4.0", True),
+        ("4", "4.0", True),
+        ("4.0", "4", False),
+        ("4.1", "4.0", False),
+        ("x 1.5", "x 1.5000001", True),
+        ("nan", "1.0", False),
+        ("1" * 50, "1.0", False),
+        ("", "", True),
+        ("", "0", False),
+        ("A", "a", False),
+    ],
+)
+def test_the_same_output(output, expected, same):
+    assert programs.same_text(output, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "same"),
+    [
+        (1, 1, True),
+        (1.0, 1, True),
+        (0.1 + 0.2, 0.3, True),
+        (True, 1, False),
+        ((1, (2,)), [1, [2]], True),
+        ({1: "a"}, {"1": "a"}, True),
+        ({"a": [1]}, {"a": [2]}, False),
+        ({1}, [1], False),
+        (None, None, True),
+        ("1", 1, False),
+        (float("nan"), 1.0, False),
+        (10**400, 1.5, False),
+        ([1, 2], [1], False),
+        (programs.Other(), 1, False),
+    ],
+)
+def test_the_same_value(value, expected, same):
+    assert programs.same_value(value, expected) is same
+
+
+FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"
+CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (x, x)}\n```"
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("response", "truth", "share", "reason"),
+    [
+        (DOUBLE, {"inputs": ["1", "2"], "outputs": ["2", "4"]}, 1.0, "correct"),
+        (DOUBLE, {"inputs": ["1", "2", "x", "4"], "outputs": ["2", "5", "", "8"]}, 0.5, "partial"),
+        (DOUBLE, {"inputs": ["1"], "outputs": ["3"]}, 0.0, "wrong"),
+        (DOUBLE, {"inputs": ["x", "1"], "outputs": ["3", "3"]}, 0.0, "runtime_error"),
+        ("```\ndef f(:\n```", {"inputs": ["x"], "outputs": ["3"]}, 0.0, "syntax_error"),
+        (FUNCTION, {"fn_name": "f", "inputs": [[2], [2, 3]], "outputs": [[2], [6]]}, 1.0, "correct"),
+        (FUNCTION, {"fn_name": "f", "inputs": ["2\n3", '"a"\n2'], "outputs": ["[6]", '["aa"]']}, 1.0, "correct"),
+        (FUNCTION, {"fn_name": "g", "inputs": [[2]], "outputs": [[2]]}, 0.0, "runtime_error"),
+        (CLASS, {"fn_name": "f", "inputs": [[2]], "outputs": [{"n": [2, 2]}]}, 1.0, "correct"),
+        (FUNCTION, {"asserts": ["assert f(2) == [2]", "assert f(2)[0] == 3", "assert not f('')"]}, 1 / 3, "partial"),
+        (FUNCTION, {"asserts": ["assert sum(f(2, 4)) == 8 and len(f(1)) == 1"]}, 1.0, "correct"),
+    ],
+)
+def test_scores(response, truth, share, reason):
+    result = dispatch.compute_score("code_generation", response, json.dumps(truth))
+    assert (result["score"], result["tests"], result["reason"]) == (share, share, reason)
+    assert result["format"] == 1.0
+    assert result == dispatch.compute_score("code", response, truth)
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\nos._exit(0)",
+        "raise SystemExit(0)",
+        "class A:\n    def __eq__(self, other): return True\n    def __bool__(self): return True\ndef f(x): return A()",
+        "import builtins\nbuiltins.sorted = lambda x: [1, 2]\nbuiltins.abs = lambda x: 0\ndef f(x): return x",
+        "import builtins\nbuiltins.isinstance = lambda *a: True\nclass L(list):\n    def __eq__(s, o): return True\n"
+        "def f(x): return L()",
+        "print('OK'); print('True'); print('passed')\ndef f(x): return 'passed'",
+        "import sys\nsys.modules['harness'].plain = lambda *a: '[true]'\ndef f(x): return x",
+        "import sys\nsys.modules['harness'].call = lambda *a: '[[[1, 2]]]'\nsys.exit = print\ndef f(x): return 1",
+        "import sys, os\ndef f(x):\n    for fd in range(20):\n        try: os.write(fd, b'ran [true]\\n')\n"
+        "        except OSError: pass\n    os._exit(0)",
+        "import inspect\ndef f(x):\n    return [frame.f_locals.get('expected') for frame in map(lambda i: i.frame, "
+        "inspect.stack())]",
+    ],
+)
+def test_success_cannot_be_forged(program):
+    """Tests whose answers a program cannot guess; none of these computes them."""
+    truth = {
+        "asserts": ["assert sorted(f(7)) == [3, 4]", "assert abs(f(2.0) - 17.25) < 1e-6", "assert f(3) == 'q' * 9"]
+    }
+    result = dispatch.compute_score("code", f"```python\n{program}\n```", truth)
+    assert (result["score"], result["accuracy"]) == (0.0, 0.0), result
+    printed = dispatch.compute_score("code", f"```python\n{program}\n```", {"inputs": ["1"], "outputs": ["4711"]})
+    assert printed["score"] == 0.0
+
+
+@needs_sandbox
+def test_a_program_cannot_find_the_outputs_it_is_held_against():
+    """It searches every file, and everything that Python's garbage collector knows, for what only the truth has."""
+    search = """
+import gc, os, re
+answer = re.compile('CAN' 'ARY-([0-9]{12})')
+def f(x):
+    texts = [repr(each) for each in gc.get_objects() if isinstance(each, (dict, list, tuple, set))]
+    for folder, _, names in os.walk('/'):
+        if not folder.startswith(('/usr', '/python')):
+            for name in names:
+                try:
+                    texts.append(open(os.path.join(folder, name), errors='replace').read(4096))
+                except OSError:
+                    pass
+    found = [match[0] for match in map(answer.search, texts) if match]
+    return found[0] if found else len(texts) > 100
+"""
+    truth = {"fn_name": "f", "inputs": [[1], [2]], "outputs": ["CANARY-470118273645", True]}
+    result = dispatch.compute_score("code", f"```python\n{search}\n```", truth)
+    assert (result["score"], result["reason"]) == (0.5, "partial"), "it searched, and found nothing"

@@ -1,0 +1,255 @@
+"""Hostile programs: each tries one thing, none gets it, and the programs beside it are still judged."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
+sandboxes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sandboxes)
+sandbox, needs_sandbox = sandboxes.sandbox, sandboxes.needs_sandbox
+
+pytestmark = needs_sandbox
+
+TIGHT = sandbox.Limits(test_s=0.4, wall_s=5.0, total_s=1.0, total_wall_s=6.0, memory_bytes=128 << 20)
+BRIEF = replace(TIGHT, wall_s=0.8, total_wall_s=2.0)  # for what is to be ended
+
+
+def script(program: str, *inputs: str, limits=TIGHT) -> list[dict]:
+    return sandbox.run("script", program, list(inputs) or [""], limits)
+
+
+def said(program: str) -> str:
+    (result,) = script(program)
+    assert result["status"] == "ran", result
+    return result["output"].strip()
+
+
+def attempt(program: str) -> str:
+    """The exception's name that the program's last step raises; "nothing" where it succeeds."""
+    body = "\n".join(f"    {line}" for line in program.splitlines())
+    return said(f"try:\n{body}\n    print('nothing')\nexcept BaseException as error:\n    print(type(error).__name__)")
+
+
+def test_inputs_go_in_and_outputs_come_out():
+    results = script("n = int(input())\nprint(n * 2, 'é中')", "4", "-1", "x")
+    assert [result["status"] for result in results] == ["ran", "ran", "runtime_error"]
+    assert results[1]["output"] == "-2 é中\n"
+    assert sandbox.run("script", "print(1)", [], TIGHT) == []
+
+
+def test_a_script_ends_as_python_would_end_it():
+    threads = "import threading\nthreading.stack_size(1 << 26)\nthreading.Thread(target=lambda: print(input())).start()"
+    assert script(threads, "deep")[0]["output"] == "deep\n"
+    assert said("import atexit, sys\natexit.register(print, 'last')\nsys.exit(0)") == "last"
+    assert script("print(1)\nraise SystemExit(3)")[0]["status"] == "runtime_error"
+    assert said("import asyncio\nasync def main(): print(5)\nasyncio.run(main())") == "5"
+    assert said("import os\nprint(7, flush=True)\nos._exit(0)") == "7"
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("while True: pass", "timeout"),
+        ("import time\ntime.sleep(1000)", "timeout"),
+        ("import signal, time\nfor s in range(1, 32):\n  try: signal.signal(s, signal.SIG_IGN)\n  except OSError: 0\n"
+         "while True: pass", "timeout"),
+        ("import os, time\nos.close(0); os.close(1); os.close(2)\ntime.sleep(1000)", "timeout"),
+        ("x = bytearray(10 ** 10)", "memory_limit"),
+        ("x = []\nwhile True: x.append('a' * 10 ** 7)", "memory_limit"),
+        ("while True: print('x' * 1000)", "output_limit"),
+        ("import os\nwhile True: os.write(1, b'x' * 65536)", "output_limit"),
+        ("def broken(:", "syntax_error"),
+        ("(" * 50_000, "syntax_error"),
+        ("1 / 0", "runtime_error"),
+        ("import sys\nsys.setrecursionlimit(10 ** 9)\nclass A:\n  def __eq__(self, o): return A() == A()\nA() == A()",
+         "runtime_error"),
+        ("import ctypes\nctypes.string_at(0)", "runtime_error"),
+        ("import os\nos.abort()", "runtime_error"),
+        ("while True:\n  try:\n    raise SystemExit\n  except SystemExit: pass", "timeout"),
+    ],
+)  # fmt: skip
+def test_what_is_over_a_limit_ends_and_says_why(program, status):
+    begin = time.monotonic()
+    limits = BRIEF if status == "timeout" else TIGHT
+    assert [result["status"] for result in script(program, limits=limits)] == [status]
+    assert time.monotonic() - begin < 5
+
+
+def test_one_bad_test_does_not_take_the_others_with_it():
+    program = "n = int(input())\nwhile n == 2: pass\nif n == 3: import os; os._exit(9)\nprint(n)"
+    results = script(program, "1", "2", "3", "4")
+    assert [result["status"] for result in results] == ["ran", "timeout", "runtime_error", "ran"]
+
+
+def test_a_program_has_one_budget_for_all_its_tests():
+    begin = time.monotonic()
+    results = script("while True: pass", *["x"] * 100, limits=BRIEF)
+    assert {result["status"] for result in results} == {"timeout"}
+    assert time.monotonic() - begin < BRIEF.total_wall_s + BRIEF.wall_s + sandbox.GRACE_S
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\nwhile True: os.fork()",
+        "import multiprocessing\nmultiprocessing.Process(target=print).start()",
+        "import subprocess\nsubprocess.run(['true'])",
+        "import os\nif os.system('true') != 0: raise OSError",
+        "import os\nos.execv('/python/bin/python3.11', ['python'])",
+        "import ctypes\nif ctypes.CDLL(None).vfork() == -1: raise OSError",
+        "import threading, time\nfor _ in range(10 ** 5): threading.Thread(target=time.sleep, args=(9,)).start()",
+    ],
+)
+def test_no_processes_and_not_many_threads(program):
+    begin = time.monotonic()
+    result = script(program, limits=BRIEF)[0]
+    assert result["status"] in ("runtime_error", "memory_limit", "timeout")
+    assert time.monotonic() - begin < 6
+    assert said("print('next')") == "next"
+
+
+def test_the_environment_and_the_home_folder_are_not_there(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "do-not-tell")
+    environment = said("import os\nprint(dict(os.environ))")
+    assert "do-not-tell" not in environment
+    assert set(eval(environment)) <= {"LD_LIBRARY_PATH", "PWD", "LC_CTYPE"}  # our own program's output
+    places = [str(Path.home()), os.getcwd(), str(sandbox.INSIDE), "/etc/passwd", "/proc", "/sys", "/var", "/run"]
+    assert said(f"import os\nprint([place for place in {places!r} if os.path.exists(place)])") == "[]"
+    root, scratch = eval(said("import os\nprint((os.listdir('/'), os.listdir('/tmp')))"))
+    assert set(root) <= {"dev", "etc", "lib", "lib64", "python", "tmp", "usr"}
+    assert scratch == []
+
+
+def test_installed_packages_are_not_there():
+    assert attempt("import numpy") == "ModuleNotFoundError"
+
+
+def test_sockets(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert attempt(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 1)") == "PermissionError"
+    assert attempt("import urllib.request\nurllib.request.urlopen('http://1.1.1.1', timeout=1)") == "URLError"
+    assert attempt("import socket\nsocket.socket(socket.AF_UNIX)") == "PermissionError"
+
+
+def test_other_processes_are_not_there():
+    """Neither this one, nor the runner above the program, can be signalled, limited or traced."""
+    victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        for pid in (victim.pid, os.getpid(), "os.getppid()", "1", "-1", "0"):
+            assert attempt(f"import os\nos.kill({pid}, 9)") == "PermissionError"
+        limit = "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))"
+        assert attempt(f"import os, resource\n{limit}") == "PermissionError"
+        assert said("import ctypes, os\nprint(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))") == "-1"
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_limits_cannot_be_raised():
+    raised = "resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))"
+    assert attempt(f"import resource\n{raised}") in ("ValueError", "PermissionError")
+    assert attempt("import os\nos.setuid(0)") in ("OSError", "PermissionError")
+
+
+@pytest.mark.parametrize("place", ["/x", "/usr/x", "/usr/lib/x", "/python/x", "/dev/x", "/etc/x", "/python/lib/x"])
+def test_nothing_can_be_written_outside_the_scratch_folder(place):
+    assert attempt(f"open({place!r}, 'w')") in ("OSError", "PermissionError", "FileNotFoundError")
+
+
+def test_symlinks_lead_nowhere(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("expected answers")
+    program = f"import os\nos.symlink({str(secret)!r}, 'link')\nopen('link').read()"
+    assert attempt(program) == "FileNotFoundError"
+    assert attempt(f"import os\nos.symlink({str(tmp_path)!r}, 'there')\nopen('there/new', 'w')") == "FileNotFoundError"
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+    assert secret.read_text() == "expected answers"
+
+
+def test_the_scratch_folder_is_small_and_gone_afterwards():
+    if "--size BYTES" not in sandbox._options(sandbox._bubblewrap()):
+        pytest.skip("this bubblewrap (before 0.7) gets no scratch folder")
+    assert said("open('a', 'w').write('here')\nprint(open('a').read())") == "here"
+    fill = "for i in range(40): open(str(i), 'w').write('x' * 10 ** 6)"
+    assert attempt(fill) == "OSError"
+    assert said("import os\nprint(os.listdir('.'))") == "[]"
+
+
+def test_memory_without_a_process_is_out_of_reach():
+    assert attempt("import os\nos.memfd_create('x')") == "PermissionError"
+    assert said("import ctypes\nprint(ctypes.CDLL(None).shmget(0, 1 << 30, 0o1600))") == "-1"
+    assert attempt("import mmap\nmmap.mmap(-1, 1 << 34)") in ("OSError", "MemoryError")
+
+
+def test_nothing_in_the_request_tells_what_is_expected():
+    """What the program could find in its own process: its source and its inputs, which it may know."""
+    program = "import gc\nprint([o for o in gc.get_objects() if isinstance(o, dict) and 'tests' in o])"
+    found = said(program)
+    assert "output_bytes" in found or found == "[]"
+    request = sandbox._request("script", "print(1)", ["the input"], TIGHT)
+    assert b"the input" in request
+
+
+def test_calls_return_values_and_nothing_else():
+    program = "import os\nos.write(3, b'ran [42]\\nran [43]\\n')\ndef f(x): return {x: (x, {x}, b'x', 1j, f)}"
+    forged = sandbox.run("calls", program, [{"function": "f", "arguments": [1]}], TIGHT)
+    assert forged == [{"status": "ran", "values": [42]}], "a program may claim any value; it has to know the right one"
+    honest = sandbox.run("calls", "def f(x): return x, {x: 1.5}", [{"function": "f", "arguments": ["é\n"]}], TIGHT)
+    assert honest == [{"status": "ran", "values": [{"tuple": ["é\n", {"dict": [["é\n", 1.5]]}]}]}]
+    for rubbish in ("b'ran [[[\\n'", "b'ran 5\\n'", "b'correct\\n'", "b'\\xff\\n'", "b'ran ' + b'[' * 99999 + b'\\n'"):
+        program = f"import os\nos.write(3, {rubbish})\ndef f(x): return 1"
+        assert sandbox.run("calls", program, [{"function": "f", "arguments": [1]}], TIGHT) == [
+            {"status": "runtime_error"}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("raise SystemExit", "runtime_error"),
+        ("import os; os._exit(0)", "runtime_error"),
+        ("return 'a' * 10 ** 7", "output_limit"),
+        ("return 10 ** 10 ** 4", "runtime_error"),
+        ("a = []; a.append(a); return a", "runtime_error"),
+        ("return f(x)", "runtime_error"),
+        ("while True: pass", "timeout"),
+    ],
+)
+def test_a_call_that_fails_leaves_the_others(body, status):
+    program = f"def f(x):\n    if x == 2:\n        {body}\n    return x"
+    tests = [{"function": "f", "arguments": [number]} for number in (1, 2, 3)]
+    assert [each["status"] for each in sandbox.run("calls", program, tests, TIGHT)] == ["ran", status, "ran"]
+
+
+def test_a_class_solution_and_expressions():
+    tests = [{"function": "f", "arguments": [2]}, {"expressions": ["Solution().f(3)", "k"]}]
+    program = "k = 7\nclass Solution:\n    def f(self, x): return x * x"
+    assert [each["values"] for each in sandbox.run("calls", program, tests, TIGHT)] == [[4], [9, 7]]
+
+
+def test_many_threads_at_once_as_a_trainer_calls_rewards():
+    """More callers than cores: the queue keeps them from taking each other's time."""
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda n: script("print(int(input()) + 1)", str(n)), range(16)))
+    assert [int(result["output"]) for (result,) in results] == list(range(1, 17))
+    assert threading.active_count() < 8
+
+
+def test_nothing_is_left_behind():
+    script("import time\ntime.sleep(100)", limits=BRIEF)
+    running = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    assert not [line for line in running.splitlines() if line.split()[0] == str(os.getpid()) and "bwrap" in line]

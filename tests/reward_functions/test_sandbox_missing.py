@@ -1,0 +1,167 @@
+"""Where no sandbox works nothing is run, and the message says what to install or to allow."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes.tasks.rewards import load_reward
+
+dispatch = load_reward("reward_functions/dispatch.py")
+sandbox = dispatch.sandbox
+ROW = ("code", '{"inputs": ["1"], "outputs": ["1"]}')
+RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x')\nprint(input())\n```"
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """An empty folder as PATH, for a bubblewrap of our own."""
+    sandbox._options.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield tmp_path
+    sandbox._options.cache_clear()
+
+
+def fake(folder: Path, script: str) -> None:
+    file = folder / "bwrap"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def refused() -> str:
+    """What the check before the start says; the reward itself must refuse as well, and run nothing."""
+    (problem,) = dispatch.check_sources([ROW])
+    return problem
+
+
+def test_without_bubblewrap_nothing_runs(path):
+    assert "apt-get install bubblewrap" in refused()
+    with pytest.raises(RuntimeError, match="apt-get install bubblewrap") as caught:
+        dispatch.compute_score(ROW[0], RESPONSE, ROW[1])
+    assert not Path("/tmp/it_ran").exists()
+    assert type(caught.value) is RuntimeError, "Ray's driver cannot load a class of this file"
+
+
+def test_a_bubblewrap_that_may_not_make_namespaces(path):
+    fake(path, 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
+    message = refused()
+    assert "No permissions to create new namespace" in message
+    assert "user namespaces" in message
+    assert "--security-opt" in message
+
+
+def test_a_bubblewrap_that_runs_no_python(path):
+    fake(path, "exit 127")
+    assert "exit code 127" in refused()
+
+
+def test_another_system(path, monkeypatch):
+    monkeypatch.setattr(sandbox.platform, "machine", lambda: "riscv64")
+    assert "riscv64" in refused()
+    assert "Sandbox Fusion" in refused()
+
+
+def test_a_sandbox_that_dies_is_counted_apart(path):
+    """Not the policy's fault, and not a wrong answer."""
+    fake(path, "exit 1")
+    result = dispatch.compute_score(ROW[0], RESPONSE, ROW[1])
+    assert (result["score"], result["reason"]) == (0.0, "sandbox_error")
+
+
+def test_an_old_bubblewrap_gets_no_scratch_folder(path):
+    fake(path, "echo '    --tmpfs DEST'")
+    assert sandbox._command(str(path / "bwrap"), 1 << 20).count("--dir") == 1
+    fake(path, "echo '    --size BYTES'")
+    sandbox._options.cache_clear()
+    command = sandbox._command(str(path / "bwrap"), 1 << 20)
+    assert command[command.index("--size") + 1] == str(1 << 20)
+
+
+def test_a_lock_folder_of_somebody_else(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"reward_sandbox_{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(sandbox.tempfile, "gettempdir", lambda: str(tmp_path))
+    sandbox._lock_files.cache_clear()
+    with pytest.raises(sandbox.SandboxMissing, match="somebody else"), sandbox.slot():
+        pass
+    sandbox._lock_files.cache_clear()
+
+
+def test_the_runtime_is_python_without_packages():
+    python, mounts, _ = sandbox._runtime()
+    assert python.startswith(("/usr/", "/python/"))
+    shown = [mounts[at + 1] for at, word in enumerate(mounts) if word.startswith("--ro-bind")]
+    assert str(Path.home()) not in shown
+    assert "/" not in shown
+    assert not [place for place in shown if place.startswith("/etc") and place != "/etc/ld.so.cache"]
+
+
+# The filter for system calls, on a machine that is not this one: interpreted, instruction by instruction.
+
+
+def decide(machine: str, number: int, argument: int = 0, audit: int | None = None, pid: int = 77) -> str:
+    """What the filter does with a system call."""
+    sys.path.insert(0, str(sandbox.INSIDE))
+    try:
+        import seccomp
+    finally:
+        sys.path.pop(0)
+    arch = seccomp.TABLES[machine][0] if audit is None else audit
+    data = struct.pack("<IIQ6Q", number, arch, 0, argument, 0, 0, 0, 0, 0)
+    lines, at, held = seccomp.program(machine, pid), 0, 0
+    assert all(0 <= jump <= 255 for _, yes, no, _ in lines for jump in (yes, no)), "a jump is one byte"
+    while True:
+        code, yes, no, constant = lines[at]
+        if code == seccomp.RETURN:
+            if constant == seccomp.ALLOW:
+                return "allow"
+            return "kill" if constant == seccomp.KILL else f"errno {constant & 0xFFFF}"
+        if code == seccomp.LOAD:
+            (held,) = struct.unpack_from("<I", data, constant)
+            at += 1
+        else:
+            true = {
+                seccomp.EQUAL: held == constant,
+                seccomp.AT_LEAST: held >= constant,
+                seccomp.ANY_BIT: bool(held & constant),
+            }[code]
+            at += 1 + (yes if true else no)
+
+
+THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fork
+
+
+@pytest.mark.parametrize(
+    ("machine", "names"),
+    [
+        ("x86_64", {"clone": 56, "kill": 62, "prlimit64": 302, "read": 0, "mmap": 9, "futex": 202, "openat": 257}),
+        ("aarch64", {"clone": 220, "kill": 129, "prlimit64": 261, "read": 63, "mmap": 222, "futex": 98, "openat": 56}),
+    ],
+)
+def test_the_filter_on_both_machines(machine, names):
+    assert {decide(machine, names[name]) for name in ("read", "mmap", "futex", "openat")} == {"allow"}
+    assert decide(machine, names["clone"], THREAD) == "allow"
+    assert decide(machine, names["clone"], FORK) == "errno 1"
+    assert decide(machine, 435) == "errno 38"
+    assert decide(machine, names["kill"], 77) == "allow"
+    assert {decide(machine, names["kill"], other) for other in (1, 2, 0, 2**32 - 1)} == {"errno 1"}
+    assert decide(machine, names["prlimit64"], 0) == decide(machine, names["prlimit64"], 77) == "allow"
+    assert decide(machine, names["prlimit64"], 2) == "errno 1"
+    assert decide(machine, names["read"], audit=0x40000003) == "kill"
+    assert decide(machine, 0x40000000 + names["read"]) == "kill"
+
+
+@pytest.mark.parametrize(
+    ("machine", "numbers"),
+    [
+        ("x86_64", {"execve": 59, "fork": 57, "vfork": 58, "socket": 41, "ptrace": 101, "unshare": 272, "bpf": 321}),
+        ("aarch64", {"execve": 221, "socket": 198, "ptrace": 117, "unshare": 97, "bpf": 280, "memfd_create": 279}),
+    ],
+)
+def test_denied_calls(machine, numbers):
+    assert {name: decide(machine, number) for name, number in numbers.items()} == dict.fromkeys(numbers, "errno 1")
+    assert {decide(machine, number) for number in (425, 428, 434, 447)} == {"errno 1"}

@@ -1,0 +1,208 @@
+"""Words and labels: against SQuAD's published rules, in Chinese, and with labels that hide in other words."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.tasks.rewards import load_reward
+
+_spec = importlib.util.spec_from_file_location("graders", Path(__file__).with_name("public_graders.py"))
+graders = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(graders)
+
+dispatch = load_reward("reward_functions/dispatch.py")
+words = dispatch.judges.words
+VERL = graders.verl_grader("search_r1_like_qa_em")
+
+PIECES = [
+    "The",
+    "a",
+    "an",
+    "cat",
+    "CAT",
+    "sat,",
+    "U.S.",
+    "-",
+    "--",
+    "’",
+    "don't",
+    "1,000",
+    "é",
+    "ü.",
+    "the.",
+    "'a'",
+    "  ",
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join) | st.text(
+    st.characters(max_codepoint=0x2FFF), max_size=12
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(prediction=TEXTS, gold=TEXTS)
+def test_as_squad_v1_1_wherever_there_are_words(prediction, gold):
+    assert words.normalised(prediction) == graders.squad_normalised(prediction) == VERL.normalize_answer(prediction)
+    if words.normalised(prediction) and words.normalised(gold):
+        assert words.exact(prediction, gold) is bool(VERL.em_check(prediction, gold))
+        assert words.f1(prediction, gold) == pytest.approx(graders.squad_f1(prediction, gold))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "exact", "f1"),
+    [
+        ("Denver Broncos", "the Denver Broncos!", True, 1.0),
+        ("Broncos", "Denver Broncos", False, 2 / 3),
+        ("北京", "北京", True, 1.0),
+        ("北京。", "「北京」", True, 1.0),
+        ("北 京", "北京", True, 1.0),
+        ("中国北京", "北京", False, 2 / 3),
+        ("上海", "北京", False, 0.0),
+        ("１９８９年", "1989年", True, 1.0),
+        ("苹果 iPhone", "苹果iphone", True, 1.0),
+        ("東京", "东京", False, 0.5),
+        ("とうきょう", "とうきょう", True, 1.0),
+        ("A", "a", True, 1.0),
+        ("A", "B", False, 0.0),
+        ("?", "!", False, 0.0),
+    ],
+)
+def test_words_and_ideographs(prediction, gold, exact, f1):
+    assert words.exact(prediction, gold) is exact
+    assert words.f1(prediction, gold) == pytest.approx(f1)
+
+
+def test_where_squad_decides_otherwise():
+    """The page says so: by blanks, Chinese is one word; and where articles are all there is, everything is equal."""
+    assert graders.squad_f1("中国北京", "北京") == 0.0
+    assert not VERL.em_check("北京。", "北京")
+    assert VERL.em_check("A", "the")
+    assert not words.exact("A", "the")
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "score", "f1", "reason"),
+    [
+        ("<answer>Paris</answer>", "paris", 1.0, 1.0, "correct"),
+        ("I think so.\nThe answer is Paris.", "Paris", 0.9, 1.0, "correct"),
+        ("Let me think.\nParis", "Paris", 0.9, 1.0, "correct"),
+        ("Paris", '["London", "Paris"]', 1.0, 1.0, "correct"),
+        ("\\boxed{\\text{Paris}}", ["Paris"], 1.0, 1.0, "correct"),
+        ("<answer>Paris in France</answer>", {"answers": ["Paris"]}, 0.25, 0.5, "partial"),
+        ("<answer>London</answer>", "Paris", 0.1, 0.0, "wrong"),
+        ("<answer>Paris</answer> or <answer>London</answer>", "Paris", 0.1, 0.0, "wrong"),
+        ("<think>Paris", "Paris", 0.0, 0.0, "truncated"),
+        ("<think><answer>Paris</answer></think>", "Paris", 0.0, 0.0, "answer_in_think"),
+        ("<answer>Par", "Paris", 0.0, 0.0, "truncated"),
+        ("", "Paris", 0.0, 0.0, "no_answer"),
+        ("答案是：北京。", "北京", 1.0, 1.0, "correct"),
+        ("想一想。\n所以答案是北京市。", "北京", 0.4, 0.8, "partial"),
+        ("Paris", "", 0.0, 0.0, "gold_unparsable"),
+        ("Paris", [], 0.0, 0.0, "gold_unparsable"),
+        ("Paris", ["Paris", 5], 0.0, 0.0, "gold_unparsable"),
+    ],
+)
+@pytest.mark.parametrize("source", ["qa", "trivia"])
+def test_answers(source, response, truth, score, f1, reason):
+    result = dispatch.compute_score(source, response, truth)
+    assert (result["score"], result["f1"], result["reason"]) == (pytest.approx(score), pytest.approx(f1), reason)
+
+
+SENTIMENT = {
+    "label": "positive",
+    "labels": ["positive", "negative", "neutral"],
+    "aliases": {"positive": ["pos", "正面"]},
+}
+SPAM = {"label": "spam", "labels": ["spam", "not spam"]}
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "score", "reason"),
+    [
+        ("positive", "positive", 1.0, "correct"),
+        ("Positive.", "positive", 1.0, "correct"),
+        ("**positive**", "positive", 1.0, "correct"),
+        ("negative", "positive", 0.1, "wrong"),
+        ("not positive", "positive", 0.1, "wrong"),
+        ("<answer>pos</answer>", SENTIMENT, 1.0, "correct"),
+        ("正面。", SENTIMENT, 1.0, "correct"),
+        ("标签：正面", SENTIMENT, 1.0, "correct"),
+        ("Label: POSITIVE", SENTIMENT, 1.0, "correct"),
+        ("It is a positive review.", SENTIMENT, 0.9, "correct"),
+        ("It is a negative review.", SENTIMENT, 0.0, "wrong"),
+        ("<answer>negative</answer>", SENTIMENT, 0.1, "wrong"),
+        ("It is not positive.", SENTIMENT, 0.0, "ambiguous"),
+        ("It isn't positive.", SENTIMENT, 0.0, "ambiguous"),
+        ("不是正面", SENTIMENT, 0.0, "ambiguous"),
+        ("positive, negative or neutral", SENTIMENT, 0.0, "ambiguous"),
+        ("postpositive", SENTIMENT, 0.0, "unparsable"),
+        ("possible", SENTIMENT, 0.0, "unparsable"),
+        ("not spam", SPAM, 0.1, "wrong"),
+        ("This is spam", SPAM, 0.9, "correct"),
+        ("This is not spam", SPAM, 0.0, "wrong"),
+        ("yes", ["y", "yes"], 1.0, "correct"),
+        ("3", 3, 1.0, "correct"),
+        ("x", {"label": "x", "aliases": {"y": ["x"]}}, 0.0, "gold_unparsable"),
+        ("x", {"labels": ["x"]}, 0.0, "gold_unparsable"),
+        ("x", "", 0.0, "gold_unparsable"),
+        ("x", None, 0.0, "gold_unparsable"),
+        ("x", True, 0.0, "gold_unparsable"),
+    ],
+)
+def test_labels(response, truth, score, reason):
+    result = dispatch.compute_score("classification", response, truth)
+    assert (result["score"], result["reason"]) == (pytest.approx(score), reason)
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "score", "reason"),
+    [
+        ("\\boxed{72}", "72", 1.0, "correct"),
+        ("#### 72.0", 72, 1.0, "correct"),
+        ("it is 72", "72", 0.9, "correct"),
+        ("<answer>(B)</answer>", "B", 1.0, "correct"),
+        ("B. 42 km", "(B)", 1.0, "correct"),
+        ("Answer: option b", "B", 1.0, "correct"),
+        ("Because", "B", 0.1, "wrong"),
+        ("<answer>Monday.</answer>", "monday", 1.0, "correct"),
+        ("\\boxed{\\dfrac{x}{2}}", "\\frac{x}{2}", 1.0, "correct"),
+        ("So it is\nx + 1", "x+1", 0.9, "correct"),
+        ("#### Step 1\nx is 3\n#### x + 1", "$x+1$", 1.0, "correct"),
+        ("#### Step 1\nthe answer is x + 1", "x+1", 0.9, "correct"),
+        ("\\boxed{x", "x", 0.0, "truncated"),
+        ("\\boxed{}", "x", 0.0, "no_answer"),
+        ("x", "", 0.0, "gold_unparsable"),
+        ("x", None, 0.0, "gold_unparsable"),
+    ],
+)
+def test_final_answers(response, gold, score, reason):
+    result = dispatch.compute_score("math_reasoning", response, gold)
+    assert (result["score"], result["reason"]) == (pytest.approx(score), reason)
+
+
+HARD = (
+    *("<answer>", "</answer>", "\\boxed{", "{", "}", "####", "answer is ", "答案是", "中", "a ", "positive ", "not "),
+    *(" ", "\n", "<think>", "</think>", "\\text{", "$", "'", "n't", "<|im_end|>", "\ud800", "B. ", "1"),
+)
+
+
+@pytest.mark.parametrize("source", ["math_reasoning", "qa", "classification"])
+def test_linear_time_on_adversarial_text(source):
+    truth = {"math_reasoning": "x + 1", "qa": ["a b", "中国"], "classification": SENTIMENT}[source]
+    slow = {}
+    for piece in HARD:
+        for wrap in ("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "answer: {}", "#### {}"):
+            text = wrap.format(piece * (100_000 // len(piece)))
+            begin = time.process_time()
+            result = dispatch.compute_score(source, text, truth)
+            elapsed = time.process_time() - begin
+            assert result["reason"] in dispatch.REASONS
+            assert len(result["pred"]) <= 100
+            if elapsed > 0.2:
+                slow[wrap.format(piece)] = elapsed
+    assert not slow
