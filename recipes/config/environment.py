@@ -109,6 +109,10 @@ CONTROLS: tuple[Control, ...] = (
     Control("EMBEDDED", "1 or 0: use the recipe's tiny model and data; default: 1 on a cpu"),
     Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
+    Control(
+        "MAX_ROLLOUT_KL",
+        "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.01 in fp32, else 0.02",
+    ),
     Control("IGNORE_VARIABLES", "names, joined by commas, that belong to another program and are no typing mistake"),
 )
 
