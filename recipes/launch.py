@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from recipes import overview, preflight, rundir
-from recipes.config import Recipe, accounting, check, dry_run, load, remarks, to_yaml
+from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, remarks, to_yaml
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
@@ -26,6 +26,7 @@ from recipes.supervise.child import Child
 from recipes.supervise.metrics import MetricsFollower, read_history, rollout_accuracy
 from recipes.supervise.progress import Progress
 from recipes.supervise.shared_memory import cleared
+from recipes.supervise.sources import Sources
 from recipes.supervise.summary import last_checkpoint, shown, summary, table
 from recipes.supervise.supervisor import Outcome, supervise
 from recipes.supervise.watchdog import Limits
@@ -134,7 +135,12 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
     def accuracy(step: int) -> float | None:
         return rollout_accuracy(folder, step, since=start)
 
-    with cleared(), Progress(console, total, accuracy) as progress:
+    sources = Sources(key.path for key in path_keys(recipe) if key.key == "data.train_files")
+
+    def by_source(step: int) -> dict[str, float]:
+        return sources.accuracy(folder / f"{step}.jsonl") if folder else {}
+
+    with cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
             Child(command, {**os.environ, **variables}, files.log, ROOT),

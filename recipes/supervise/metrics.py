@@ -104,13 +104,17 @@ def rollout_accuracy(folder: Path | None, step: int, since: float = 0.0) -> floa
 
 
 def validation(step: Step) -> dict[str, float]:
-    """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`."""
-    found = {}
-    for name in step.data:
-        if name.startswith("val-core/") and "/acc/mean@" in name:
+    """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`.
+
+    A reward that answers with a dict without `acc` has `val-core/<source>/reward/mean@<n>` instead, its mean score.
+    """
+    found: dict[str, float] = {}
+    for measure in ("acc", "reward"):
+        for name in step.data:
+            source, middle, _ = name.removeprefix("val-core/").partition(f"/{measure}/mean@")
             value = step.get(name)
-            if value is not None:
-                found[name.removeprefix("val-core/").split("/acc/")[0]] = value
+            if name.startswith("val-core/") and middle and value is not None:
+                found.setdefault(source, value)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -35,19 +35,23 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
-def step_line(step: Step, total: int | None, accuracy: float | None) -> str:
+def step_line(
+    step: Step, total: int | None, accuracy: float | None, by_source: Mapping[str, float] | None = None
+) -> str:
     """One step in one line.
 
     Args:
         step: its metrics.
         total: steps of the run, where known.
         accuracy: share of the training responses with the full score.
+        by_source: the same for each data source, where there are several.
     """
+    told = ", ".join(f"{source} {number(share)}" for source, share in (by_source or {}).items())
     speed = step.get("perf/throughput")
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
         f"reward {number(step.get('critic/score/mean'))}",
-        f"accuracy {number(accuracy)}",
+        f"accuracy {number(accuracy)}" + (f" ({told})" if told else ""),
         f"entropy {number(step.get('actor/entropy'))}",
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",
@@ -83,6 +87,7 @@ class Progress(AbstractContextManager["Progress"]):
         console: where to.
         total: steps of the run, where known.
         accuracy: step number -> accuracy of the training responses.
+        by_source: step number -> the same for each data source, where there are several.
         clock: seconds.
     """
 
@@ -92,7 +97,9 @@ class Progress(AbstractContextManager["Progress"]):
         total: int | None,
         accuracy: Callable[[int], float | None],
         clock: Callable[[], float] = time.monotonic,
+        by_source: Callable[[int], Mapping[str, float]] = lambda step: {},
     ) -> None:
+        self._by_source = by_source
         self._console, self._total, self._accuracy, self._clock = console, total, accuracy, clock
         self._started = self._since = clock()
         self._activity = ""
@@ -115,7 +122,8 @@ class Progress(AbstractContextManager["Progress"]):
     def step(self, step: Step) -> None:
         """Print a step's line, and its validation's."""
         if step.get("timing_s/step") is not None:
-            self._say(step_line(step, self._total, self._accuracy(step.step)))
+            shares = self._by_source(step.step)
+            self._say(step_line(step, self._total, self._accuracy(step.step), shares))
         if line := validation_line(step):
             self._say(line)
         if self._total is None or step.step < self._total:

@@ -91,3 +91,8 @@ def test_accuracy_is_unknown_while_the_file_is_being_written(tmp_path):
 def test_validation_accuracy_by_source():
     data = {"val-core/countdown/acc/mean@1": 0.5, "val-aux/countdown/score/mean@1": 0.6, "val-core/x/acc/best@4": 0.9}
     assert validation(Step(0, data)) == {"countdown": 0.5}
+
+
+def test_a_reward_without_acc_is_told_by_its_mean_score():
+    data = {"val-core/a/reward/mean@1": 0.25, "val-core/b/acc/mean@1": 0.5, "val-core/b/reward/mean@1": 0.7}
+    assert validation(Step(0, data)) == {"b": 0.5, "a": 0.25}
