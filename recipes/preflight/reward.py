@@ -43,6 +43,7 @@ def inspect(recipe: Recipe) -> list[str]:
         "rows": [_plain(row, recipe) for row in rows],
         "files": files,
         "columns": ["data_source", truth] if recipe.engine == "verl" else [truth],
+        "filter_key": recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall",
     }
     limit = LIMIT_S + count / ROWS_A_SECOND
     try:

@@ -22,6 +22,8 @@ SIGNATURE = {
     "verl": "compute_score(data_source, solution_str, ground_truth, extra_info=None)",
     "easyr1": "compute_score_batch(reward_inputs)",
 }
+WHOLE_REWARD = ("overall", "reward")
+"""EasyR1's and verl's name of what needs no part of its own in the answer."""
 BUDGET_S = 20.0
 """No further row is tried after so long: the rows that were tried tell that the reward is slow."""
 SLOW_S = 0.05
@@ -68,6 +70,7 @@ class Trial:
         function, name, path: the reward, its name, and its file, for messages.
         engine: whose call is made.
         kwargs: further arguments.
+        filter_key: the part of the answers by which dynamic sampling drops groups.
         scores: every score.
         seconds: of every call; the first, which may import something, is not counted.
         better: data source -> whether a gold answer scored above an empty response, for each row.
@@ -79,6 +82,7 @@ class Trial:
     path: str
     engine: str
     kwargs: dict[str, Any]
+    filter_key: str = "overall"
     scores: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     better: dict[str, list[bool]] = field(default_factory=dict)
@@ -110,6 +114,7 @@ class Trial:
         self.seconds.append(time.perf_counter() - begin)
         where = f"{self.path}, {self.name}, for the response {response[:60]!r}"
         score, keys = checked(result, self.engine, where)
+        self._can_filter(keys or {"acc"})  # verl's name for a score that is no dict
         if self._keys is not None and keys != self._keys:
             raise RecipeError(
                 f"the reward answers with different keys: {sorted(keys ^ self._keys)} are not in every answer",
@@ -139,6 +144,14 @@ class Trial:
                 where=f"{self.path}{_line(error, self.path)}, for the response {response[:60]!r}",
                 fix="mend it; a reward must judge any text",
             ) from error
+
+    def _can_filter(self, keys: set[str]) -> None:
+        if self.filter_key not in {*keys, *WHOLE_REWARD}:
+            raise RecipeError(
+                f"algorithm.filter_key is {self.filter_key!r}, which the reward's answer does not have: {sorted(keys)}",
+                where=f"{self.path}, {self.name}",
+                fix="return it, or set algorithm.filter_key to one of these, or to overall: the whole reward",
+            )
 
     def _fits(self, arguments: dict[str, Any]) -> None:
         """The function can be called as the engine calls it."""

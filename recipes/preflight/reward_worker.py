@@ -33,7 +33,8 @@ def try_reward(question: dict[str, Any]) -> list[str]:
         )
     for file in question["files"]:
         _knows_sources(module, file, question["columns"], question["kwargs"])
-    return Trial(function, name, path, engine, question["kwargs"]).run(question["rows"])
+    trial = Trial(function, name, path, engine, question["kwargs"], question["filter_key"])
+    return trial.run(question["rows"])
 
 
 def _knows_sources(module: ModuleType, file: str, columns: list[str], kwargs: dict[str, Any]) -> None:

@@ -58,6 +58,27 @@ def test_what_is_no_score_is_refused(make, files, source, message):
     assert caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("body", "key", "fine"),
+    [
+        ("return {'score': 0.5 * len(solution_str), 'accuracy': 1.0}", "accuracy", True),
+        ("return {'score': 0.5 * len(solution_str), 'right': 1.0}", "accuracy", False),
+        ("return {'score': 0.5 * len(solution_str)}", "overall", True),
+        ("return 0.5 * len(solution_str)", "acc", True),
+        ("return 0.5 * len(solution_str)", "accuracy", False),
+    ],
+)
+def test_dynamic_sampling_needs_its_part_of_the_answer(make, files, body, key, fine):
+    changes = ("algorithm.online_filtering=true", f"algorithm.filter_key={key}")
+    if fine:
+        tried(make, files, f"{HEAD}    {body}", *changes)
+        return
+    with pytest.raises(RecipeError, match="algorithm.filter_key is 'accuracy', which the reward's answer") as caught:
+        tried(make, files, f"{HEAD}    {body}", *changes)
+    assert "overall" in caught.value.fix
+    tried(make, files, f"{HEAD}    {body}", changes[1])
+
+
 def test_the_line_that_raises_is_named(make, files):
     with pytest.raises(RecipeError) as caught:
         tried(make, files, HEAD + "    value = 1\n    return value / 0")
@@ -114,6 +135,7 @@ def tried_here(folder, source, files=()):
         "location": str(path),
         "engine": "verl",
         "kwargs": {},
+        "filter_key": "overall",
         "rows": [ROW],
         "files": files,
         "columns": columns,
