@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from recipes.config import algorithms, check, load, remarks, to_yaml
+from recipes.config import algorithms, check, load, remarks, tasks, to_yaml
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError
 
@@ -80,7 +80,7 @@ def test_the_written_recipe_holds_its_keys_and_can_be_run_again_under_another(wr
 
 @pytest.mark.parametrize("name", algorithms.names())
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
-@pytest.mark.parametrize("task", ["countdown", "gsm8k"])
+@pytest.mark.parametrize("task", tasks())
 def test_every_recipe_takes_every_algorithm(task, hardware, name):
     recipe = load(task, environ={"ALGORITHM": name}, hardware=hardware)
     check(recipe)
