@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import typer
 
 from recipes.tasks.gsm8k.pretrain.examples import Annotators
-from recipes.tasks.gsm8k.pretrain.task import GSM8K, PLAN
+from recipes.tasks.gsm8k.pretrain.task import GSM8K, PLAN, STOP
 from recipes.tasks.pretrain.script import run
 
 
@@ -20,7 +20,8 @@ def main(
     out: Annotated[Path | None, typer.Option(help="New folder; default artifacts/models/gsm8k_tiny.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     seed: Annotated[int, typer.Option(min=0)] = PLAN.seed,
-    steps: Annotated[int, typer.Option(min=1)] = PLAN.steps,
+    steps: Annotated[int, typer.Option(min=1, help="Over which the learning rate falls.")] = PLAN.steps,
+    stop: Annotated[int, typer.Option(min=1, help="End after this step.")] = STOP,
     examples: Annotated[int, typer.Option(min=1, help="Distinct demonstrations.")] = PLAN.examples,
     batch: Annotated[int, typer.Option(min=1)] = PLAN.batch,
     lr: Annotated[float, typer.Option(min=0.0)] = PLAN.lr,
@@ -33,7 +34,7 @@ def main(
     """Train it from scratch: minutes on a CPU. An interrupted run goes on where it was."""
     annotators = Annotators(careless=careless, slips=slips)
     plan = replace(PLAN, seed=seed, steps=steps, examples=examples, batch=batch, lr=lr, annotators=annotators)
-    run(GSM8K, plan, out=out, device=device, compiled=compiled, commit=commit, problems=problems)
+    run(GSM8K, plan, out=out, device=device, stop=stop, compiled=compiled, commit=commit, problems=problems)
 
 
 if __name__ == "__main__":

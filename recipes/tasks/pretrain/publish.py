@@ -48,6 +48,7 @@ def publish(
     command: str,
     commit: str,
     device: str,
+    steps: int,
     seconds: float,
     problems: int = 256,
     samples: int = 8,
@@ -55,7 +56,7 @@ def publish(
     """Write `out` in one move, assessed as it was saved, with `manifest.json`; returns the manifest.
 
     Args:
-        device: where it was trained, in words; `seconds` is the time of the training steps there.
+        device: where it was trained, in words; `seconds` is the time that the `steps` took there.
         problems, samples: held-out problems to assess on, and sampled responses to each.
     """
     import torch
@@ -76,6 +77,7 @@ def publish(
         "commit": commit,
         "seed": plan.seed,
         "device": device,
+        "trained_steps": steps,
         "training_seconds": round(seconds, 1),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, **_versions()},
         "parameters": sum(parameter.numel() for parameter in saved.parameters()),

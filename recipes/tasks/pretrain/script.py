@@ -14,12 +14,22 @@ from recipes.tasks.pretrain.task import Task
 from recipes.tasks.pretrain.train import Plan, pretrain
 
 
-def run(task: Task, plan: Plan, *, out: Path | None, device: str, compiled: bool, commit: str, problems: int) -> None:
+def run(
+    task: Task,
+    plan: Plan,
+    *,
+    out: Path | None,
+    device: str,
+    stop: int | None = None,
+    compiled: bool,
+    commit: str,
+    problems: int,
+) -> None:
     """Train from scratch, or go on with an interrupted training, and publish to `out`.
 
     Args:
         out: a new folder; None: `artifacts/models/<task>_tiny`.
-        compiled: see `pretrain`.
+        stop, compiled: see `pretrain`.
         commit: for the manifest; "": that of the checkout.
         problems: held-out problems to judge on.
     """
@@ -33,12 +43,15 @@ def run(task: Task, plan: Plan, *, out: Path | None, device: str, compiled: bool
         console = Console(highlight=False)
         work = out.with_name(out.name + ".unfinished")
         where, words = _device(device)
-        console.print(f"{plan.steps} steps of {plan.batch} demonstrations on {words}; unfinished work in {work}")
+        stop = min(stop or plan.steps, plan.steps)
+        console.print(f"{stop} steps of {plan.batch} demonstrations on {words}; unfinished work in {work}")
 
         def progress(step: int, loss: float) -> None:
-            console.print(f"step {step}/{plan.steps}  loss {loss:.4f}")
+            console.print(f"step {step}/{stop}  loss {loss:.4f}")
 
-        model, tokenizer, seconds = pretrain(task, plan, work, device=where, compiled=compiled, progress=progress)
+        model, tokenizer, seconds = pretrain(
+            task, plan, work, device=where, stop=stop, compiled=compiled, progress=progress
+        )
         console.print(f"Trained in {seconds:.0f} s; judging on {problems} held-out problems")
         manifest = publish(
             task,
@@ -49,6 +62,7 @@ def run(task: Task, plan: Plan, *, out: Path | None, device: str, compiled: bool
             command=shlex.join(["python", f"scripts/pretrain_{task.name}.py", *sys.argv[1:]]),
             commit=commit or current_commit(),
             device=words,
+            steps=stop,
             seconds=seconds,
             problems=problems,
         )

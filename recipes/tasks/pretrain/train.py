@@ -58,6 +58,7 @@ def pretrain(
     work: Path,
     *,
     device: str,
+    stop: int | None = None,
     save_every: int = 200,
     compiled: bool = False,
     progress: Callable[[int, float], None] = lambda step, loss: None,
@@ -66,6 +67,7 @@ def pretrain(
 
     Args:
         work: folder of the unfinished training, `state.pt` and `plan.json`; made if missing.
+        stop: end after this step, before the learning rate has fallen to its end; RL then has more left to teach.
         compiled: run the network through torch.compile, which needs a C++ compiler and half a minute; on a CPU a step
             then takes half the time.
         progress: called with step (1-based) and loss, every 50 steps and at the end.
@@ -82,6 +84,9 @@ def pretrain(
     model = build_model(tokenizer, task.architecture, plan.shape, plan.seed).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.lr, betas=(0.9, 0.98), weight_decay=plan.weight_decay)
     first, spent = _resume(plan, work, model, optimizer, device)
+    last = min(stop or plan.steps, plan.steps)
+    if first >= last:
+        return model, tokenizer, spent
     drawn = list(task.examples(plan.annotators, plan.settings, plan.seed, plan.examples))
     batches = encode(tokenizer, drawn, device, plan.seed)
     model.train()
@@ -90,11 +95,11 @@ def pretrain(
     if compiled:
         model.model.forward = torch.compile(model.model.forward, dynamic=False)
     begun = time.perf_counter()
-    for step in range(first, plan.steps):
+    for step in range(first, last):
         loss = _step(plan, step, model, optimizer, batches, device)
-        if (step + 1) % 50 == 0 or step + 1 == plan.steps:
+        if (step + 1) % 50 == 0 or step + 1 == last:
             progress(step + 1, loss.item())
-        if (step + 1) % save_every == 0 or step + 1 == plan.steps:
+        if (step + 1) % save_every == 0 or step + 1 == last:
             _save(work, step + 1, spent + time.perf_counter() - begun, model, optimizer)
     return model, tokenizer, spent + time.perf_counter() - begun
 

@@ -30,6 +30,9 @@ GSM8K = Task(
     held_out=held_out,
 )
 
+# Where training was stopped: the arithmetic is nearly always right by then, and RL has the rest to teach.
+STOP = 1000
+
 PLAN = Plan(
     seed=1,
     examples=200_000,
