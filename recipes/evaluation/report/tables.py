@@ -79,7 +79,7 @@ class Tile:
 
 
 def tiles(report: dict[str, Any]) -> list[Tile]:
-    """The five or six figures that a reader wants first."""
+    """The six figures that a reader wants first."""
     if report["kind"] == "comparison":
         return _comparison_tiles(report)
     sampled = "/models/model/passes/sampled"
