@@ -95,8 +95,12 @@ class ChromiumScreen:
                     where=self._address,
                     fix=CHECK,
                 )
-        except self._error as error:
-            self._lost_or_not_loaded(error)
+        except Exception as error:
+            if _is_gone(error) or not self._browser.is_connected():
+                raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+            if isinstance(error, self._error):
+                self._not_loaded(error)
+            raise
         self._state = self._read_state()
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
@@ -135,10 +139,13 @@ class ChromiumScreen:
         return int(self._state["score"])
 
     def close(self) -> None:
-        """End the browser."""
-        with suppress(self._error):
-            self._browser.close()
-        self._engine.stop()
+        """End the browser, and Playwright even where the browser or Playwright's own process is gone."""
+        for end in (self._browser.close, self._engine.stop):
+            try:
+                end()
+            except Exception as error:
+                if not (isinstance(error, self._error) or _is_gone(error)):
+                    raise
 
     def _click(self, point: list[float], phase: str) -> None:
         """Click, and again if the page did not notice, until it is in `phase`."""
@@ -160,12 +167,12 @@ class ChromiumScreen:
         """One message of Chromium's own protocol, which costs a fraction of Playwright's calls."""
         try:
             return self._session.send(method, parameters)
-        except self._error as error:
-            raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+        except Exception as error:
+            if isinstance(error, self._error) or _is_gone(error):
+                raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+            raise
 
-    def _lost_or_not_loaded(self, error: Exception) -> None:
-        if not self._browser.is_connected():
-            raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
+    def _not_loaded(self, error: Exception) -> None:
         with suppress(self._error):
             self._page.context.close()  # its error page would interrupt the next one
         self._page = None
@@ -174,6 +181,11 @@ class ChromiumScreen:
             where=self._address,
             fix=CHECK,
         ) from error
+
+
+def _is_gone(error: Exception) -> bool:
+    """The browser was closed, or Playwright's own process ended, which it reports with a bare Exception."""
+    return any(words in str(error) for words in ("has been closed", "Connection closed"))
 
 
 def _first_line(error: Exception) -> str:

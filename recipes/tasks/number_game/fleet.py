@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from recipes.errors import RecipeError
 from recipes.tasks.number_game.screens import Screen, ScreenLost
 
 Job = TypeVar("Job")
+PATIENCE_S = 15.0  # after Ctrl-C, for screens to end what they are at
 
 
 @dataclass
@@ -38,6 +40,7 @@ def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable
     Raises:
         RecipeError: the first one that a screen or a job raised, after the other screens ended the job they had.
             Whatever else is raised is a bug and raised here as well.
+        KeyboardInterrupt: after the screens were closed.
     """
     board = _Board(list(jobs))
     failures: list[BaseException] = []
@@ -54,14 +57,18 @@ def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable
             board.stop.set()
 
     threads = [threading.Thread(target=serve, args=(opener,), daemon=True) for opener in openers]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.2)  # so that Ctrl-C gets through
     except KeyboardInterrupt:
         board.stop.set()
+        deadline = time.monotonic() + PATIENCE_S
+        for thread in threads:
+            if thread.is_alive():  # one that lives on while Python ends takes it down with a crash
+                thread.join(max(0.0, deadline - time.monotonic()))
         raise
     if failures:
         raise next((failure for failure in failures if not isinstance(failure, RecipeError)), failures[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -89,3 +91,22 @@ def test_a_screen_that_cannot_be_opened():
 
     with pytest.raises(RecipeError, match="no browser"):
         fleet.run([1], [opener], lambda screen, job: None)
+
+
+def test_ctrl_c_waits_until_the_screens_are_closed():
+    """A thread in a browser's library while Python ends is a crash."""
+    screens, done = [], []
+
+    def opener():
+        screens.append(Stub("a"))
+        return screens[-1]
+
+    def work(screen, job):
+        _thread.interrupt_main()
+        time.sleep(0.5)
+        done.append(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.run([1, 2, 3], [opener], work)
+    assert done == [1], "what was begun is ended, and nothing else is begun"
+    assert screens[0].closed

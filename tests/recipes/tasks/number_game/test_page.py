@@ -7,6 +7,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -266,6 +267,25 @@ def test_a_browser_that_dies(chromium_path, deals):
         screen.close()
 
     with ThreadPoolExecutor(1) as thread:  # one thread has one Playwright
+        thread.submit(live_and_die).result()
+
+
+@pytest.mark.parametrize("moment", ["open", "choose"])
+def test_playwrights_driver_dies(chromium_path, deals, moment):
+    """As with Ctrl-C, which a terminal sends to every process."""
+
+    def live_and_die():
+        before = set(psutil.Process().children())
+        screen = ChromiumScreen("dying")
+        (driver,) = set(psutil.Process().children()) - before
+        screen.open(deals, Look())
+        driver.kill()
+        driver.wait()
+        with pytest.raises(ScreenLost, match="dying"):
+            screen.open(deals, Look()) if moment == "open" else screen.choose(0)
+        screen.close()
+
+    with ThreadPoolExecutor(1) as thread:
         thread.submit(live_and_die).result()
 
 
