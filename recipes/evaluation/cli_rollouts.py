@@ -10,6 +10,8 @@ from recipes.evaluation.defaults import from_recipe
 from recipes.evaluation.rollouts import split_rollouts
 from recipes.evaluation.scoring import Reward
 
+MOST_LINES = 20
+
 
 def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) -> None:
     """Write the logs and print one line per step.
@@ -52,6 +54,10 @@ def _print(steps: list[dict[str, Any]], target: Path) -> None:
     raised = ", ".join(f"{rule} {count}" for rule, count in totals.items() if count)
     if raised:
         console.print(f"suspicious: {raised}", markup=False, highlight=False)
+    same = [(step["step"], found) for step in steps for found in step["same_answer"]]
+    for number, found in same[:MOST_LINES]:
+        line = f"step {number}: {found['answer']!r} is a rewarded answer in {found['share']:.0%} of the groups"
+        console.print(line, markup=False, highlight=False)
     if any(step["differs"] for step in steps):
         console.print(
             "some logged scores are not what the reward file gives now: it changed since, or training used another"

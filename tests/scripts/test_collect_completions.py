@@ -46,6 +46,16 @@ def test_logs_lie_beside_the_rollouts_with_reasons(rollouts):
     assert str(logs) in done.stdout
 
 
+def test_the_same_answer_in_every_group_is_named(tmp_path):
+    lines = [
+        {"input": f"question {number}", "output": "<answer>7</answer>", "gts": str(number), "score": 0.5, "step": 3}
+        for number in range(6)
+    ]
+    (tmp_path / "3.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = collect(tmp_path / "3.jsonl", "--output_dir", tmp_path / "logs")
+    assert "step 3: '7' is a rewarded answer in 100% of the groups" in done.stdout
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     done = collect(tmp_path / "none")
     assert done.returncode == 2

@@ -94,6 +94,12 @@ def _common(report: dict[str, Any]) -> dict[str, Any]:
         "lines": lines(report),
         "tiles": tiles(report),
         "rules": RULES,
+        "same_answers": [
+            (f"{label} {name}", found)
+            for label, model in report["models"].items()
+            for name, one in model["passes"].items()
+            for found in one["completions"]["same_answer"]
+        ],
         "scales": SCALES,
         "verdicts": VERDICTS,
         "neutral": NEUTRAL,

@@ -178,6 +178,14 @@ def test_reason_codes_with_signs_do_no_harm(reports):
     assert "&lt;b&gt;" in {figure.name: figure.svg for figure in draw_all(report)}["reasons"]
 
 
+def test_an_answer_that_is_the_same_everywhere_is_shown(reports, figures):
+    report = json.loads(json.dumps(reports["analyse"][0]))
+    found = {"answer": "<b>7|", "groups": 39, "share": 0.975}
+    report["models"]["model"]["passes"]["sampled"]["completions"]["same_answer"] = [found]
+    assert "&lt;b&gt;7|</code> is a rewarded answer in 97.5% of the groups" in html_page(report, [], figures["analyse"])
+    assert "`<b>7\\|` is a rewarded answer in 97.5% of the groups" in markdown_page(report)
+
+
 def test_what_is_not_there_is_a_dash():
     assert show({"a": {"x": 1}}, "/a/x", "count") == "1"
     assert show({"a": {"x": 1}}, "/none/x", "count") == show({"a": 1}, "/a/x", "count") == ABSENT
