@@ -116,6 +116,14 @@ def test_what_easyr1_lacks_is_named_with_its_key(name, key):
     assert raised.value.where == f"configs/algorithms/{name}.yaml"
 
 
+def test_easyr1_runs_dapo_without_its_penalty():
+    environ = {"ALGORITHM": "dapo", "ENGINE": "easyr1"}
+    arguments = ["worker.reward.overlong_buffer.enable=false"]
+    keys = easyr1.translate(load("countdown", environ=environ, arguments=arguments, hardware="gpu"))
+    assert (keys["algorithm.online_filtering"], keys["algorithm.filter_key"]) == (True, "accuracy")
+    assert (keys["worker.actor.clip_ratio_high"], keys["worker.actor.loss_avg_mode"]) == (0.28, "token")
+
+
 def test_the_critic_follows_the_actor_until_it_is_told_otherwise(resolve):
     def critics(*arguments, **environ):
         critic = resolve(*arguments, ALGORITHM="ppo", **environ).worker.critic

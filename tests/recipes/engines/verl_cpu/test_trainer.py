@@ -216,21 +216,6 @@ def test_a_lora_checkpoint_loads_as_a_plain_model_that_answers_like_the_trained_
     assert sorted(answers) == _dumped(lora, "validation", 2, "output")
 
 
-def test_a_critic_learns_values(trial: Any) -> None:
-    critic = {
-        "algorithm.adv_estimator": "gae",
-        "critic.model.path": str(trial.folder / "model"),
-        "critic.ppo_mini_batch_size": 4,
-        "critic.ppo_micro_batch_size_per_gpu": 8,
-        "critic.optim.lr": 1e-3,
-        "trainer.val_before_train": False,
-    }
-    metrics = trial.run("critic", critic, steps=1).metrics[1]
-
-    assert metrics["critic/grad_norm"] > 0
-    assert metrics["critic/vf_loss"] > 0
-
-
 def test_a_failed_weight_sync_ends_the_run(trial: Any) -> None:
     """vLLM builds one layer of two, so the first sync has weights that it has no place for."""
     broken = {"actor_rollout_ref.rollout.engine_kwargs.vllm.hf_overrides": "{num_hidden_layers:1}"}
