@@ -62,7 +62,7 @@ def show_plan(recipe: Recipe) -> None:
     Data that has to be converted is converted: the command names the rows.
     """
     said: list[str] = []
-    recipe = ready(recipe, said.append)
+    recipe = ready(recipe, said.append, fetch=False)
     check(recipe)
     rows = data.rows(recipe)
     print(to_yaml(recipe))

@@ -10,6 +10,7 @@ from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.errors import RecipeError
+from recipes.preflight.model import local_folder
 from recipes.supervise.summary import shown
 from recipes.tasks.custom import tokens
 from recipes.tasks.custom.convert import Wanted, convert, converted, folder_of
@@ -21,11 +22,16 @@ FINISHED = {"data_source", "prompt", "reward_model", "problem", "answer"}
 Say = Callable[[str], None]
 
 
-def ready(recipe: Recipe, say: Say) -> Recipe:
+def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
     """The recipe with finished rows; itself where it has them already.
 
     A training file that is JSON, JSONL, CSV or parquet without the columns of a row is converted, and so is a finished
     one for which no validation file is given. Lengths of converted prompts are counted and told.
+
+    Args:
+        recipe: as loaded.
+        say: takes lines for the user.
+        fetch: whether a hub may be asked for the model's tokenizer.
 
     Raises:
         RecipeError: what a file has wrong; prompts that are too long to train on.
@@ -54,7 +60,7 @@ def ready(recipe: Recipe, say: Say) -> Recipe:
         "data.val_share": leaves(Recipe)["data.val_share"].default,
     }
     recipe = replaced(recipe, changes, why)
-    for remark in _prompt_lengths(recipe, folder, say):
+    for remark in _prompt_lengths(recipe, folder, say, fetch):
         say(f"note: {remark}")
     return recipe
 
@@ -118,7 +124,7 @@ def _counts(manifest: dict[str, Any]) -> str:
     return f"{manifest['split']} {manifest['rows']:,} ({by_source})"
 
 
-def _prompt_lengths(recipe: Recipe, folder: Path, say: Say) -> list[str]:
+def _prompt_lengths(recipe: Recipe, folder: Path, say: Say, fetch: bool) -> list[str]:
     """Count the prompts in the model's tokens, where its tokenizer is here or can be had."""
     model = recipe.worker.actor.model
     template = recipe.data.override_chat_template
@@ -126,16 +132,19 @@ def _prompt_lengths(recipe: Recipe, folder: Path, say: Say) -> list[str]:
     limit = recipe.data.max_prompt_length
     where = f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}"
     tokenizer = model.tokenizer_path or model.model_path
+    here = local_folder(tokenizer)
+    if not (fetch or here):
+        return [f"prompts are not counted in tokens: {tokenizer} is not in the hub's cache yet"]
     try:
         with progress_bar() as progress:
 
             def watch(rows: Any, total: int) -> Any:
                 return tracked(rows, progress, "tokens", total)
 
-            train = tokens.count(folder / "train.parquet", tokenizer, text, watch)
-            tokens.count(folder / "test.parquet", tokenizer, text, watch)
+            train = tokens.count(folder / "train.parquet", str(here or tokenizer), text, watch)
+            tokens.count(folder / "test.parquet", str(here or tokenizer), text, watch)
     except RecipeError as error:
-        if Path(tokenizer).is_dir():
+        if here:
             raise
         return [f"prompts are not counted in tokens: {error.what}"]
     say(f"prompt tokens: {train.shortest} to {train.longest}; the limit is {limit}")

@@ -1,0 +1,89 @@
+"""Convert a JSON, JSONL, CSV or parquet file of prompts and answers to the rows that verl and EasyR1 read."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from recipes.errors import RecipeError, reported_errors
+from recipes.tasks.custom.convert import Wanted, convert, converted, folder_of
+from recipes.tasks.custom.tokens import count
+from recipes.tasks.preparing import command, print_splits, progress_bar, tracked
+
+
+def main(
+    data: Annotated[list[Path], typer.Argument(help="Training files: .json, .jsonl, .csv, .tsv or .parquet.")],
+    val_data: Annotated[
+        list[Path] | None, typer.Option("--val_data", help="Validation file; may be given more than once.")
+    ] = None,
+    val_share: Annotated[
+        float, typer.Option("--val_share", help="Share of each source's prompts that validates without --val_data.")
+    ] = 0.05,
+    data_source: Annotated[
+        str | None, typer.Option("--data_source", help="Data source of records that name none.")
+    ] = None,
+    system_prompt: Annotated[
+        Path | None, typer.Option("--system_prompt", help="Text file with the system message.")
+    ] = None,
+    template: Annotated[Path | None, typer.Option("--template", help="Jinja file around {{ content }}.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the validation share.")] = 1,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Count prompts in tokens of this model: a folder or a name.")
+    ] = None,
+    max_prompt_length: Annotated[int, typer.Option("--max_prompt_length", help="For what it would drop.")] = 1024,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="Default: artifacts/data/custom/NAME-DIGEST, by content.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Convert although the rows are there.")] = False,
+) -> None:
+    """Write train.parquet and test.parquet with their manifests. The launcher does this by itself."""
+    with reported_errors():
+        if not 0 < val_share < 1:
+            raise RecipeError(f"a share of {val_share}", where="--val_share", fix="between 0 and 1, such as 0.05")
+        wanted = Wanted(
+            tuple(path.absolute() for path in data),
+            tuple(path.absolute() for path in val_data or ()),
+            system_prompt and system_prompt.absolute(),
+            template and template.absolute(),
+            data_source,
+            val_share,
+            seed,
+        )
+        by_content = folder_of(wanted)
+        folder = output_dir or by_content
+        begin = time.perf_counter()
+        # Only the folder that is named after the content tells by its name what is in it.
+        manifests = converted(folder) if folder == by_content and not force else None
+        if manifests is not None:
+            manifests = [{**manifest, "status": "there already"} for manifest in manifests]
+        with progress_bar() as progress:
+            if manifests is None:
+                manifests = convert(
+                    wanted, folder, command(), lambda rows, split, total: tracked(rows, progress, split, total)
+                )
+            print_splits(folder, manifests, time.perf_counter() - begin)
+            for manifest in manifests:
+                sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest["data_sources"].items())
+                typer.echo(f"{manifest['split']}: {sources}")
+            for name in ("train", "test") if tokenizer else ():
+                lengths = count(
+                    folder / f"{name}.parquet",
+                    tokenizer,
+                    None,
+                    lambda rows, total: tracked(rows, progress, "tokens", total),
+                )
+                over = lengths.over(max_prompt_length)
+                typer.echo(
+                    f"{name}: prompts of {lengths.shortest} to {lengths.longest} tokens; "
+                    f"a limit of {max_prompt_length} drops {over:,}"
+                )
+
+
+if __name__ == "__main__":
+    typer.run(main)
