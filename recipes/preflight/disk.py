@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from recipes.config import Recipe, accounting
+from recipes.engines.verl.rules import uses_critic
 from recipes.errors import RecipeError
 from recipes.preflight import checkpoints, data
 from recipes.preflight.model import local_folder, weights
@@ -33,10 +34,22 @@ def parameters(folder: Path) -> int:
 
 def checkpoint_bytes(recipe: Recipe) -> int:
     """Size of one checkpoint; 0 for a model that is neither here nor in the hub's cache."""
-    trainer = recipe.trainer
-    shards = SHARDS + (0 if trainer.save_model_only or recipe.worker.actor.model.lora.rank else ADAM)
-    model = local_folder(recipe.worker.actor.model.model_path)
-    return (parameters(model) if model else 0) * (shards + HUGGINGFACE * trainer.save_hf_model)
+    trainer, actor, critic = recipe.trainer, recipe.worker.actor.model, recipe.worker.critic.model
+    of_actor = _shards(recipe, actor.lora.rank) + HUGGINGFACE * trainer.save_hf_model
+    total = _parameters_of(actor.model_path) * of_actor
+    if uses_critic(recipe):
+        total += _parameters_of(critic.model_path or actor.model_path) * _shards(recipe, critic.lora.rank)
+    return total
+
+
+def _parameters_of(model: str | None) -> int:
+    folder = local_folder(model)
+    return parameters(folder) if folder else 0
+
+
+def _shards(recipe: Recipe, lora_rank: int) -> int:
+    """Bytes a parameter of what a network needs to go on."""
+    return SHARDS + (0 if recipe.trainer.save_model_only or lora_rank else ADAM)
 
 
 def inspect(recipe: Recipe) -> list[str]:

@@ -32,6 +32,8 @@ def test_the_size_of_a_checkpoint(make, large):
     assert disk.checkpoint_bytes(make("trainer.save_hf_model=false")) == 12_000_000
     assert disk.checkpoint_bytes(make("trainer.save_model_only=true")) == 8_000_000
     assert disk.checkpoint_bytes(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == 0
+    critic = make("algorithm.adv_estimator=gae")
+    assert disk.checkpoint_bytes(critic) == 16_000_000 + 12_000_000, "a critic has its optimiser, and nothing to load"
 
 
 @pytest.mark.parametrize(
