@@ -12,15 +12,42 @@ import ast
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "torch", "unittest"}
 
+MOST_ALIKE = 100
+
+
+def spread(keys: Iterable[Any]) -> list[Any]:
+    """Keys for a set or a dict.
+
+    Raises:
+        ValueError: many different ones hash alike, as multiples of 2**61 - 1 do, and each is compared with each.
+    """
+    keys = list(keys)
+    alike: dict[int, list[Any]] = {}
+    for key in keys:
+        same = alike.setdefault(hash(key), [])
+        if key not in same:
+            same.append(key)
+            if len(same) > MOST_ALIKE:
+                raise ValueError("keys that hash alike")
+    return keys
+
+
+def _counter(items: Any = ()) -> Counter[Any]:
+    return Counter(items if isinstance(items, dict) else spread(items))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{each.__name__: each for each in (abs, all, any, bool, dict, float, frozenset, int, isinstance, len, list, max)},
-    **{each.__name__: each for each in (min, round, set, sorted, str, sum, tuple, type, Counter)},
+    **{each.__name__: each for each in (abs, all, any, bool, float, int, isinstance, len, list, max, min, round)},
+    **{each.__name__: each for each in (sorted, str, sum, tuple, type)},
+    "set": lambda items=(): set(spread(items)),
+    "frozenset": lambda items=(): frozenset(spread(items)),
+    "Counter": _counter,
     "math.isclose": math.isclose,
 }
 TYPES = {each.__name__: each for each in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}

@@ -189,9 +189,12 @@ def decoded(value: Any) -> Any:
         return value
     ((kind, content),) = value.items()
     if kind == "dict":
-        return {decoded(key): decoded(item) for key, item in content}
-    if kind in ("tuple", "set", "frozenset"):
-        return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](decoded(item) for item in content)
+        keys = asserts.spread(decoded(key) for key, _ in content)
+        return {key: decoded(item) for key, (_, item) in zip(keys, content, strict=True)}
+    if kind == "tuple":
+        return tuple(decoded(item) for item in content)
+    if kind in ("set", "frozenset"):
+        return (set if kind == "set" else frozenset)(asserts.spread(decoded(item) for item in content))
     if kind == "bytes":
         return content.encode("latin-1")
     if kind == "complex":

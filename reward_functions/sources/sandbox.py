@@ -39,6 +39,7 @@ for name, part in code:
     module = sys.modules[name] = type(sys)(name)
     exec(part, module.__dict__)
 module.answer(request)"""
+MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
 INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 ALLOW_NAMESPACES = (
@@ -97,9 +98,10 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
         return []
     command = _command(_bubblewrap(), limits.file_bytes)
     with slot():
-        answer = _exchange(command, _request(kind, program, tests, limits), len(tests), limits)
+        answer = _exchange(command, _request(kind, program, tests, limits), limits)
     results = [_result(*part) for part in _parts(answer)][: len(tests)]
-    return results + [{"status": "sandbox_error"}] * (len(tests) - len(results))
+    rest = "output_limit" if len(answer) >= MOST_OUTPUT else "sandbox_error"
+    return results + [{"status": rest}] * (len(tests) - len(results))
 
 
 def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
@@ -136,9 +138,8 @@ def _result(status: str, content: bytes) -> dict[str, Any]:
         return {"status": "runtime_error"}  # the program wrote into its own report
 
 
-def _exchange(command: list[str], request: bytes, tests: int, limits: Limits) -> bytes:
-    """Start the sandbox, hand over the request, and read at most what honest answers can take."""
-    room = (limits.output_bytes + 70_000) * tests  # the runner reads 64 KiB at a time
+def _exchange(command: list[str], request: bytes, limits: Limits) -> bytes:
+    """Start the sandbox, hand over the request, and read until it ends, is late, or has said too much."""
     deadline = time.monotonic() + limits.total_wall_s + limits.wall_s + GRACE_S
     answer = bytearray()
     with _memory_file(request) as stdin:
@@ -149,7 +150,7 @@ def _exchange(command: list[str], request: bytes, tests: int, limits: Limits) ->
         pipe = process.stdout.fileno()
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
-        while len(answer) < room:
+        while len(answer) < MOST_OUTPUT:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1000):
                 break
@@ -263,6 +264,7 @@ def _command(path: str, file_bytes: int) -> list[str]:
         *("--die-with-parent", "--new-session", *runtime),
         *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
         *(*scratch, "--remount-ro", "/", "--chdir", "/tmp", "--setenv", "LD_LIBRARY_PATH", libraries),
+        *("--setenv", "MALLOC_ARENA_MAX", "1"),  # else each thread takes 128 MiB of the address space
         *("--", python, "-I", "-S", "-B", "-X", "utf8", "-c", START),
     ]
 

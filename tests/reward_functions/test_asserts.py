@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -124,6 +125,19 @@ def test_a_value_with_tricks_cannot_arise():
         except (ValueError, TypeError, AttributeError):
             continue
         assert not asserts.split("assert f() == 4").holds([value])
+
+
+def test_values_that_hash_alike_are_refused_at_once():
+    """Else a program could keep the trainer busy for seconds with a set."""
+    alike = [number * (2**61 - 1) for number in range(1, 9000)]
+    begin = time.process_time()
+    assert not asserts.split("assert set(f()) == {1}").holds([alike])
+    for kind, content in (("set", alike), ("frozenset", alike), ("dict", [[key, 0] for key in alike])):
+        with pytest.raises(ValueError, match="hash alike"):
+            programs.decoded({kind: content})
+    assert time.process_time() - begin < 0.5
+    assert programs.decoded({"set": list(range(9000))}) == set(range(9000))
+    assert asserts.split("assert Counter(f()) == Counter({0: 9000})").holds([[0] * 9000]) is True
 
 
 VALUES = st.recursive(
