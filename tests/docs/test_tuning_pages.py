@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -135,3 +136,17 @@ def test_what_common_notes_get_wrong_is_said(page):
     assert re.search(r"KL (of )?0 in the log is right (only when KL is in the reward|in one case only)", plain)
     assert "64 prompts" in plain or "64 / 8 / 4 = 2" in plain
     assert "32" in plain
+
+
+METRIC = re.compile(r"`((?:actor|critic|response_length|rollout_corr|timing_s)/[\w/]+)`")
+
+
+@pytest.mark.parametrize("page", ["OPTIMIZATION_COUNTDOWN.md", "OPTIMIZATION_GSM8K.md"])
+def test_metrics_are_those_that_a_run_writes(page):
+    logged: set[str] = set()
+    for line in (ROOT / "docs" / "results" / "countdown_tiny_h200.jsonl").read_text(encoding="utf-8").splitlines():
+        logged.update(json.loads(line)["data"])
+    named = set(METRIC.findall(text(page)))
+    assert len(named) >= 3
+    # Absent with the KL in the reward, as the pages say.
+    assert named - logged == {"actor/kl_loss"}
