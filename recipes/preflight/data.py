@@ -88,11 +88,16 @@ def _open(file: Path, where: str) -> pq.ParquetFile:
         ) from error
 
 
+def prompt_column(recipe: Recipe) -> str:
+    """The column of the prompt: text for EasyR1, chat messages for verl."""
+    return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")
+
+
 def columns(recipe: Recipe) -> tuple[str, ...]:
     """The columns that the engine reads in every row; a dot goes into a struct."""
     if recipe.engine == "easyr1":
-        return (recipe.data.prompt_key or "problem", recipe.data.answer_key)
-    return ("data_source", recipe.data.prompt_key or "prompt", "reward_model.ground_truth")
+        return (prompt_column(recipe), recipe.data.answer_key)
+    return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
 
 
 def _has_columns(recipe: Recipe, key: PathKey) -> None:
@@ -130,7 +135,7 @@ def _prompt_lengths(recipe: Recipe) -> list[str]:
     from tokenizers import Tokenizer
 
     limit = recipe.data.max_prompt_length
-    prompts = [_text(row.get(recipe.data.prompt_key or columns(recipe)[-2])) for row in sample(recipe, SAMPLED_ROWS)]
+    prompts = [_text(row.get(prompt_column(recipe))) for row in sample(recipe, SAMPLED_ROWS)]
     encoded = Tokenizer.from_file(str(tokenizer_file)).encode_batch(prompts, add_special_tokens=False)
     lengths = [len(encoding.ids) for encoding in encoded]
     long = sum(length > limit for length in lengths)

@@ -17,7 +17,7 @@ PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 def inspect(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit = recipe.worker.rollout.limit_images
-    prompt_key, image_key = data.columns(recipe)[-2], recipe.data.image_key
+    prompt_key, image_key = data.prompt_column(recipe), recipe.data.image_key
     scans = {
         key: scan(Path(key.path), prompt_key, image_key, limit=limit, image_dir=recipe.data.image_dir)
         for key in data.files(recipe)
@@ -95,9 +95,8 @@ def _worst(kind: Kind, found: Scan, counted: Counted, pixels: Pixels) -> str:
 
 def _ways_out(kind: Kind, limit: int, counted: Counted, pixels: Pixels) -> list[str]:
     """Each change that makes room by itself: a longer prompt, fewer pixels, a smaller image."""
-    ways = [f"set MAX_PROMPT_LENGTH to {counted.total(kind):,} or more".replace(",", "")]
-    if counted.by == "rule":
-        ways[0] += " and what the text needs"
+    text = " and what the text needs" if counted.by == "rule" else ""
+    ways = [f"set MAX_PROMPT_LENGTH to {counted.total(kind)} or more{text}"]
     if not kind.sizes:
         return ways
     each = (limit - counted.text[kind.messages]) // len(kind.sizes)
