@@ -28,7 +28,8 @@ HARD_S = 8.0  # then the helper is ended
 START_S = 60.0  # for importing SymPy, on a busy machine
 LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
 _FORMULA = re.compile(r"(?<!\\)\$|\\[(\[]").search
-KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")  # of the environment; no keys, no tokens
+# Of the environment: what Python needs to find math-verify; no keys, no tokens.
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
 
 
 class HelperMissing(RuntimeError):
