@@ -30,6 +30,7 @@ def fingerprint(recipe: Recipe) -> dict[str, Any]:
         "lora_rank": model.lora.rank,
         "ranks": recipe.n_gpus,
         "train_files": _portable(recipe.data.train_files),
+        "algorithm": recipe.algorithm.preset,
         "adv_estimator": recipe.algorithm.adv_estimator,
     }
 

@@ -34,6 +34,8 @@ def test_the_same_recipe_resumes_and_says_where(make):
     [
         ("worker.actor.model.model_path=Qwen/Qwen3-4B", "model "),
         ("worker.actor.model.lora.rank=8", "lora_rank 0 there, 8 here"),
+        ("algorithm.preset=dapo", "algorithm None there, 'dapo' here"),
+        ("algorithm.adv_estimator=rloo", "adv_estimator 'grpo' there, 'rloo' here"),
         ("trainer.n_gpus_per_node=2", "ranks 1 there, 2 here"),
         ("data.train_files=other.parquet", "train_files"),
         ("name=other_task", "recipe 'countdown' there, 'other_task' here"),
