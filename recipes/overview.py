@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.config import Recipe, load, tasks
+from recipes.config import Recipe, algorithms, load, tasks
 from recipes.config.environment import CONTROLS, VARIABLES, variable_names
 from recipes.config.options import read_words, usual_name
 from recipes.config.schema import leaves
@@ -33,7 +33,8 @@ def show(console: Console) -> None:
         "A variable is an option too: ROLLOUT_N=8 is --rollout_n 8. TASK --help lists them with their defaults.\n",
         markup=False,
     )
-    console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()) + "\n")
+    console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
+    console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(algorithms.names()) + "\n")
     for title, rows in (
         ("variables that steer the launcher", [(control.name, control.doc) for control in CONTROLS]),
         (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from recipes import overview
 from recipes.config import load
@@ -37,3 +39,10 @@ def test_a_checkpoint_without_a_model_cannot_be_evaluated(recipe):
 def test_a_task_without_a_launcher_of_its_own_has_the_general_one():
     assert overview.launcher("countdown") == "bash examples/countdown/qwen3_4b_countdown_grpo.sh"
     assert overview.launcher("mine") == "bash scripts/launch.sh mine"
+
+
+def test_help_names_every_task_and_algorithm():
+    out = io.StringIO()
+    overview.show(Console(file=out, width=200))
+    for name in ("countdown", "gsm8k", "dr_grpo", "reinforce_plus_plus_baseline", "ALGORITHM"):
+        assert name in out.getvalue()
