@@ -200,13 +200,25 @@ def test_memory_without_a_process_is_out_of_reach():
     assert attempt("import mmap\nmmap.mmap(-1, 1 << 34)") in ("OSError", "MemoryError")
 
 
-def test_nothing_in_the_request_tells_what_is_expected():
-    """What the program could find in its own process: its source and its inputs, which it may know."""
-    program = "import gc\nprint([o for o in gc.get_objects() if isinstance(o, dict) and 'tests' in o])"
-    found = said(program)
-    assert "output_bytes" in found or found == "[]"
-    request = sandbox._request("script", "print(1)", ["the input"], TIGHT)
-    assert b"the input" in request
+@pytest.mark.parametrize(
+    "truth",
+    [
+        {"inputs": ["the input"], "outputs": ["the EXPECTED one"]},
+        {"fn_name": "f", "inputs": [["the input"]], "outputs": [{"EXPECTED": 1}]},
+        {"asserts": ["assert sorted(f('the input')) == ['EXPECTED']", "assert f(2)['EXPECTED'] == 1"]},
+    ],
+)
+def test_nothing_that_is_expected_goes_in(truth, monkeypatch):
+    sent = []
+    exchange = sandbox._exchange
+    monkeypatch.setattr(
+        sandbox,
+        "_exchange",
+        lambda command, request, limits: sent.append(request) or exchange(command, request, limits),
+    )
+    sandboxes.dispatch.compute_score("code", "```python\ndef f(x): return x\n```", truth)
+    assert b"the input" in sent[0]
+    assert b"EXPECTED" not in sent[0]
 
 
 def test_calls_return_values_and_nothing_else():

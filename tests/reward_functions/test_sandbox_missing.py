@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
-import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -103,33 +104,65 @@ def test_the_runtime_is_python_without_packages():
 # The filter for system calls, on a machine that is not this one: interpreted, instruction by instruction.
 
 
+def seccomp() -> ModuleType:
+    """The filter's file; in the sandbox it is loaded by its code."""
+    return load_reward(sandbox.INSIDE / "seccomp.py")
+
+
 def decide(machine: str, number: int, argument: int = 0, audit: int | None = None, pid: int = 77) -> str:
     """What the filter does with a system call."""
-    sys.path.insert(0, str(sandbox.INSIDE))
-    try:
-        import seccomp
-    finally:
-        sys.path.pop(0)
-    arch = seccomp.TABLES[machine][0] if audit is None else audit
+    table = seccomp()
+    arch = table.TABLES[machine][0] if audit is None else audit
     data = struct.pack("<IIQ6Q", number, arch, 0, argument, 0, 0, 0, 0, 0)
-    lines, at, held = seccomp.program(machine, pid), 0, 0
+    lines, at, held = table.program(machine, pid), 0, 0
     assert all(0 <= jump <= 255 for _, yes, no, _ in lines for jump in (yes, no)), "a jump is one byte"
     while True:
         code, yes, no, constant = lines[at]
-        if code == seccomp.RETURN:
-            if constant == seccomp.ALLOW:
+        if code == table.RETURN:
+            if constant == table.ALLOW:
                 return "allow"
-            return "kill" if constant == seccomp.KILL else f"errno {constant & 0xFFFF}"
-        if code == seccomp.LOAD:
+            return "kill" if constant == table.KILL else f"errno {constant & 0xFFFF}"
+        if code == table.LOAD:
             (held,) = struct.unpack_from("<I", data, constant)
             at += 1
         else:
             true = {
-                seccomp.EQUAL: held == constant,
-                seccomp.AT_LEAST: held >= constant,
-                seccomp.ANY_BIT: bool(held & constant),
+                table.EQUAL: held == constant,
+                table.AT_LEAST: held >= constant,
+                table.ANY_BIT: bool(held & constant),
             }[code]
             at += 1 + (yes if true else no)
+
+
+NAMES = """
+execve execveat ptrace socket shmget shmat shmctl semget msgget mq_open memfd_create process_vm_readv process_vm_writev
+kcmp personality pivot_root chroot acct mount umount2 swapon reboot init_module finit_module delete_module
+kexec_file_load add_key request_key keyctl unshare setns vmsplice perf_event_open fanotify_init name_to_handle_at
+open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo rt_tgsigqueueinfo fork vfork
+"""
+SHARED = """
+pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick
+pidfd_open pidfd_getfd mount_setattr memfd_secret
+"""
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_the_numbers_are_the_kernels(machine):
+    if not HEADERS[machine].is_file():
+        pytest.skip("the kernel's headers (linux-libc-dev) are not installed")
+    lines = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text(), flags=re.MULTILINE)
+    numbers = {name: int(number) for name, number in lines}
+    _, clone, own, denied = seccomp().TABLES[machine]
+    assert clone == numbers["clone"]
+    assert [int(text) for text in own.split()] == [numbers[name] for name in ("kill", "tgkill", "prlimit64")]
+    wanted = [numbers[name] for name in NAMES.split() if name in numbers]
+    assert [int(text) for text in denied.split()] == wanted
+    assert list(seccomp().SHARED) == [numbers[name] for name in SHARED.split()]
+    assert numbers["clone3"] == seccomp().CLONE3
 
 
 THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fork
