@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from recipes.config import yaml_io
@@ -16,6 +18,8 @@ from recipes.errors import RecipeError
 
 OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
 VALIDATION = "worker.rollout.val_override_config"
+ADAPTER = Path(__file__).with_name("easyr1_reward.py")
+BATCH = "compute_score_batch"
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -59,9 +63,35 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
         keys["algorithm.kl_coef"] = algorithm.kl_coef if algorithm.kl_loss_coef is None else algorithm.kl_loss_coef
         keys["algorithm.kl_penalty"] = algorithm.kl_loss_type or algorithm.kl_penalty
     if recipe.worker.reward.reward_function is not None:
-        path, name = split_function(recipe.worker.reward.reward_function)
-        keys["worker.reward.reward_function"] = f"{path}:{name or 'compute_score_batch'}"
+        location, arguments = reward(recipe)
+        keys["worker.reward.reward_function"] = location
+        keys["worker.reward.reward_function_kwargs"] = arguments
     return keys
+
+
+def reward(recipe: Recipe) -> tuple[str, dict[str, Any]]:
+    """`file:function` and its further arguments; a file that only judges single responses is called through an adapter.
+
+    Asked of a recipe that has a reward function.
+    """
+    reward = recipe.worker.reward
+    path, name = split_function(str(reward.reward_function))
+    if name is None and _defined(Path(path)).isdisjoint({BATCH}) and "compute_score" in _defined(Path(path)):
+        return f"{ADAPTER}:{BATCH}", {"path": path, "arguments": reward.reward_function_kwargs}
+    return f"{path}:{name or BATCH}", reward.reward_function_kwargs
+
+
+def _defined(file: Path) -> set[str]:
+    """Names that a Python file has, read without running it; none where that cannot be read, which others report."""
+    try:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    imported = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    names |= {alias.asname or alias.name for alias in imported}
+    return names | {target.id for target in assigned if isinstance(target, ast.Name)}
 
 
 def overrides(recipe: Recipe) -> list[str]:

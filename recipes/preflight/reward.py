@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, path_keys
+from recipes.engines import easyr1
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
@@ -36,10 +37,13 @@ def inspect(recipe: Recipe) -> list[str]:
     ]
     rows, count = by_source(files)
     truth = recipe.data.answer_key if recipe.engine == "easyr1" else "reward_model.ground_truth"
+    location, arguments = reward.reward_function, reward.reward_function_kwargs
+    if recipe.engine == "easyr1":
+        location, arguments = easyr1.reward(recipe)
     question = {
-        "location": reward.reward_function,
+        "location": location,
         "engine": recipe.engine,
-        "kwargs": reward.reward_function_kwargs,
+        "kwargs": arguments,
         "rows": [_plain(row, recipe) for row in rows],
         "files": files,
         "columns": ["data_source", truth] if recipe.engine == "verl" else [truth],
