@@ -8,7 +8,7 @@ from recipes.config.layers import Source
 from recipes.config.schema import Recipe, leaves
 
 ACTOR, CRITIC = "worker.actor.", "worker.critic."
-OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "padding_free", "loss_avg_mode")
+OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
 """What a value network has for itself; its `model_path` is the actor's where none is given."""
 
 

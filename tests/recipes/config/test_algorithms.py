@@ -127,11 +127,11 @@ def test_easyr1_runs_dapo_without_its_penalty():
 def test_the_critic_follows_the_actor_until_it_is_told_otherwise(resolve):
     def critics(*arguments, **environ):
         critic = resolve(*arguments, ALGORITHM="ppo", **environ).worker.critic
-        return critic.global_batch_size, critic.fsdp.mp_param_dtype, critic.optim.lr
+        return critic.global_batch_size, critic.padding_free, critic.fsdp.mp_param_dtype, critic.optim.lr
 
-    assert critics() == (64, "bf16", 1e-5)
-    assert critics(GLOBAL_BATCH_SIZE="32") == (32, "bf16", 1e-5)
-    assert critics("worker.critic.global_batch_size=16", hardware="cpu") == (16, "fp32", 1e-5)
+    assert critics(PADDING_FREE="1") == (64, True, "bf16", 1e-5)
+    assert critics(PADDING_FREE="0", GLOBAL_BATCH_SIZE="32") == (32, False, "bf16", 1e-5)
+    assert critics("worker.critic.global_batch_size=16", hardware="cpu") == (16, False, "fp32", 1e-5)
     recipe = resolve(ALGORITHM="ppo")
     assert recipe.source_of("worker.critic.global_batch_size").where.startswith(
         "follows worker.actor.global_batch_size"

@@ -138,7 +138,7 @@ def test_a_critic_reaches_verls_engine():
     assert need_critic(config)
     assert config.critic.model.path == config.actor_rollout_ref.model.path
     engine = as_dataclass(config.critic.fsdp)
-    assert (engine.use_dynamic_bsz, engine.use_remove_padding, engine.micro_batch_size_per_gpu) == (False, False, 4)
+    assert (engine.use_dynamic_bsz, engine.use_remove_padding, engine.micro_batch_size_per_gpu) == (False, True, 4)
     assert config.critic.ppo_infer_max_token_len_per_gpu == 4 * 2304
 
 
