@@ -139,6 +139,8 @@ def test_the_environment_and_the_home_folder_are_not_there(monkeypatch):
 
 def test_installed_packages_are_not_there():
     assert attempt("import numpy") == "ModuleNotFoundError"
+    search = "import os, sys\nfolders = [os.path.join(path, 'site-packages') for path in sys.path]\n"
+    assert eval(said(f"{search}print([os.listdir(path) for path in folders if os.path.isdir(path)])")) in ([], [[]])
 
 
 def test_sockets(tmp_path):

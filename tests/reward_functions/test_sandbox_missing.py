@@ -101,6 +101,18 @@ def test_the_runtime_is_python_without_packages():
     assert not [place for place in shown if place.startswith("/etc") and place != "/etc/ld.so.cache"]
 
 
+def test_the_command_has_every_wall(path):
+    """Also those that another one stands behind, so that no other test would miss them."""
+    fake(path, "echo '    --size BYTES'")
+    words = sandbox._command(str(path / "bwrap"), 1 << 20)
+    for kind in ("user", "ipc", "pid", "net", "uts"):
+        assert f"--unshare-{kind}" in words
+    assert {"--unshare-cgroup-try", "--die-with-parent", "--new-session"} <= set(words)
+    assert words[words.index("--cap-drop") + 1] == "ALL"
+    assert not {"--bind", "--proc", "--dev", "--share-net", "--cap-add"} & set(words)
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--dev-bind"] == ["/dev/null", "/dev/urandom"]
+
+
 # The filter for system calls, on a machine that is not this one: interpreted, instruction by instruction.
 
 
