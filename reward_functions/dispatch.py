@@ -158,16 +158,25 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
         return list(pool.map(scored, reward_inputs))
 
 
-def check_sources(truths: Iterable[tuple[str, Any]], sandbox_fusion_url: str | None = None, **kwargs: Any) -> list[str]:
+def check_sources(
+    truths: Iterable[tuple[str, Any]],
+    sandbox_fusion_url: str | None = None,
+    limits: dict[str, float] | None = None,
+    **kwargs: Any,
+) -> list[str]:
     """What would go wrong with this data on this machine, for the check before the start; empty where nothing would.
 
     Args:
         truths: (data source, ground truth) of every row.
-        sandbox_fusion_url: as in `compute_score`.
+        sandbox_fusion_url, limits: as in `compute_score`.
         kwargs: the reward's other keyword arguments; not used.
     """
     problems: list[str] = []
     sources: set[str] = set()
+    try:
+        sandbox.Limits(**(limits or {}))
+    except (TypeError, ValueError) as error:
+        return [f"{error} (there are {', '.join(vars(sandbox.Limits()))})"]
     for number, row in enumerate(truths, start=1):
         source, truth = opened(*row)
         if not isinstance(source, str) or source not in JUDGES:

@@ -77,6 +77,14 @@ class Limits:
     file_bytes: int = 16 << 20
     threads: int = 64
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a limit that is no positive number."""
+        for name, value in vars(self).items():
+            kinds = (int, float) if name.endswith("_s") else (int,)
+            if type(value) not in kinds or not 0 < value < 1 << 50:
+                whole = "number" if float in kinds else "whole number"
+                raise ValueError(f"limits.{name} is {value!r}, not a positive {whole}")
+
 
 def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[str, Any]]:
     """Run a program on tests, in one sandbox.

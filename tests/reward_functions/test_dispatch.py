@@ -161,8 +161,18 @@ def test_weights_are_arguments():
     half = dispatch.compute_score("qa", "<answer>Paris France</answer>", "Paris", partial_credit=0.9)
     assert half["score"] == pytest.approx(0.9 * 2 / 3)
     assert dispatch.compute_score("gsm8k", "#### 1", "2", format_credit=0.0)["score"] == 0.0
-    with pytest.raises(TypeError, match="no_such_limit"):
-        dispatch.compute_score("qa", "x", "x", limits={"no_such_limit": 1})
+
+
+@pytest.mark.parametrize(
+    "limits", [{"no_such_limit": 1}, {"test_s": 0}, {"test_s": "2"}, {"wall_s": float("nan")}, {"memory_bytes": 1e9}]
+)
+def test_wrong_limits(limits):
+    with pytest.raises((TypeError, ValueError), match=next(iter(limits))):
+        dispatch.compute_score("qa", "x", "x", limits=limits)
+    (problem,) = dispatch.check_sources([("qa", "x")], limits=limits)
+    assert next(iter(limits)) in problem
+    assert "there are test_s, wall_s, total_s" in problem
+    assert dispatch.check_sources([("qa", "x")], limits={"test_s": 4}) == []
 
 
 def test_the_files_beside_it_import_nothing_of_ours():
