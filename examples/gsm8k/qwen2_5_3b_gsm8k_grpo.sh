@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GRPO on GSM8K: Qwen2.5-3B on 8 GPUs; on a machine without one, generated problems and a model of your own.
+# GRPO on GSM8K: Qwen2.5-3B on 8 GPUs, or a tiny model and generated problems on a machine without one.
 # MAX_STEPS=1 bash examples/gsm8k/qwen2_5_3b_gsm8k_grpo.sh [key=value ...]
 set -euo pipefail
 

@@ -1,23 +1,16 @@
-"""GSM8K's recipe: the values it promises, in verl's own keys, and what it says on a machine without a GPU."""
+"""GSM8K's recipe: the values it promises, in verl's own keys, and what it takes on a machine without a GPU."""
 
 from __future__ import annotations
 
-from itertools import islice
-
-import pytest
-from tokenizers import Tokenizer
-
 from recipes.config import accounting, load
 from recipes.engines import easyr1, verl
-from recipes.errors import RecipeError
-from recipes.paths import ROOT
 from recipes.preflight import model
-from recipes.tasks.gsm8k.prompt import gold_response, prompt, split_answer
+from recipes.tasks.gsm8k.pretrain.examples import Annotators, examples
+from recipes.tasks.gsm8k.pretrain.task import GSM8K
+from recipes.tasks.gsm8k.pretrain.tokenizer import build_tokenizer
 from recipes.tasks.gsm8k.rows import PUBLISHED
-from recipes.tasks.gsm8k.word_problems import TINY, generate
-
-COUNTDOWNS_MODEL = "recipes/tasks/countdown/tiny"
-CHAT_TOKENS = 8  # what the chat format adds to a prompt, at most
+from recipes.tasks.gsm8k.word_problems import TINY
+from recipes.tasks.pretrain.batches import chat_texts
 
 PROMISED = {
     "actor_rollout_ref.model.path": "Qwen/Qwen2.5-3B",
@@ -65,22 +58,27 @@ def test_easyr1_takes_kl_from_the_reward_too():
     assert keys["worker.actor.optim.lr_scheduler_type"] == "cosine"
 
 
-@pytest.mark.skipif((ROOT / "recipes/tasks/gsm8k/tiny").exists(), reason="the recipe has a tiny model of its own")
-def test_without_a_gpu_it_asks_for_a_model_and_takes_the_one_given():
-    with pytest.raises(RecipeError) as raised:
-        model.inspect(load("gsm8k", environ={}, hardware="cpu"))
-    assert "MODEL_PATH" in raised.value.fix
-    assert "configs/gsm8k.yaml, embedded" in raised.value.where
-    given = load("gsm8k", environ={"MODEL_PATH": COUNTDOWNS_MODEL}, hardware="cpu")
-    assert given.embedded_on
-    assert not model.inspect(given)
+def test_without_a_gpu_it_takes_the_tiny_model_unless_another_is_given():
+    recipe = load("gsm8k", environ={}, hardware="cpu")
+    assert recipe.embedded_on
+    assert recipe.worker.actor.model.model_path == str(GSM8K.tiny)
+    assert not model.inspect(recipe)
+    given = load("gsm8k", environ={"MODEL_PATH": "Qwen/Qwen2.5-0.5B"}, hardware="cpu")
+    assert given.worker.actor.model.model_path == "Qwen/Qwen2.5-0.5B"
 
 
-def test_generated_problems_fit_the_lengths_even_for_a_tokenizer_that_knows_few_words():
-    tokenizer = Tokenizer.from_file(str(ROOT / COUNTDOWNS_MODEL / "tokenizer.json"))
+def test_the_cosine_reaches_its_end_with_the_last_step_on_a_cpu_too():
+    keys = verl.translate(load("gsm8k", environ={"MAX_STEPS": "60"}, hardware="cpu"))
+    assert keys["trainer.total_training_steps"] == 60
+    assert keys["actor_rollout_ref.actor.optim.lr_scheduler_type"] == "cosine"
+    assert keys["algorithm.use_kl_in_reward"] is True
+
+
+def test_generated_problems_and_their_answers_fit_the_lengths():
+    tokenizer = build_tokenizer()
     limits = load("gsm8k", environ={}, hardware="cpu").data
-    problems = list(islice(generate(TINY, ("train",), seed=0), 1000))
-    prompts = [len(tokenizer.encode(prompt(item.question)).ids) for item in problems]
-    responses = [len(tokenizer.encode(gold_response(*split_answer(item.answer))).ids) for item in problems]
-    assert 100 < max(prompts) + CHAT_TOKENS <= limits.max_prompt_length
-    assert 50 < max(responses) < limits.max_response_length
+    drawn = list(examples(Annotators(), TINY, 0, 1000))
+    prompts = [len(ids) for ids in tokenizer(chat_texts(tokenizer, [example.prompt for example in drawn])).input_ids]
+    responses = [len(ids) + 1 for ids in tokenizer([example.response for example in drawn]).input_ids]
+    assert limits.max_prompt_length - 10 <= max(prompts) <= limits.max_prompt_length
+    assert max(responses) <= limits.max_response_length

@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
-import psutil
+import launching
 import pytest
 
 from recipes.paths import ROOT
 from recipes.supervise.metrics import read_history, validation
 
 LAUNCHER = ROOT / "examples" / "countdown" / "qwen3_4b_countdown_grpo.sh"
-LIMIT_S = 600
 
 pytestmark = pytest.mark.trainer
-
-
-def start(artifacts: Path, *arguments: str, **variables: str) -> subprocess.Popen:
-    """The launcher, with this Python, and artifacts of its own."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "ARTIFACTS_DIR": str(artifacts), "HARDWARE": "cpu", **variables}
-    return subprocess.Popen(
-        ["bash", str(LAUNCHER), *arguments],
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def left_behind(artifacts: Path) -> list[str]:
-    """Processes that inherited the run's folder in their environment, or descend from one that did."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        try:
-            if process.environ().get("ARTIFACTS_DIR") == str(artifacts) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.info["cmdline"] or []))
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
 
 
 @pytest.fixture(scope="module")
 def one_step(tmp_path_factory):
     """Artifacts and output of `MAX_STEPS=1 bash examples/countdown/qwen3_4b_countdown_grpo.sh`."""
     artifacts = tmp_path_factory.mktemp("one_step")
-    launcher = start(artifacts, MAX_STEPS="1")
-    text, _ = launcher.communicate(timeout=LIMIT_S)
-    log = artifacts / "runs" / "countdown" / "train.log"
-    tail = log.read_text(errors="replace")[-4000:] if log.is_file() else ""
-    assert launcher.returncode == 0, f"{text}\n{tail}"
-    return artifacts, text
+    return artifacts, launching.one_step(LAUNCHER, artifacts, "countdown")
 
 
 def test_one_step_is_made_validated_and_saved(one_step):
@@ -70,7 +34,7 @@ def test_one_step_is_made_validated_and_saved(one_step):
     assert steps[1].get("actor/grad_norm") > 0
     assert steps[1].get("training/rollout_probs_diff_max") < 1e-3
     assert (artifacts / "runs" / "countdown" / "rollouts" / "1.jsonl").is_file()
-    assert not left_behind(artifacts)
+    assert not launching.left_behind(artifacts)
 
 
 def test_the_checkpoint_is_a_model_with_its_chat_template_and_end_of_sequence(one_step):
@@ -92,7 +56,7 @@ def test_the_checkpoint_is_a_model_with_its_chat_template_and_end_of_sequence(on
 
 def test_a_finished_run_says_so_without_starting_the_trainer(one_step):
     artifacts, _ = one_step
-    text, _ = (launcher := start(artifacts, MAX_STEPS="1")).communicate(timeout=60)
+    text, _ = (launcher := launching.start(LAUNCHER, artifacts, MAX_STEPS="1")).communicate(timeout=60)
     assert launcher.returncode == 0
     assert "nothing to do" in text
 
@@ -100,7 +64,7 @@ def test_a_finished_run_says_so_without_starting_the_trainer(one_step):
 def test_ctrl_c_leaves_nothing_running_and_the_same_command_goes_on(one_step):
     artifacts, _ = one_step
     arguments = ("trainer.save_freq=1", "trainer.val_before_train=false", "trainer.val_freq=-1")
-    launcher = start(artifacts, *arguments, MAX_STEPS="500")
+    launcher = launching.start(LAUNCHER, artifacts, *arguments, MAX_STEPS="500")
     text = ""
     for line in launcher.stdout:
         text += line
@@ -109,6 +73,6 @@ def test_ctrl_c_leaves_nothing_running_and_the_same_command_goes_on(one_step):
     assert launcher.wait(60) == 130, text
     assert "resuming from step 1" in text
     assert "the run can be resumed from step" in text
-    assert not left_behind(artifacts)
+    assert not launching.left_behind(artifacts)
     steps = read_history(artifacts / "runs" / "countdown" / "metrics.jsonl")
     assert [step.step for step in steps][:4] == [0, 1, 2, 3]

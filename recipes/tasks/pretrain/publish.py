@@ -91,14 +91,13 @@ def publish(
     return manifest
 
 
-def current_commit() -> str:
-    """The commit of the checkout, with `+changes` where the tasks differ from it; `unknown` outside a checkout."""
+def current_commit(task: Task) -> str:
+    """The checkout's commit, with `+changes` where what decides the model differs from it; `unknown` outside one."""
+    decisive = [str(ROOT / "recipes" / "tasks" / name) for name in ("pretrain", task.name)]
     try:
         run = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
         head = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(
-            [*run[:3], "status", "--porcelain", "--", str(ROOT / "recipes" / "tasks")], capture_output=True, text=True
-        )
+        changed = subprocess.run([*run[:3], "status", "--porcelain", "--", *decisive], capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+changes" if changed.stdout.strip() else "")

@@ -60,7 +60,7 @@ def run(
             out,
             plan,
             command=shlex.join(["python", f"scripts/pretrain_{task.name}.py", *sys.argv[1:]]),
-            commit=commit or current_commit(),
+            commit=commit or current_commit(task),
             device=words,
             steps=stop,
             seconds=seconds,

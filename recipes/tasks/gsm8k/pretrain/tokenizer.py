@@ -13,8 +13,8 @@ from recipes.tasks.pretrain.tokenizer import train_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# How Qwen2's tokenizer cuts text before BPE. transformers loads every Qwen2 model's tokenizer with this pattern, whatever
-# its tokenizer.json says; so what it would cut differently is an added token, which is taken out before.
+# How Qwen2's tokenizer cuts text before BPE. transformers loads every Qwen2 model's tokenizer with this pattern,
+# whatever its tokenizer.json says; so what it would cut differently is an added token, which is taken out before.
 PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

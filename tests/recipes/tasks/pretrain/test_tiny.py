@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from recipes.tasks.countdown.pretrain import task as countdown
 from recipes.tasks.gsm8k.pretrain import task as gsm8k
 from recipes.tasks.pretrain.assess import accuracies, respond
+from recipes.tasks.pretrain.batches import chat_texts
 from recipes.tasks.pretrain.task import Task
 from recipes.tasks.pretrain.train import Plan
 
@@ -35,7 +36,7 @@ class Shipped(NamedTuple):
     manifest: dict
 
 
-@pytest.fixture(scope="module", params=[pair for pair in PLANS if pair[0].tiny.is_dir()], ids=lambda pair: pair[0].name)
+@pytest.fixture(scope="module", params=PLANS, ids=lambda pair: pair[0].name)
 def tiny(request):
     task, plan = request.param
     model = AutoModelForCausalLM.from_pretrained(task.tiny, dtype=torch.float32)
@@ -75,6 +76,12 @@ def test_it_is_a_qwen_that_vllm_s_cpu_attention_takes(tiny):
     assert config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]) in (32, 64)
     assert tiny.tokenizer.eos_token_id in tiny.model.generation_config.eos_token_id
     assert tiny.model.generation_config.pad_token_id == tiny.tokenizer.pad_token_id
+
+
+def test_the_tokenizer_that_transformers_loads_cuts_as_the_one_it_was_trained_with(tiny):
+    drawn = list(tiny.task.examples(tiny.plan.annotators, tiny.plan.settings, 0, 300))
+    texts = [text + example.response for example in drawn for text in chat_texts(tiny.tokenizer, [example.prompt])]
+    assert tiny.tokenizer(texts).input_ids == tiny.task.build_tokenizer()(texts).input_ids
 
 
 def test_it_is_right_as_often_as_the_manifest_says(tiny):
