@@ -25,7 +25,8 @@ def fill(values: dict[str, Any], sources: dict[str, Source]) -> None:
         return values.get(key, leaves(Recipe)[key].default)
 
     def follow(key: str, value: Any, leaders: str) -> None:
-        values[key], sources[key] = value, Source("default", f"follows {leaders}")
+        null = sources[key]
+        values[key], sources[key] = value, Source(null.layer, f"{null}, where null follows {leaders}")
 
     if MINI in values and values[MINI] is None:
         follow(MINI, found(WHOLE), WHOLE)

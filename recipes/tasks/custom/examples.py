@@ -18,7 +18,7 @@ from recipes.tasks.countdown.prompt import gold_response, prompt
 
 FOLDER = ROOT / "examples" / "custom_task" / "data"
 SEED = 0
-EMBEDDED = 64
+EMBEDDED = 160
 
 _PEOPLE = ("Ana", "Bo", "Chen", "Dana", "Emil", "Fatma", "Gita", "Hana")
 _THINGS = ("apples", "stamps", "marbles", "books", "shells", "cards")
