@@ -66,6 +66,8 @@ def test_the_scripts_defaults_are_the_plan_that_made_it(tiny):
     old, new = shipped.pop("settings"), now.pop("settings")
     assert {key: old[key] for key in RANGES & old.keys()} == {key: new[key] for key in RANGES & new.keys()}
     assert shipped == now
+    stop = {"gsm8k": gsm8k.STOP}.get(tiny.task.name, tiny.plan.steps)
+    assert tiny.manifest.get("trained_steps", tiny.plan.steps) == stop
 
 
 def test_it_is_a_qwen_that_vllm_s_cpu_attention_takes(tiny):

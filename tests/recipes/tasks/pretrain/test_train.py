@@ -83,3 +83,21 @@ def test_leftovers_of_another_plan_are_refused(tmp_path):
     with pytest.raises(RecipeError, match="other settings") as error:
         train.pretrain(COUNTDOWN, replace(PLAN, steps=1, seed=9), tmp_path / "work", device="cpu")
     assert str(tmp_path / "work") in str(error.value)
+
+
+def test_training_stops_early_and_goes_on_later_as_if_it_had_not(tmp_path):
+    whole, _, _ = train.pretrain(COUNTDOWN, PLAN, tmp_path / "whole", device="cpu")
+    seen = []
+    early, _, seconds = train.pretrain(
+        COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", stop=3, progress=lambda step, loss: seen.append(step)
+    )
+    again, _, spent = train.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", stop=3)
+    assert 0 < spent <= seconds
+    parts, _, _ = train.pretrain(
+        COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", progress=lambda step, loss: seen.append(step)
+    )
+    assert seen == [3, PLAN.steps]
+    for name, weight in early.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight, msg=name)
+        torch.testing.assert_close(parts.state_dict()[name], whole.state_dict()[name], msg=name)
+    assert not torch.equal(early.lm_head.weight, parts.lm_head.weight)
