@@ -40,6 +40,7 @@ for name, part in code:
     exec(part, module.__dict__)
 module.answer(request)"""
 MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
+TRY_S = 30.0
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
 INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 ALLOW_NAMESPACES = (
@@ -65,7 +66,7 @@ class Limits:
         memory_bytes: address space.
         output_bytes: per test, and for the values of all calls together.
         file_bytes: the scratch folder, and any file in it.
-        threads: tasks of the user; holds where the kernel counts per namespace and the user is not root.
+        threads: of a program; see `_as_nobody` for where root's are not counted.
     """
 
     test_s: float = 2.0
@@ -104,7 +105,8 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
     """
     if not tests:
         return []
-    command = _command(_bubblewrap(), limits.file_bytes)
+    path = _bubblewrap()
+    command = [*_as_nobody(path), *_command(path, limits.file_bytes)]
     with slot():
         answer = _exchange(command, _request(kind, program, tests, limits), limits)
     results = [_result(*part) for part in _parts(answer)][: len(tests)]
@@ -226,21 +228,35 @@ def check() -> None:
         SandboxMissing: with what to install or to allow.
     """
     path = _bubblewrap()
-    limits = Limits()
-    with _memory_file(_request("script", "print(input())", ["works"], limits)) as stdin:
-        command = _command(path, limits.file_bytes)
+    works, said = _tried([*_as_nobody(path), *_command(path, Limits().file_bytes)])
+    if not works:
+        fix = ALLOW_NAMESPACES if said.startswith("bwrap:") else "it needs a Python with its standard library beside it"
+        raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {said}; {fix}")
+
+
+def _tried(command: list[str]) -> tuple[bool, str]:
+    """Run a harmless program: does it work, and if not, what was said last?"""
+    with _memory_file(_request("script", "print(input())", ["works"], Limits())) as stdin:
         try:
-            done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=30, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise SandboxMissing(f"{path} does not answer within 30 s") from error
-    if done.stdout == b"ran 6\nworks\n":
-        return
-    said = done.stderr.decode("utf-8", "replace").strip() or done.stdout.decode("utf-8", "replace").strip()
-    last = said.splitlines()[-1] if said else f"exit code {done.returncode}"
-    fix = (
-        ALLOW_NAMESPACES if last.startswith("bwrap:") else "start it from a Python with its standard library beside it"
-    )
-    raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {last}; {fix}")
+            done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)
+        except subprocess.TimeoutExpired:
+            return False, f"no answer within {TRY_S:.0f} s"
+    said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+    return done.stdout == b"ran 6\nworks\n", said.splitlines()[-1] if said else f"exit code {done.returncode}"
+
+
+@lru_cache(maxsize=1)
+def _as_nobody(path: str) -> tuple[str, ...]:
+    """For root, the command that makes bubblewrap start as nobody, where that works; else nothing.
+
+    The kernel holds root to no limit on threads, whatever the namespaces. It does not work where nobody may not make
+    namespaces, or where root's Python lies in a folder that only root may enter.
+    """
+    setpriv = shutil.which("setpriv")
+    if os.getuid() != 0 or setpriv is None:
+        return ()
+    prefix = (setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs")
+    return prefix if _tried([*prefix, *_command(path, Limits().file_bytes)])[0] else ()
 
 
 def _bubblewrap() -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import struct
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -12,8 +14,10 @@ import pytest
 
 from recipes.tasks.rewards import load_reward
 
-dispatch = load_reward("reward_functions/dispatch.py")
-sandbox = dispatch.sandbox
+_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
+sandboxes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sandboxes)
+dispatch, sandbox = sandboxes.dispatch, sandboxes.sandbox
 ROW = ("code", '{"inputs": ["1"], "outputs": ["1"]}')
 RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x')\nprint(input())\n```"
 
@@ -21,10 +25,12 @@ RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """An empty folder as PATH, for a bubblewrap of our own."""
-    sandbox._options.cache_clear()
+    for remembered in (sandbox._options, sandbox._as_nobody):
+        remembered.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     yield tmp_path
-    sandbox._options.cache_clear()
+    for remembered in (sandbox._options, sandbox._as_nobody):
+        remembered.cache_clear()
 
 
 def fake(folder: Path, script: str) -> None:
@@ -99,6 +105,63 @@ def test_the_runtime_is_python_without_packages():
     assert str(Path.home()) not in shown
     assert "/" not in shown
     assert not [place for place in shown if place.startswith("/etc") and place != "/etc/ld.so.cache"]
+
+
+def test_root_becomes_nobody_first_where_that_works(path, monkeypatch):
+    """The kernel does not count root's threads."""
+    setpriv = path / "setpriv"
+    setpriv.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ] || [ "$1" = 65534 ]; do shift; done\nexec "$@"\n')
+    setpriv.chmod(0o755)
+    fake(path, "printf 'ran 6\\nworks\\n'")
+    monkeypatch.setattr(sandbox.os, "getuid", lambda: 0)
+    assert sandbox._as_nobody(str(path / "bwrap"))[:3] == (str(setpriv), "--reuid", "65534")
+    assert dispatch.check_sources([ROW]) == []
+    fake(path, "echo 'bwrap: Permission denied' >&2; exit 1")  # then as root, which may work
+    sandbox._as_nobody.cache_clear()
+    assert sandbox._as_nobody(str(path / "bwrap")) == ()
+    sandbox._as_nobody.cache_clear()
+    monkeypatch.setattr(sandbox.os, "getuid", lambda: 1000)
+    fake(path, "printf 'ran 6\\nworks\\n'")
+    assert sandbox._as_nobody(str(path / "bwrap")) == ()
+
+
+THREADS = """
+import os, threading, time
+threading.stack_size(32768)
+started = 0
+try:
+    while started < 200:
+        threading.Thread(target=time.sleep, args=(1,), daemon=True).start()
+        started += 1
+except RuntimeError:
+    pass
+print(started, flush=True)
+os._exit(0)
+"""
+IN_ANOTHER_PYTHON = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("dispatch", {path!r})
+dispatch = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(dispatch)
+sandbox = dispatch.sandbox
+if not sandbox._as_nobody(sandbox._bubblewrap()):
+    sys.exit(77)
+print(sandbox.run("script", {program!r}, [""], sandbox.Limits(threads=20))[0]["output"])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="for root only")
+def test_a_root_that_became_nobody_has_its_threads_counted():
+    """With the system's Python, since root's own may lie where nobody may not look."""
+    python = Path("/usr/bin/python3")
+    if sandboxes.PROBLEM or not python.exists():
+        pytest.skip(sandboxes.PROBLEM or "no /usr/bin/python3")
+    code = IN_ANOTHER_PYTHON.format(path=dispatch.__file__, program=THREADS)
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("nobody may not make namespaces here")
+    assert done.returncode == 0, done.stderr
+    assert 5 < int(done.stdout) < 20
 
 
 def test_the_command_has_every_wall(path):
