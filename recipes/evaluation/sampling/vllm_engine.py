@@ -98,6 +98,8 @@ class VllmSampler:
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         gc.collect()
+        # What is left is vLLM's modules; to look through them once more at the end took Python seconds.
+        gc.freeze()
 
     def _tokens(self, question: Question) -> list[int]:
         text = self._tokenizer.apply_chat_template(question.prompt, add_generation_prompt=True, tokenize=False)
