@@ -54,13 +54,17 @@ def from_screens(
     begin = time.perf_counter()
     with progress_bar() as progress:
         task = progress.add_task("rounds", total=sum(sizes.values()), rate="")
-        tally = collect(
-            [*episodes["train"], *episodes["test"]],
-            journal,
-            make,
-            source=source,
-            on_episode=lambda rounds: progress.advance(task, rounds),
-        )
+        try:
+            tally = collect(
+                [*episodes["train"], *episodes["test"]],
+                journal,
+                make,
+                source=source,
+                on_episode=lambda rounds: progress.advance(task, rounds),
+            )
+        except KeyboardInterrupt:
+            print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
+            raise
     report(tally, time.perf_counter() - begin)
     manifest = {"source": f"played in {source}", "seed": seed, "command": command(), "settings": settings.facts()}
     return prepare(from_journal(journal, episodes), folder, score=score, manifest=manifest, force=force)

@@ -105,7 +105,11 @@ def main(
         server = Server(api_base, model, temperature, top_p, max_tokens, timeout=timeout)
         make = openers(devices, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
         folder = output_dir or artifacts() / "play" / "number_game" / re.sub(r"[^\w.-]+", "_", model).strip("_")
-        played = play(chosen, Agent(server, score), make, folder, on_episode=_progress)
+        try:
+            played = play(chosen, Agent(server, score), make, folder, on_episode=_progress)
+        except KeyboardInterrupt:
+            print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
+            raise
         summary = summarise(played)
         (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         told(played, summary, folder)

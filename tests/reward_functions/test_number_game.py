@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.paths import ROOT
+from recipes.tasks.number_game.prompt import gold_response
 
 
 def load(path: Path):
@@ -129,6 +130,11 @@ def test_full_marks(response):
     assert (result["score"], result["reason"], result["pred"]) == (1.0, "correct", "2")
     other = score(response, "1")
     assert (other["score"], other["reason"], other["pred"]) == (0.1, "wrong", "2")
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_the_gold_response_of_the_data_has_full_marks(position):
+    assert score(gold_response(position), str(position))["score"] == 1.0
 
 
 @pytest.mark.parametrize("response", OTHERWISE)

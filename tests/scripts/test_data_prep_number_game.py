@@ -32,7 +32,12 @@ def call():
     spec.loader.exec_module(module)
     app = typer.Typer()
     app.command()(module.main)
-    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    def invoke(*arguments):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    invoke.module = module
+    return invoke
 
 
 @pytest.fixture
@@ -82,3 +87,13 @@ def test_no_chromium(call, small, monkeypatch):
     done = call(*small)
     assert done.exit_code == 2
     assert "apt-get install chromium" in done.stderr
+
+
+def test_ctrl_c_says_that_finished_episodes_are_kept(call, small, monkeypatch):
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(call.module, "collect", interrupted)
+    done = call(*small)
+    assert done.exit_code == 130
+    assert "finished episodes are kept: repeat the command" in done.output
