@@ -171,19 +171,15 @@ def _last_number(text: str) -> str:
     return statement
 
 
-def find_statement(text: str) -> tuple[str, str]:
-    r"""Where the response states its answer: (statement, how).
+def find_statement(text: str, at: int) -> tuple[str, str]:
+    r"""Where the response states its answer: (statement, how); `at` is where its last `####` stands, or -1.
 
-    `how` is "plain" where digits behind `####` end the response, "marked" where there is something else behind the
-    last of `####`, `\boxed{}` and `<answer>`, or where the number is all there is;
+    `how` is "marked" behind the last of `####`, `\boxed{}` and `<answer>`, or where the number is all there is;
     "unmarked" behind "answer is" or for the last number of the text; else the reason why there is no statement.
     """
-    at = text.rfind("####")
     tags = "<" in text
     if at != -1 and not tags:
         line = text[at + 4 :].strip()
-        if line.isdecimal() and line.isascii() and line[0] != "0" and len(line) <= MAX_DIGITS:
-            return line, "plain"
         if len(line) <= 40 and "\\" not in line and "\n" not in line and _STATES(line):
             return line, "marked"
     thought = ""
@@ -230,6 +226,7 @@ def _result(reason: str, formatted: bool) -> dict[str, Any]:
 # Templates: copied, never handed out.
 _MARKED = {reason: _result(reason, True) for reason in ("correct", "wrong", "percent")}
 _UNMARKED = {reason: _result(reason, False) for reason in REASONS}
+_correct, _wrong = _MARKED["correct"].copy, _MARKED["wrong"].copy
 
 
 def compute_score(
@@ -260,13 +257,19 @@ def compute_score(
     if gold is None:
         return _UNMARKED["gold_unparsable"].copy()
     if solution_str.endswith(gold[4]) and "<" not in solution_str:  # the common case: `#### 72`, and then the end
-        result = _MARKED["correct"].copy()
+        result = _correct()
         result["pred"] = gold[3]
         return result
-    statement, how = find_statement(solution_str)
-    if how == "plain":
-        result, pred = (_MARKED["correct"] if statement == gold[3] else _MARKED["wrong"]).copy(), statement
-    elif how == "marked" or how == "unmarked":
+    at = solution_str.rfind("####")
+    pred = solution_str[at + 4 :].strip() if at != -1 else ""
+    if pred.isdecimal() and pred != gold[3] and pred[0] != "0" and pred.isascii() and "<" not in solution_str:
+        result = _wrong()  # as common: `#### 70`
+        result["pred"] = pred
+        if format_credit != FORMAT_CREDIT:
+            result["score"] = format_credit
+        return result
+    statement, how = find_statement(solution_str, at)
+    if how == "marked" or how == "unmarked":
         num, den, percent, pred = read_statement(statement)
         if not den:
             return _UNMARKED[pred].copy()

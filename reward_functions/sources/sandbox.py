@@ -201,6 +201,7 @@ def slot() -> Iterator[None]:
         yield
     finally:
         for place in places:
+            fcntl.flock(place, fcntl.LOCK_UN)  # closing alone would not do, where somebody forked meanwhile
             place.close()
 
 

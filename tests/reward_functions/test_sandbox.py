@@ -254,6 +254,22 @@ def test_a_call_that_fails_leaves_the_others(body, status):
     assert [each["status"] for each in sandbox.run("calls", program, tests, TIGHT)] == ["ran", status, "ran"]
 
 
+def test_calls_share_one_budget_of_time():
+    begin = time.monotonic()
+    tests = [{"function": "f", "arguments": []}] * 50
+    program = "import time\ndef f(): time.sleep(0.3); return 1"
+    found = [each["status"] for each in sandbox.run("calls", program, tests, BRIEF)]
+    assert found[0] == "ran"
+    assert set(found[10:]) == {"timeout"}
+    assert time.monotonic() - begin < BRIEF.total_wall_s + BRIEF.wall_s + sandbox.GRACE_S
+
+
+def test_no_output_is_lost_at_the_end():
+    """What a program writes right before it ends, many times, since it would be a race."""
+    results = script("import os, sys\nos.write(1, input().encode() * 1000)\nos._exit(0)", *map(str, range(10, 70)))
+    assert [len(result["output"]) for result in results] == [2000] * 60
+
+
 def test_a_class_solution_and_expressions():
     tests = [{"function": "f", "arguments": [2]}, {"expressions": ["Solution().f(3)", "k"]}]
     program = "k = 7\nclass Solution:\n    def f(self, x): return x * x"

@@ -29,10 +29,11 @@ class Child:
         stdin: the text on its standard input, or None to call functions.
         tests: the calls that are left.
         cpu_s: CPU seconds that the program may still use in all its tests.
+        deadline: on the monotonic clock, for all its tests.
     """
 
-    def __init__(self, request: dict, stdin: str | None, tests: list, cpu_s: float) -> None:
-        self.limits = request["limits"]
+    def __init__(self, request: dict, stdin: str | None, tests: list, cpu_s: float, deadline: float) -> None:
+        self.limits, self.deadline = request["limits"], deadline
         self.output, self.status = b"", ""
         self.seen = 0  # bytes whose lines were handed out
         source = memory_file((stdin or "").encode("utf-8", "surrogatepass"))
@@ -44,7 +45,7 @@ class Child:
         os.close(there)
         os.set_blocking(self.pipe, False)
         self.ended = os.pidfd_open(self.pid)
-        self.started = time.monotonic()
+        self.reading = True
         self.poll = select.poll()
         self.poll.register(self.pipe, select.POLLIN)
         self.poll.register(self.ended, select.POLLIN)
@@ -76,15 +77,21 @@ class Child:
             return False
         ready = {fd for fd, _ in self.poll.poll(POLL_MS)}
         gone = self.ended in ready
-        if self.pipe in ready:
+        if self.reading and (gone or self.pipe in ready):
             self.read(everything=gone)
         if len(self.output) > self.limits["output_bytes"]:
             self.end("output_limit")
         elif gone:
             self.end("")
-        elif self.cpu() - cpu_before > self.limits["test_s"] or time.monotonic() - began > self.limits["wall_s"]:
+        elif self.late(began, cpu_before):
             self.end("timeout")
         return not self.status
+
+    def late(self, began: float, cpu_before: float) -> bool:
+        """Is this test's CPU time, this test's time by the clock, or the program's time over?"""
+        now, limits = time.monotonic(), self.limits
+        over = now > self.deadline or now - began > limits["wall_s"]
+        return over or self.cpu() - cpu_before > limits["test_s"]
 
     def read(self, everything: bool) -> None:
         while True:
@@ -94,6 +101,7 @@ class Child:
                 return
             self.output += block
             if not block:
+                self.reading = False
                 self.poll.unregister(self.pipe)  # it closed its output, which need not be the end
                 return
             if not everything or len(self.output) > self.limits["output_bytes"]:
@@ -199,7 +207,7 @@ def run_script(program: str) -> int:
 def answer(request: dict) -> None:
     """Run every test of a request."""
     tests, limits = request["tests"], request["limits"]
-    used, began, done = 0.0, time.monotonic(), 0
+    used, deadline, done = 0.0, time.monotonic() + limits["total_wall_s"], 0
 
     def report(status: str, content: bytes = b"") -> None:
         nonlocal done
@@ -207,20 +215,20 @@ def answer(request: dict) -> None:
         write(1, f"{status} {len(content)}\n".encode() + content)
 
     while done < len(tests):
-        if used > limits["total_s"] or time.monotonic() - began > limits["total_wall_s"]:
+        if used > limits["total_s"] or time.monotonic() > deadline:
             report("timeout")
         elif request["kind"] == "script":
-            child = Child(request, tests[done], [], limits["test_s"])
+            child = Child(request, tests[done], [], limits["test_s"], deadline)
             output = child.all()
             used += child.used
             report(child.status, output if child.status == "ran" else b"")
         else:
-            used += run_calls(request, tests[done:], limits["total_s"] - used, report)
+            used += run_calls(request, tests[done:], limits["total_s"] - used, deadline, report)
 
 
-def run_calls(request: dict, tests: list, cpu_s: float, report) -> float:
+def run_calls(request: dict, tests: list, cpu_s: float, deadline: float, report) -> float:
     """Call functions in one child until it ends; the test that ended it has failed. Returns its CPU seconds."""
-    child = Child(request, None, tests, cpu_s)
+    child = Child(request, None, tests, cpu_s, deadline)
     for _ in tests:
         line = child.line(child.cpu() if not child.status else 0.0)
         if line is None:
