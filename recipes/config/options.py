@@ -67,7 +67,7 @@ def read_words(words: Sequence[str]) -> Iterator[Given]:
             raise RecipeError(
                 f"the argument {word!r} is not key=value",
                 where="arguments",
-                fix="for instance trainer.max_steps=1, or --max_steps 1",
+                fix="for instance trainer.max_steps=1, or --max_steps 1; a data file is --data FILE",
             )
         yield Given(key.strip(), text, (word,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -47,9 +48,26 @@ def _knows_sources(module: ModuleType, file: str, columns: list[str], kwargs: di
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RecipeError(
             f"the reward cannot judge this data: {problems[0]}{more}",
-            where=file,
+            where=f"{_origin(file, problems[0])}{file}",
             fix="rename the data source, mend the ground truth, or give a reward of your own with --reward_func",
         )
+
+
+def _origin(file: str, problem: str) -> str:
+    """`line 31 of my.jsonl; `, where a problem names a row that was converted from a user's file."""
+    import pyarrow.parquet as pq
+
+    named = re.match(r"row (\d+)\b", problem)
+    with pq.ParquetFile(file) as opened:
+        if named is None or not {"extra_info.file", "extra_info.line"} <= set(_leaves(opened)):
+            return ""
+        rows = opened.read(["extra_info.file", "extra_info.line"]).slice(int(named[1]) - 1, 1).to_pylist()
+    return "".join(f"line {row['extra_info']['line']} of {row['extra_info']['file']}; " for row in rows)
+
+
+def _leaves(opened: Any) -> list[str]:
+    """Dotted names of a parquet file's columns."""
+    return [opened.schema.column(index).path for index in range(len(opened.schema))]
 
 
 def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:

@@ -188,6 +188,7 @@ class _Maker:
                 extra_info={
                     "split": split,
                     "index": index,
+                    "file": Path(record.place.file).name,
                     "line": record.place.number,
                     "solution": record.solution,
                     "fields": json.dumps(record.rest, ensure_ascii=False, default=str) if record.rest else "",

@@ -205,6 +205,24 @@ def check_sources(truths, **kwargs):
     assert "train.parquet" in caught.value.where
 
 
+def test_a_row_of_a_converted_file_is_named_by_its_line(tmp_path):
+    rows = [
+        make_row(
+            data_source="qa",
+            prompt="p",
+            ground_truth="1",
+            ability="",
+            extra_info={"split": "train", "index": line, "file": "my.csv", "line": 10 * line},
+        )
+        for line in range(3)
+    ]
+    write_split(tmp_path / "t.parquet", rows, manifest={})
+    check = "\ndef check_sources(truths, **kwargs): return [f'row {len(list(truths))}: bad']"
+    with pytest.raises(RecipeError, match="row 3: bad") as caught:
+        tried_here(tmp_path, HEAD + AWARE + check, files=[str(tmp_path / "t.parquet")])
+    assert caught.value.where.startswith("line 20 of my.csv; ")
+
+
 @pytest.mark.parametrize(
     ("truth", "extra", "said"),
     [
