@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -51,7 +51,15 @@ class _BadRow(Exception):
         self.fix = fix
 
 
-def scan(file: Path, prompt_key: str, image_key: str, *, limit: int, image_dir: str | None = None) -> Scan:
+def scan(
+    file: Path,
+    prompt_key: str,
+    image_key: str,
+    *,
+    limit: int,
+    image_dir: str | None = None,
+    wrap: Callable[[str], str] = str,
+) -> Scan:
     """Read every row of a parquet file, a few at a time, and the header and checksums of every image.
 
     Args:
@@ -59,6 +67,7 @@ def scan(file: Path, prompt_key: str, image_key: str, *, limit: int, image_dir: 
         image_key: column of the images; a file without it has rows without images.
         limit: images that a prompt may hold.
         image_dir: folder that paths of images are relative to.
+        wrap: what becomes of a prompt that is text.
 
     Raises:
         RecipeError: the first row with a broken image, images and places for them that do not match, or too many
@@ -68,8 +77,10 @@ def scan(file: Path, prompt_key: str, image_key: str, *, limit: int, image_dir: 
     wrong: list[tuple[int, _BadRow]] = []
     check = _Images(image_dir)
     for number, row in enumerate(_rows(file, (prompt_key, image_key))):
+        prompt = row.get(prompt_key)
+        messages = [{"role": "user", "content": wrap(prompt)}] if isinstance(prompt, str) else prompt or []
         try:
-            kind = _kind(row.get(prompt_key), row.get(image_key) or [], limit, check)
+            kind = _kind(messages, row.get(image_key) or [], limit, check)
         except _BadRow as error:
             wrong.append((number, error))
             continue
@@ -91,8 +102,7 @@ def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _kind(prompt: Any, images: list[Any], limit: int, check: _Images) -> Kind:
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
+def _kind(messages: list[dict[str, Any]], images: list[Any], limit: int, check: _Images) -> Kind:
     texts = [message.get("content") for message in messages]
     places = sum(text.count(IMAGE_MARK) for text in texts if isinstance(text, str))
     if places != len(images):

@@ -16,7 +16,9 @@ def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**message, "content": _parts(message["content"])} for message in messages]
 
 
-def _parts(content: str) -> list[dict[str, str]]:
+def _parts(content: Any) -> Any:
+    if not isinstance(content, str):
+        return content
     pieces = re.split(f"({re.escape(IMAGE_MARK)})", content)
     return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
@@ -40,7 +42,7 @@ def count(question: dict[str, Any]) -> dict[str, Any]:
         written = processor.apply_chat_template(structured(messages), add_generation_prompt=True, tokenize=False)
         tokens = processor.tokenizer(written, add_special_tokens=False)["input_ids"]
         # The template writes one token for each image, in whose place the processor puts the image's own.
-        text.append(len(tokens) - sum(message["content"].count(IMAGE_MARK) for message in messages))
+        text.append(len(tokens) - sum(str(message["content"]).count(IMAGE_MARK) for message in messages))
     return {"factor": factor, "text": text, "images": images}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from recipes.config import PathKey, Recipe
@@ -18,8 +19,9 @@ def inspect(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit = recipe.worker.rollout.limit_images
     prompt_key, image_key = data.prompt_column(recipe), recipe.data.image_key
+    options = {"limit": limit, "image_dir": recipe.data.image_dir, "wrap": _wrapping(recipe)}
     scans = {
-        key: scan(Path(key.path), prompt_key, image_key, limit=limit, image_dir=recipe.data.image_dir)
+        key: scan(Path(key.path), prompt_key, image_key, **options)
         for key in data.files(recipe)
         if limit or image_key in data.names(key)
     }
@@ -31,6 +33,16 @@ def inspect(recipe: Recipe) -> list[str]:
     for key, found in scans.items():
         remarks += _room(recipe, key, found, counted, pixels) if counted else []
     return remarks
+
+
+def _wrapping(recipe: Recipe) -> Callable[[str], str]:
+    """What EasyR1 makes of a prompt: its `format_prompt`, with the prompt as `content`."""
+    if not recipe.data.format_prompt:
+        return str
+    from jinja2 import Template
+
+    template = Template(Path(recipe.data.format_prompt).read_text(encoding="utf-8").strip())
+    return lambda prompt: template.render(content=prompt)
 
 
 def _counted(recipe: Recipe, kinds: set[Kind], pixels: Pixels) -> tuple[Counted | None, list[str]]:

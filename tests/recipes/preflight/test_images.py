@@ -104,6 +104,12 @@ def no_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 
 
+@pytest.fixture
+def in_process(monkeypatch):
+    """The worker's work without a process of its own, which would import torch for every test."""
+    monkeypatch.setattr(image_tokens, "_asked", lambda question: image_worker.count(json.loads(json.dumps(question))))
+
+
 # Rows.
 
 BAD_ROWS = {
@@ -183,6 +189,17 @@ def test_images_may_be_paths(tmp_path):
         image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
 
 
+def test_easyr1s_wrapping_of_the_prompt_counts(in_process, make, processor, tmp_path):
+    (tmp_path / "wrap.jinja").write_text("Which card is ? {{ content }} " + "card " * 400)
+    rows, wrapped = [(PROMPT, [png(560, 1008)])], f"data.format_prompt={tmp_path / 'wrap.jinja'}"
+    assert images.inspect(make(rows, engine="easyr1", model=processor[1])) == []
+    with pytest.raises(RecipeError, match="takes 720 tokens as 560 x 1008, and text of 413"):
+        images.inspect(make(rows, wrapped, engine="easyr1", model=processor[1]))
+    (tmp_path / "wrap.jinja").write_text("<image>{{ content }}")
+    with pytest.raises(RecipeError, match="2 places <image> in its prompt and 1 image"):
+        images.inspect(make(rows, wrapped, engine="easyr1", model=processor[1]))
+
+
 def test_recipes_of_text_are_not_read(monkeypatch):
     monkeypatch.setattr(images, "scan", lambda *_, **__: pytest.fail("text has no images"))
     monkeypatch.setattr(images.data, "files", lambda recipe: [])
@@ -221,12 +238,6 @@ def easyr1s_own(processor, picture: Image.Image, low: int, high: int) -> int:
     messages = [{"role": "user", "content": PROMPT}]
     text = processor.apply_chat_template(image_worker.structured(messages), add_generation_prompt=True, tokenize=False)
     return len(processor([picture], [text], add_special_tokens=False, return_tensors="pt")["input_ids"][0])
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """The worker's work without a process of its own, which would import torch for every test."""
-    monkeypatch.setattr(image_tokens, "_asked", lambda question: image_worker.count(json.loads(json.dumps(question))))
 
 
 @pytest.mark.parametrize(("engine", "own"), [("verl", verls_own), ("easyr1", easyr1s_own)])
