@@ -262,10 +262,10 @@ def compute_score(
         return result
     at = solution_str.rfind("####")
     pred = solution_str[at + 4 :].strip() if at != -1 else ""
-    if pred.isdecimal() and pred != gold[3] and pred[0] != "0" and pred.isascii() and "<" not in solution_str:
-        result = _wrong()  # as common: `#### 70`
+    if pred.isdecimal() and pred.isascii() and pred[0] != "0" and len(pred) <= MAX_DIGITS and "<" not in solution_str:
+        result = _wrong() if pred != gold[3] else _correct()  # as common: `#### 70`
         result["pred"] = pred
-        if format_credit != FORMAT_CREDIT:
+        if format_credit != FORMAT_CREDIT and not result["accuracy"]:
             result["score"] = format_credit
         return result
     statement, how = find_statement(solution_str, at)
