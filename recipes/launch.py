@@ -135,7 +135,7 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
     def accuracy(step: int) -> float | None:
         return rollout_accuracy(folder, step, since=start)
 
-    sources = Sources(key.path for key in path_keys(recipe) if key.key == "data.train_files")
+    sources = Sources(key.path for key in path_keys(recipe) if folder and key.key == "data.train_files")
 
     def by_source(step: int) -> dict[str, float]:
         return sources.accuracy(folder / f"{step}.jsonl") if folder else {}

@@ -11,7 +11,7 @@ from recipes.supervise.metrics import FULL_SCORE
 
 
 class Sources:
-    """Finds the data source of a rollout among the training rows; empty where there is one source alone.
+    """Finds the data source of a rollout among training rows of verl; empty where there is one source alone.
 
     A ground truth that belongs to one source decides. Where several sources share it, the row decides whose prompt
     stands in the rollout's input.
@@ -75,4 +75,5 @@ def _rows(file: str) -> Iterable[tuple[str, str, str]]:
     with pq.ParquetFile(file) as opened:
         for batch in opened.iter_batches(columns=["data_source", "reward_model.ground_truth", "prompt"]):
             for row in batch.to_pylist():
-                yield row["data_source"], row["reward_model"]["ground_truth"], row["prompt"][-1]["content"]
+                said = row["prompt"][-1]["content"] if row["prompt"] else ""
+                yield row["data_source"], str(row["reward_model"]["ground_truth"]), str(said)

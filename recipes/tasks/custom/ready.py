@@ -10,14 +10,12 @@ from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.errors import RecipeError
+from recipes.preflight.data import columns
 from recipes.preflight.model import local_folder
 from recipes.supervise.summary import shown
 from recipes.tasks.custom import tokens
 from recipes.tasks.custom.convert import Wanted, convert, converted, folder_of
 from recipes.tasks.preparing import progress_bar, tracked
-
-FINISHED = {"data_source", "prompt", "reward_model", "problem", "answer"}
-"""Columns of a row for both engines."""
 
 Say = Callable[[str], None]
 
@@ -25,7 +23,7 @@ Say = Callable[[str], None]
 def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
     """The recipe with finished rows; itself where it has them already.
 
-    A training file that is JSON, JSONL, CSV or parquet without the columns of a row is converted, and so is a finished
+    A training file that is JSON, JSONL, CSV or parquet without the engine's columns is converted, and so is a finished
     one for which no validation file is given. Lengths of converted prompts are counted and told.
 
     Args:
@@ -74,7 +72,7 @@ def _wanted(recipe: Recipe) -> Wanted | None:
                 return None
             files[key.key] += (Path(key.path),)
     train, val = files["data.train_files"], files["data.val_files"]
-    if not train or (val and all(map(is_finished, (*train, *val)))):
+    if not train or (val and all(is_finished(path, recipe) for path in (*train, *val))):
         return None
     settings = recipe.data
     return Wanted(
@@ -88,15 +86,15 @@ def _wanted(recipe: Recipe) -> Wanted | None:
     )
 
 
-def is_finished(path: Path) -> bool:
-    """Whether a file holds rows for both engines; a parquet file that is missing or broken is left to the preflight."""
+def is_finished(path: Path, recipe: Recipe) -> bool:
+    """Whether a file holds rows for the engine; a parquet file that is missing or broken is left to the preflight."""
     if path.suffix.lower() != ".parquet":
         return False
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return set(pq.read_schema(path).names) >= FINISHED
+        return set(pq.read_schema(path).names) >= {name.split(".")[0] for name in columns(recipe)}
     except (OSError, pa.ArrowException):
         return True
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recipes.supervise.metrics import Step
@@ -69,3 +71,15 @@ def test_the_line_of_a_step_names_every_source():
     line = step_line(Step(2, {}), 4, 0.625, {"math": 0.5, "qa": 0.75})
     assert "| accuracy 0.625 (math 0.500, qa 0.750) |" in line
     assert "| accuracy 0.625 |" in step_line(Step(2, {}), 4, 0.625, {})
+
+
+def test_rows_of_another_program_with_parts_and_numbers_do_no_harm(tmp_path):
+    parts = [{"type": "image"}, {"type": "text"}]
+    rows = [
+        {"data_source": source, "prompt": [{"role": "user", "content": parts}], "reward_model": {"ground_truth": truth}}
+        for source, truth in (("a", 1), ("b", 2))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    sources = Sources([str(tmp_path / "a.parquet")])
+    (tmp_path / "1.jsonl").write_text(rollout("a", "p", 1, 1.0) + rollout("b", "p", 2, 0.0))
+    assert sources.accuracy(tmp_path / "1.jsonl") == {"a": 1.0, "b": 0.0}

@@ -99,6 +99,18 @@ def test_finished_rows_with_validation_are_left_as_they_are(file, tmp_path):
     assert only_train.data.train_files != recipe.data.train_files
 
 
+def test_rows_that_another_program_made_for_the_engine_are_finished(file, tmp_path):
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    row = {"data_source": "x", "prompt": chat, "reward_model": {"style": "rule", "ground_truth": "1"}}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "verl.parquet")
+    pq.write_table(pa.Table.from_pylist([{"problem": "p", "answer": "1"}]), tmp_path / "easyr1.parquet")
+    for engine in ("verl", "easyr1"):
+        words = [f"--data={engine}.parquet", f"--val_data={engine}.parquet", "--engine", engine]
+        recipe, said = made(*words, hardware="gpu")
+        assert said == []
+        assert recipe.data.train_files == str(tmp_path / f"{engine}.parquet")
+
+
 def test_plain_parquet_is_converted_and_several_files_are_one(file, tmp_path):
     table = pa.Table.from_pylist([{"prompt": f"p{i}", "ground_truth": i, "data_source": "qa"} for i in range(20)])
     pq.write_table(table, tmp_path / "a.parquet")
