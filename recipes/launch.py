@@ -46,7 +46,10 @@ def main(
     console = Console(highlight=False)
     if help or task is None:
         with reported_errors():
-            overview.show(console) if task is None else overview.show_options(console, task)
+            if task is None:
+                overview.show(console)
+            else:
+                overview.show_options(console, task)
         raise typer.Exit(0 if help else 2)
     with reported_errors():
         recipe = load(task, arguments=words or ())

@@ -54,7 +54,7 @@ def show(console: Console) -> None:
 def show_options(console: Console, task: str) -> None:
     """Every option of a task: its default on GPUs, its key, and what it means."""
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
-    console.print(f"usage: {launcher(task)} [--option value ...] [key=value ...]\n", markup=False)
+    console.print(f"usage: {launcher(task)} [--option value ...] [key=value ...]\n", markup=False, soft_wrap=True)
     rows = [("--help", "", "", "this table"), ("--dry_run", "", "DRY_RUN", "print what would run, and stop")]
     rows += [(f"--{name.lower()}", "", name, doc) for name, doc in STEERING]
     for variable in VARIABLES:

@@ -75,5 +75,5 @@ def _rows(file: str) -> Iterable[tuple[str, str, str]]:
     with pq.ParquetFile(file) as opened:
         for batch in opened.iter_batches(columns=["data_source", "reward_model.ground_truth", "prompt"]):
             for row in batch.to_pylist():
-                said = row["prompt"][-1]["content"] if row["prompt"] else ""
+                said = row["prompt"][-1]["content"] if row.get("prompt") else ""
                 yield row["data_source"], str(row["reward_model"]["ground_truth"]), str(said)
