@@ -59,14 +59,13 @@ def f1(prediction: str, gold: str) -> float:
 
 
 def read_golds(truth: Any) -> list[str] | None:
-    """The right answers: a text, a list of them, or `{"answers": [...]}`; None where there is none."""
+    """The right answers: a text or number, a list of them, or `{"answers": [...]}`; None where there is none."""
     if isinstance(truth, dict):
         truth = truth.get("answers", truth.get("target"))
-    golds = [truth] if isinstance(truth, str) else truth
-    if not isinstance(golds, list) or not golds:
-        return None
+    golds = truth if isinstance(truth, list) else [truth]
+    golds = [str(gold) if type(gold) in (int, float) else gold for gold in golds]
     good = all(isinstance(gold, str) and gold.strip() and len(gold) <= MAX_GOLD for gold in golds)
-    return golds if good else None
+    return golds if golds and good else None
 
 
 def judge_answer(response: str, golds: list[str]) -> tuple[str, float, bool, str]:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 _spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
 sandboxes = importlib.util.module_from_spec(_spec)
@@ -126,6 +128,28 @@ def test_the_same_output(output, expected, same):
 )
 def test_the_same_value(value, expected, same):
     assert programs.same_value(value, expected) is same
+
+
+REPLIES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["tuple", "set", "frozenset", "dict", "bytes", "complex", "other", "x"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(values=st.lists(REPLIES, max_size=2))
+def test_any_reply_of_a_program_has_a_verdict(values):
+    """What comes out of the sandbox may be written by the program itself; here it never knows the answer."""
+    calls = programs.read({"fn_name": "f", "inputs": [[1]], "outputs": ["the answer"]})
+    split = programs.read({"asserts": ["assert sorted(f(1))[0] == 'the answer'"]})
+    for tests in (calls, split):
+        assert programs.passed(tests, [{"status": "ran", "values": values}]) == (0, "wrong")
 
 
 FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ dispatch = load_reward("reward_functions/dispatch.py")
 words = dispatch.judges.words
 VERL = graders.verl_grader("search_r1_like_qa_em")
 
+LABELLED = st.sampled_from(["label", "labels", "aliases", "answers", "yes", "data_source"])
 PIECES = [
     "The",
     "a",
@@ -104,7 +106,9 @@ def test_where_squad_decides_otherwise():
         ("想一想。\n所以答案是北京市。", "北京", 0.4, 0.8, "partial"),
         ("Paris", "", 0.0, 0.0, "gold_unparsable"),
         ("Paris", [], 0.0, 0.0, "gold_unparsable"),
-        ("Paris", ["Paris", 5], 0.0, 0.0, "gold_unparsable"),
+        ("Paris", ["Paris", None], 0.0, 0.0, "gold_unparsable"),
+        ("1989", 1989, 1.0, 1.0, "correct"),
+        ("1989", [1988, 1989], 1.0, 1.0, "correct"),
     ],
 )
 @pytest.mark.parametrize("source", ["qa", "trivia"])
@@ -183,6 +187,27 @@ def test_labels(response, truth, score, reason):
 def test_final_answers(response, gold, score, reason):
     result = dispatch.compute_score("math_reasoning", response, gold)
     assert (result["score"], result["reason"]) == (pytest.approx(score), reason)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(LABELLED, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    source=st.sampled_from(["math_reasoning", "qa", "trivia", "classification", "gsm8k"]),
+    truth=JSON | JSON.map(lambda value: json.dumps(value)),
+    response=st.text(max_size=40)
+    | st.lists(st.sampled_from(["<answer>", "</answer>", "yes", "####", "\n", "is"])).map("".join),
+)
+def test_any_truth_and_any_response_have_a_verdict(source, truth, response):
+    result = dispatch.compute_score(source, response, {"data_source": source, "ground_truth": truth})
+    assert result["reason"] in dispatch.REASONS
+    assert all(0.0 <= result[key] <= 1.0 for key in ("score", "acc", "accuracy", "format", "f1", "tests"))
+    assert (result["reason"] == "gold_unparsable") >= bool(dispatch.judges.truth_problem(source, truth))
 
 
 HARD = (
