@@ -40,6 +40,8 @@ EQUAL = [
     ("x<3", "3>x"),
     ("10^{6}", "1000000"),
     ("A", "A"),
+    ("12", "012"),
+    ("0", "-0"),
 ]
 DIFFERENT = [
     ("[1,2)", "(1,2)"),
@@ -50,6 +52,7 @@ DIFFERENT = [
     ("\\frac{1}{3}", "0.333"),
     ("A", "B"),
     ("12", "13"),
+    ("-12", "12"),
     ("x+1", "x+2"),
 ]
 
@@ -87,6 +90,12 @@ def test_as_math_verify_and_as_verl(gold, answer):
 def test_scores(response, gold, score, reason):
     result = dispatch.compute_score("math", response, gold)
     assert (result["score"], result["reason"]) == (score, reason)
+
+
+def test_whole_numbers_need_no_helper(monkeypatch):
+    monkeypatch.setattr(latex, "HELPER_PROCESS", None)
+    for response, score in (("\\boxed{72}", 1.0), ("\\boxed{$72$}", 1.0), ("\\boxed{71}", 0.1), ("\\boxed{-072}", 0.1)):
+        assert dispatch.compute_score("math", response, "72")["score"] == score
 
 
 def test_from_threads_where_math_verify_alone_raises():
