@@ -49,6 +49,10 @@ HINTS: tuple[tuple[str, str], ...] = (
         r"No module named '(qwen_vl_utils|torchvision)'",
         "prompts with images need it: pip install -c constraints.txt qwen-vl-utils torchvision",
     ),
+    (
+        r"num_samples should be a positive integer value, but got num_samples=0",
+        "no row is left: every prompt is longer than MAX_PROMPT_LENGTH tokens of this model, or the file is empty",
+    ),
     (r"node timed out during startup", "the machine is very busy: try again when it is less so"),
     (r"NCCL (error|WARN)|nccl\w*Error", "see the NCCL lines of the log; NCCL_DEBUG=INFO says more"),
     (

@@ -103,6 +103,10 @@ def test_the_process_that_failed_is_named():
         ("RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
         ("ModuleNotFoundError: No module named 'qwen_vl_utils'", "prompts with images"),
         ("Exception: The current node timed out during startup.", "busy"),
+        (
+            "ValueError: num_samples should be a positive integer value, but got num_samples=0",
+            "MAX_PROMPT_LENGTH",
+        ),
         ("OSError: [Errno 98] Address already in use", "port"),
         ("huggingface_hub.errors.LocalEntryNotFoundError: nothing", "MODEL_PATH"),
     ],
