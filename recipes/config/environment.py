@@ -106,7 +106,10 @@ VARIABLES: tuple[Variable, ...] = (
 
 CONTROLS: tuple[Control, ...] = (
     Control("HARDWARE", "cpu or gpu: the hardware file to use; default: gpu if the machine has one"),
-    Control("EMBEDDED", "1 or 0: use the recipe's tiny model and data; default: 1 on a cpu"),
+    Control(
+        "EMBEDDED",
+        "1 or 0: use the recipe's tiny model and data; default: 1 on a cpu (custom: unless you give a model or data)",
+    ),
     Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
     Control(
