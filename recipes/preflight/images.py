@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,9 +31,17 @@ def inspect(recipe: Recipe) -> list[str]:
         return []
     pixels = Pixels(recipe.engine, recipe.data.min_pixels, recipe.data.max_pixels)
     counted, remarks = _counted(recipe, kinds, pixels)
-    for key, found in scans.items():
-        remarks += _room(recipe, key, found, counted, pixels) if counted else []
+    if counted:
+        fitting: Counter[str] = Counter()  # of all files of a split
+        for key, found in scans.items():
+            fitting[key.key] += sum(count for kind, count in found.counts.items() if _fits(recipe, kind, counted))
+        for key, found in scans.items():
+            remarks += _room(recipe, key, found, counted, pixels, left=fitting[key.key])
     return remarks
+
+
+def _fits(recipe: Recipe, kind: Kind, counted: Counted) -> bool:
+    return counted.total(kind) <= recipe.data.max_prompt_length
 
 
 def _wrapping(recipe: Recipe) -> Callable[[str], str]:
@@ -73,10 +82,10 @@ def _has_processor(folder: Path) -> bool:
     return any((folder / name).is_file() for name in PROCESSOR)
 
 
-def _room(recipe: Recipe, key: PathKey, found: Scan, counted: Counted, pixels: Pixels) -> list[str]:
-    """Raise where too few prompts of a file fit; a remark where some do not."""
+def _room(recipe: Recipe, key: PathKey, found: Scan, counted: Counted, pixels: Pixels, *, left: int) -> list[str]:
+    """Raise where prompts of a file do not fit and too few are left of its split; a remark where enough are."""
     limit = recipe.data.max_prompt_length
-    long = sum(count for kind, count in found.counts.items() if counted.total(kind) > limit)
+    long = sum(count for kind, count in found.counts.items() if not _fits(recipe, kind, counted))
     if not long:
         return []
     worst = max(found.counts, key=counted.total)
@@ -85,7 +94,6 @@ def _room(recipe: Recipe, key: PathKey, found: Scan, counted: Counted, pixels: P
         f"{_worst(worst, found, counted, pixels)}"
     )
     fix = "change one of these: " + "; or ".join(_ways_out(worst, limit, counted, pixels))
-    left = found.rows - long
     needed = recipe.data.rollout_batch_size if key.key == "data.train_files" else 1
     if recipe.data.filter_overlong_prompts and left >= needed:
         return [f"{key.path}: {what}. They are dropped. To keep them, {fix}"]

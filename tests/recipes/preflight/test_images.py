@@ -316,6 +316,15 @@ def test_some_that_are_too_long_are_dropped_and_said(in_process, make, processor
         images.inspect(make(rows, *four, model=processor[1]))
 
 
+def test_a_small_file_beside_a_large_one(in_process, make, processor, tmp_path):
+    """What is left counts over all files of a split."""
+    write(tmp_path / "more.parquet", [(PROMPT, [png(720, 1280)])])
+    both = f"data.train_files=[{tmp_path}/train.parquet,{tmp_path}/more.parquet]"
+    four = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4")
+    (remark,) = images.inspect(make([(PROMPT, [png(560, 1008)])] * 4, both, *four, model=processor[1]))
+    assert "more.parquet: 1 of 1 prompts are longer" in remark
+
+
 def test_a_model_that_is_not_here_is_counted_by_the_rule_and_said(make, no_cache):
     (remark,) = images.inspect(make([(PROMPT, [png(560, 1008)])]))
     assert "Qwen2-VL's rule" in remark
