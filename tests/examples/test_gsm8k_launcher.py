@@ -26,7 +26,7 @@ def test_one_step_is_made_validated_and_saved(tmp_path):
     assert steps[1].get("training/rollout_probs_diff_max") < 1e-3
     rollouts = [json.loads(line) for line in (run / "rollouts" / "1.jsonl").read_text().splitlines()]
     assert len(rollouts) == 64
-    assert {entry["acc"] for entry in rollouts} == {0.0, 1.0}  # right and wrong ones: a signal
+    assert {round(entry["score"], 3) for entry in rollouts} == {0.1, 1.0}  # right and wrong ones: a signal
     assert not [entry for entry in rollouts if "####" not in entry["output"]]  # the recipe's limit is long enough
     model = tmp_path / "checkpoints" / "gsm8k" / "global_step_1" / "actor" / "huggingface"
     assert json.loads((model / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]
