@@ -103,7 +103,9 @@ def pretrain(
     return model.eval(), processor, spent + time.perf_counter() - begun
 
 
-def _resume(plan: Plan, work: Path, model: Any, optimizer: torch.optim.Optimizer, rng: random.Random) -> tuple:
+def _resume(
+    plan: Plan, work: Path, model: Any, optimizer: torch.optim.Optimizer, rng: random.Random
+) -> tuple[int, float]:
     """Load the last state, if there is one: its step and the seconds spent so far."""
     import torch
 

@@ -112,7 +112,9 @@ def test_the_shipped_files_are_what_the_code_makes(processor):
     pytest.importorskip("torch")
     from recipes.tasks.number_game.pretrain.model import Shape, build_model
     from recipes.tasks.number_game.pretrain.tokenizer import build_tokenizer
+    from recipes.tasks.number_game.pretrain.train import Plan
 
+    assert json.loads((TINY / "manifest.json").read_text())["plan"] == Plan().as_dict()
     tokenizer = build_tokenizer(phrases())
     assert tokenizer.get_vocab() == processor.tokenizer.get_vocab()
     assert tokenizer.chat_template == processor.chat_template
