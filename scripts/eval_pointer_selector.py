@@ -46,7 +46,7 @@ def main(
             table.add_row(name, *(f"{by_shots[s].correct.mean():.1%}" if s in by_shots else "" for s in shots))
         console.print(table)
         title = "paired tests: difference in points, 95% interval by query image, McNemar with Holm"
-        tests = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        tests = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # 80 columns
         for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
             tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
         for c in found.comparisons:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -77,7 +78,9 @@ def main(
             "pairs": pairs,
         }
         (out / "sweep.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        (out / "sweep.md").write_text(sweep_report.markdown(rows, baselines, pairs), encoding="utf-8")
+        asked = shlex.join([*(settings or []), "--only", only, "--seeds", str(seeds), "--main-seeds", str(main_seeds)])
+        command = f"Made by `python scripts/sweep_pointer_selector.py {asked}`.\n\n"
+        (out / "sweep.md").write_text(command + sweep_report.markdown(rows, baselines, pairs), encoding="utf-8")
         sweep_report.figure(found, baselines, out / "sweep.svg")
         console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(rows)} arms")
 

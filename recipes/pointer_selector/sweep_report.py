@@ -135,11 +135,9 @@ def _draw_shots(axes: Any, rows: list[dict[str, Any]], baselines: dict[str, dict
             capsize=3,
             label=row["arm"][len(MAIN) :],
         )
-    axes.set(
-        xlabel="shots", ylabel="right answers on test, %", title="accuracy by shots (mean and 95% interval over seeds)"
-    )
+    axes.set(xlabel="shots", ylabel="right answers on test, %", title="accuracy by shots, mean and interval over seeds")
     axes.set_xticks(sorted({int(s) for row in rows for s in row["test"]}))
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc=(0.02, 0.1))  # between random examples and none
 
 
 def _draw_arms(axes: Any, arms: dict[str, list[dict[str, Any]]], rows: list[dict[str, Any]]) -> None:
@@ -149,15 +147,15 @@ def _draw_arms(axes: Any, arms: dict[str, list[dict[str, Any]]], rows: list[dict
         axes.errorbar(100 * mean, place, xerr=100 * (half or 0.0), fmt="o", color=color, capsize=2, ms=4)
     axes.set_yticks(range(len(rows)), [row["arm"] for row in reversed(rows)], fontsize=7)
     axes.set(
-        xlabel="right answers on test, mean over shots, %", title="every arm (blue: RCE was best, orange: GRPO was)"
+        xlabel="right answers on test, mean over shots, %", title="every arm; orange where the best epoch was of GRPO"
     )
     axes.grid(axis="x", alpha=0.3)
 
 
 def _draw_curves(axes: Any, arms: dict[str, list[dict[str, Any]]]) -> None:
     for color, arm in enumerate(name for name in (TUNED, ALONE, BOTH) if name in arms):
-        for part, style in (("train", ":"), ("val", "-")):
-            curves = [_curve(entry, part) for entry in arms[arm]]
+        for part, style in (("train", ":"), ("validation", "-")):
+            curves = [entry["last_phase"][part] for entry in arms[arm]]
             length = min(map(len, curves))
             mean = 100 * np.mean([curve[:length] for curve in curves], axis=0)
             axes.plot(
@@ -165,17 +163,11 @@ def _draw_curves(axes: Any, arms: dict[str, list[dict[str, Any]]]) -> None:
                 mean,
                 style,
                 color=f"C{color}",
-                label=f"{arm[len(MAIN) :]}, {'training' if part == 'train' else 'validation'}",
+                label=f"{arm[len(MAIN) :]}, {'training' if part == 'train' else part}",
             )
     axes.set(
         xlabel="epochs of the arm's last phase",
         ylabel="right answers, %",
-        title="training and validation by epoch (mean over seeds)",
+        title="training and validation by epoch",
     )
     axes.legend(fontsize=8)
-
-
-def _curve(entry: dict[str, Any], part: str) -> list[float]:
-    last = entry["curve"][-1]["phase"]
-    key = next(k for k in entry["curve"][-1] if k.startswith(f"{part}-core") and k.endswith("/mean"))
-    return [point[key] for point in entry["curve"] if point["phase"] == last]

@@ -18,7 +18,7 @@ from recipes.pointer_selector.machine import device
 from recipes.pointer_selector.metrics import Sinks
 from recipes.pointer_selector.preparation import Prepared, prepare
 from recipes.pointer_selector.resolve import changed
-from recipes.pointer_selector.training import EpochReport, Trainer
+from recipes.pointer_selector.training import Trainer
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,8 @@ def run(task: Task) -> dict[str, Any]:
     torch.set_num_threads(1)
     recipe, folder = task.recipe, Path(task.folder)
     prepared = _prepared(json.dumps([recipe.data.model_dump(), recipe.workload.model_dump()]))
-    started, curve = time.perf_counter(), []
-
-    def keep(report: EpochReport) -> None:
-        wanted = ("/mean", "kl_loss", "kl_on_policy", "pg_clipfrac", "entropy", "silent_groups", "kl_coef")
-        curve.append(
-            {"phase": report.phase, "epoch": report.epoch}
-            | {k: v for k, v in report.metrics.items() if k.endswith(wanted)}
-        )
-
-    trainer = Trainer(recipe, prepared.parts, prepared.judge, folder, Sinks([]), keep, device(recipe.trainer.device))
+    started = time.perf_counter()
+    trainer = Trainer(recipe, prepared.parts, prepared.judge, folder, Sinks([]), device=device(recipe.trainer.device))
     progress = trainer.run()
     best = progress.best
     policy = load_policy(folder)[0]
@@ -81,7 +73,7 @@ def run(task: Task) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - started, 1),
         "validation": {str(s): float(r.correct.mean()) for s, r in measured["validation"].items()},
         "test": {str(s): float(r.correct.mean()) for s, r in measured["test"].items()},
-        "curve": curve,
+        "last_phase": {"train": progress.train_curve, "validation": progress.validation_curve},
     }
 
 
