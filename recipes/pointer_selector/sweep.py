@@ -129,7 +129,7 @@ class _Plan:
             elif recipe.rce.epochs and recipe.grpo.epochs:
                 task = self._task(key, changed(recipe, {"trainer.warm_up_from": str(self.folder / first)}))
             else:
-                task = self._task(key, recipe)
+                task = self._task(key, recipe if recipe.grpo.epochs else warm_up)
             if Path(task.folder).name not in self.started:
                 found.append(task)
         return found

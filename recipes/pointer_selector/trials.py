@@ -12,7 +12,7 @@ from typing import Any
 
 from recipes.config.layers import flatten
 from recipes.pointer_selector.checkpoints import load_policy
-from recipes.pointer_selector.config import PointerRecipe
+from recipes.pointer_selector.config import GrpoConfig, PointerRecipe
 from recipes.pointer_selector.evaluation import policy_results
 from recipes.pointer_selector.machine import device
 from recipes.pointer_selector.metrics import Sinks
@@ -34,19 +34,19 @@ class Task:
 
 
 def digest(recipe: PointerRecipe) -> str:
-    """A short name for everything that decides a trial's result."""
+    """A short name for everything that decides a trial's result; without GRPO its keys decide nothing."""
     free = (
         "name", "trainer.experiment_name", "trainer.logger", "trainer.project_name", "trainer.warm_up_from",
         "trainer.device",
     )  # fmt: skip
+    if not recipe.grpo.epochs:
+        free += ("grpo.",)
     keys = {path: value for path, value in flatten(recipe.model_dump()).items() if not path.startswith(free)}
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def warm_up_of(recipe: PointerRecipe) -> PointerRecipe:
     """The part of a recipe that its warm-up depends on; arms that differ in GRPO only share it."""
-    from recipes.pointer_selector.config import GrpoConfig
-
     keys = {f"grpo.{path}": value for path, value in flatten(GrpoConfig().model_dump()).items()}
     return changed(recipe, {**keys, "grpo.epochs": 0})
 
