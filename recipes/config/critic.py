@@ -22,4 +22,4 @@ def follow(values: dict[str, Any], sources: dict[str, Source]) -> None:
         if name == path or name.startswith(OF_ITS_OWN) or path in sources or leader not in sources:
             continue
         values[path] = values[leader]
-        sources[path] = Source("default", f"follows {leader}, from {sources[leader]}")
+        sources[path] = Source("default", f"follows {leader}, from {sources[leader]}", sources[leader].follows)

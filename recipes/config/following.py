@@ -26,7 +26,7 @@ def fill(values: dict[str, Any], sources: dict[str, Source]) -> None:
 
     def follow(key: str, value: Any, leaders: str) -> None:
         null = sources[key]
-        values[key], sources[key] = value, Source(null.layer, f"{null}, where null follows {leaders}")
+        values[key], sources[key] = value, Source(null.layer, f"{null}, where null follows {leaders}", leaders)
 
     if MINI in values and values[MINI] is None:
         follow(MINI, found(WHOLE), WHOLE)

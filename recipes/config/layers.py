@@ -12,10 +12,11 @@ ORDER: dict[str, int] = {name: rank for rank, name in enumerate(LayerName.__args
 
 @dataclass(frozen=True)
 class Source:
-    """Which layer set a key, and where exactly, in words for an error message."""
+    """Which layer set a key, where exactly, in words for an error message, and the key whose value it took, if any."""
 
     layer: LayerName
     where: str
+    follows: str = ""
 
     @property
     def rank(self) -> int:

@@ -62,12 +62,13 @@ def batches(recipe: Recipe) -> Iterator[RecipeError]:
         ranks = max(1, recipe.n_gpus // role.ulysses_size)
         responses = size * n
         if responses % ranks:
+            key = f"{name}.global_batch_size"
             yield problem(
                 recipe,
-                f"{name}.global_batch_size {size} x worker.rollout.n {n} = {responses} responses do not divide over "
+                f"{key} {size} x worker.rollout.n {n} = {responses} responses do not divide over "
                 f"{ranks} data-parallel ranks",
-                f"set {name}.global_batch_size to {either(_sizes(size, n, ranks))}",
-                f"{name}.global_batch_size",
+                f"set {recipe.source_of(key).follows or key} to {either(_sizes(size, n, ranks))}",
+                key,
                 "worker.rollout.n",
                 "trainer.n_gpus_per_node",
             )

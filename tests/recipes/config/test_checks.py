@@ -135,3 +135,18 @@ def test_what_passes_divides(step, update, n, gpus, micro, tensor):
         assert not fits
     else:
         assert fits
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_a_batch_that_follows_the_step_is_mended_by_the_step(estimator):
+    """An update is the whole step there: another number for the update alone would not divide the step."""
+
+    def checked(prompts):
+        words = ["--train_batch_size", prompts, "--n_gpus", "3", f"algorithm.adv_estimator={estimator}"]
+        check(load("custom", arguments=words, environ={}, hardware="gpu"))
+
+    with pytest.raises(RecipeError) as raised:
+        checked("256")
+    assert raised.value.fix == "set data.rollout_batch_size to 255 or 258"
+    checked("255")
+    checked("258")
