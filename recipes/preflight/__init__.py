@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.config.hardware import lacks_flash_attention
+from recipes.engines import versions
 from recipes.engines.verl.rules import uses_critic
-from recipes.engines.verl_cpu import versions
 from recipes.errors import RecipeError
 from recipes.preflight import checkpoints, data, disk, images, machine, model, reward
 
@@ -25,8 +25,8 @@ CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
 def inspect_machine(recipe: Recipe) -> None:
     """What needs no data: the values, the GPUs and the engine's version. Raises `RecipeError`."""
     check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
-    if recipe.hardware == "cpu" and recipe.engine == "verl":
-        versions.check()
+    if recipe.engine == "verl":
+        versions.check(recipe.hardware)
     if recipe.hardware == "gpu" and recipe.engine == "verl" and uses_critic(recipe) and lacks_flash_attention():
         raise RecipeError(
             "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",

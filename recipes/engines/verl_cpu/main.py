@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from recipes.engines.verl_cpu import forkserver, head, patches, versions
+from recipes.engines import versions
+from recipes.engines.verl_cpu import forkserver, head, patches
 from recipes.errors import reported_errors
 
 SWITCH = "RECIPES_FORK_WORKERS"
@@ -40,7 +41,7 @@ AFTER_RAY = (
 def main() -> int:
     """Run the trainer, or, in a process forked for it, one of Ray's workers; the exit status."""
     with reported_errors():
-        versions.check()
+        versions.check("cpu")
     ray_init = ray_arguments(sys.argv[1:])
     if not can_fork(ray_init):
         return train(None)

@@ -65,11 +65,14 @@ def test_every_check_runs(make, monkeypatch):
     assert preflight.inspect(make()) == list(names) == seen
 
 
-def test_an_untested_verl_is_refused_before_any_data_is_made(make, monkeypatch):
-    monkeypatch.setattr("recipes.engines.verl_cpu.versions.installed", lambda name: "0.1.0")
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, monkeypatch):
+    monkeypatch.setattr("recipes.engines.versions.installed", lambda name: "0.1.0")
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+    recipe = make().model_copy(update={"hardware": hardware})
     with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
-        preflight.inspect_machine(make())
-    preflight.inspect_machine(make().model_copy(update={"engine": "easyr1"}))
+        preflight.inspect_machine(recipe)
+    preflight.inspect_machine(recipe.model_copy(update={"engine": "easyr1"}))
 
 
 @pytest.mark.parametrize(("algorithm", "missing"), [("ppo", True), ("ppo", False), ("rloo", True)])
