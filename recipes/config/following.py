@@ -1,4 +1,4 @@
-"""Keys that a recipe leaves to others: a batch that is a whole step, micro-batches that divide it, a name in a path."""
+"""Keys that a recipe leaves to others: a batch that is a whole step, micro-batches of it, a name in a path."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ def fill(values: dict[str, Any], sources: dict[str, Source]) -> None:
 
     if MINI in values and values[MINI] is None:
         follow(MINI, found(WHOLE), WHOLE)
+    # verl fills its passes by tokens there, so that nothing has to divide; EasyR1 divides all the same.
+    undivided = found("engine") == "verl" and found("worker.actor.dynamic_batching") is True
     for key, (batch, most) in MICRO.items():
         if key in values and values[key] is None:
             numbers = [found(name) for name in (batch, "worker.rollout.n", *_RANKS)]
             share = _share(*numbers) if all(type(number) is int for number in numbers) else 1
-            follow(key, max(size for size in range(1, most + 1) if share % size == 0), batch)
+            divisor = max(size for size in range(1, most + 1) if share % size == 0)
+            follow(key, most if undivided else divisor, batch)
     path = values.get("trainer.save_checkpoint_path")
     if isinstance(path, str):
         name = values.get("trainer.experiment_name") or values["name"]

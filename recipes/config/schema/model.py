@@ -161,7 +161,7 @@ class Updates(Section):
     )
     micro_batch_size_per_device_for_update: int = key(
         4,
-        "responses in one forward and backward pass of a GPU; null in a file: as many as divide, 4 at most",
+        "responses in one forward and backward pass of a GPU; null in a file: 4, or fewer where they have to divide",
         verl="{role}.ppo_micro_batch_size_per_gpu",
         gt=0,
     )

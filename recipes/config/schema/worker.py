@@ -21,8 +21,8 @@ class Actor(Updates):
 
     micro_batch_size_per_device_for_experience: int = key(
         16,
-        "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null in a file: as "
-        "many as divide, 8 at most",
+        "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null in a file: 8, "
+        "or fewer where they have to divide",
         verl=(
             "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
             "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",

@@ -187,9 +187,22 @@ def test_the_tiny_model_gives_way_to_a_model_or_data_of_the_users():
 ])  # fmt: skip
 def test_micro_batches_divide_whatever_the_batch(n, batch, gpus, update, experience):
     words = f"--rollout_n {n} --train_batch_size {batch} --n_gpus {gpus}".split()
+    words.append("worker.actor.dynamic_batching=false")
     actor = load("custom", arguments=words, environ={}, hardware="gpu").worker.actor
     assert (actor.global_batch_size, actor.micro_batch_size_per_device_for_update) == (batch, update)
     assert actor.micro_batch_size_per_device_for_experience == experience
+
+
+@pytest.mark.parametrize(("engine", "sizes"), [("verl", (4, 8)), ("easyr1", (3, 7))])
+def test_micro_batches_that_are_filled_by_tokens_divide_nothing_but_in_easyr1(engine, sizes):
+    words = (
+        f"--rollout_n 7 --train_batch_size 9 --n_gpus 3 --engine {engine} worker.actor.dynamic_batching=true".split()
+    )
+    recipe = load("custom", arguments=words, environ={}, hardware="gpu")
+    check(recipe)
+    actor = recipe.worker.actor
+    found = actor.micro_batch_size_per_device_for_update, actor.micro_batch_size_per_device_for_experience
+    assert found == sizes
 
 
 def test_checkpoints_follow_the_experiment_and_artifacts(tmp_path, monkeypatch):
