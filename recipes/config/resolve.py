@@ -28,6 +28,14 @@ RESOLVED = "resolved"
 UNLESS = "unless"
 """In the embedded block: keys that, set by the user, turn it off where nobody asked for it."""
 
+# verl fills dynamic micro-batches by the tokens that are there, then pads each to its longest response: with padding
+# kept, their memory has no bound.
+WITHOUT_FLASH_ATTENTION = {
+    "padding_free": False,
+    "dynamic_batching": False,
+    "model.override_config.attn_implementation": "sdpa",
+}
+
 
 def load(
     task_or_path: str,
@@ -149,10 +157,9 @@ def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
     if kind == "gpu" and lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
         settings += [
-            Setting("worker.actor.padding_free", False, source),
-            Setting("worker.actor.model.override_config.attn_implementation", "sdpa", source),
-            Setting("worker.critic.padding_free", False, source),
-            Setting("worker.critic.model.override_config.attn_implementation", "sdpa", source),
+            Setting(f"worker.{role}.{name}", value, source)
+            for role in ("actor", "critic")
+            for name, value in WITHOUT_FLASH_ATTENTION.items()
         ]
     return settings
 

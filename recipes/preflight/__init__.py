@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recipes.config import Recipe, check, remarks, visible_gpus
-from recipes.config.hardware import lacks_flash_attention
 from recipes.engines import versions
-from recipes.engines.verl.rules import uses_critic
-from recipes.errors import RecipeError
-from recipes.preflight import checkpoints, data, disk, images, machine, model, reward
+from recipes.preflight import attention, checkpoints, data, disk, images, machine, model, reward
 
 CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
     machine.inspect,
+    attention.inspect,
     data.inspect,
     model.inspect,
     checkpoints.inspect,
@@ -27,12 +25,7 @@ def inspect_machine(recipe: Recipe) -> None:
     check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
     if recipe.engine == "verl":
         versions.check(recipe.hardware)
-    if recipe.hardware == "gpu" and recipe.engine == "verl" and uses_critic(recipe) and lacks_flash_attention():
-        raise RecipeError(
-            "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
-            where=f"algorithm.adv_estimator, from {recipe.source_of('algorithm.adv_estimator')}",
-            fix="pip install flash-attn, or take an algorithm without a critic, for instance ALGORITHM=rloo",
-        )
+    attention.inspect(recipe)
 
 
 def inspect(recipe: Recipe) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config import hardware, load
+from recipes.config import check, hardware, load
 from recipes.errors import RecipeError
 
 
@@ -39,9 +39,23 @@ def test_a_gpu_machine_without_flash_attention_keeps_padding(monkeypatch):
     monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: None)
     recipe = load("countdown", environ={}, hardware="gpu")
     assert not recipe.worker.actor.padding_free
+    assert not recipe.worker.actor.dynamic_batching, "verl would fill micro-batches by tokens, then pad them"
     assert recipe.worker.actor.model.override_config == {"attn_implementation": "sdpa"}
     assert "flash-attn" in recipe.source_of("worker.actor.padding_free").where
     assert load("countdown", environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
+
+
+@pytest.mark.parametrize("task", ["countdown", "number_game", "gsm8k"])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, monkeypatch):
+    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 8)
+    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: None)
+    recipe = load(task, environ={"ALGORITHM": algorithm}, hardware="gpu")
+    assert not recipe.worker.critic.dynamic_batching
+    check(recipe, 8)
+    one_short = {"ALGORITHM": algorithm, "ROLLOUT_BATCH_SIZE": "24", "GLOBAL_BATCH_SIZE": "24", "MICRO_BATCH_SIZE": "7"}
+    with pytest.raises(RecipeError, match="not a multiple of worker.actor.micro_batch_size_per_device_for_update 7"):
+        check(load(task, environ=one_short, hardware="gpu"), 8)
 
 
 def test_a_machine_without_gpus_says_nothing_about_flash_attention(monkeypatch):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from recipes import preflight
-from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.preflight import machine
 
@@ -57,7 +56,7 @@ def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
 
 def test_every_check_runs(make, monkeypatch):
     seen = []
-    names = ("machine", "data", "model", "checkpoints", "disk", "reward", "images")
+    names = ("machine", "attention", "data", "model", "checkpoints", "disk", "reward", "images")
     assert [look.__module__.rsplit(".", 1)[-1] for look in preflight.CHECKS] == list(names)
     monkeypatch.setattr(
         preflight, "CHECKS", tuple(lambda recipe, name=name: seen.append(name) or [name] for name in names)
@@ -73,16 +72,3 @@ def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, mon
     with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
         preflight.inspect_machine(recipe)
     preflight.inspect_machine(recipe.model_copy(update={"engine": "easyr1"}))
-
-
-@pytest.mark.parametrize(("algorithm", "missing"), [("ppo", True), ("ppo", False), ("rloo", True)])
-def test_a_critic_on_gpus_needs_flash_attention(algorithm, missing, monkeypatch):
-    recipe = load("countdown", environ={"ALGORITHM": algorithm}, hardware="gpu")
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
-    monkeypatch.setattr(preflight, "lacks_flash_attention", lambda: missing)
-    if algorithm == "rloo" or not missing:
-        preflight.inspect_machine(recipe)
-        return
-    with pytest.raises(RecipeError, match="flash-attn is not installed here") as caught:
-        preflight.inspect_machine(recipe)
-    assert "configs/algorithms/ppo.yaml" in caught.value.where

@@ -1,0 +1,54 @@
+"""What needs flash-attn on GPUs, and what a machine without it is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes import preflight
+from recipes.config import hardware, load
+from recipes.errors import RecipeError
+from recipes.preflight import attention
+
+
+@pytest.fixture
+def resolved(monkeypatch):
+    """A recipe on eight GPUs, with flash-attn or without it."""
+
+    def build(*arguments: str, missing: bool = True, **environ: str):
+        monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 8)
+        monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+        found = None if missing else object()
+        monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: found)
+        return load("countdown", arguments=arguments, environ=environ, hardware="gpu")
+
+    return build
+
+
+def test_a_critic_needs_it(resolved):
+    with pytest.raises(RecipeError, match="flash-attn is not installed here") as caught:
+        preflight.inspect_machine(resolved(ALGORITHM="ppo"))
+    assert "configs/algorithms/ppo.yaml" in caught.value.where
+    preflight.inspect_machine(resolved(ALGORITHM="ppo", missing=False))
+    preflight.inspect_machine(resolved(ALGORITHM="rloo"))
+
+
+def test_packing_that_the_user_asks_for_needs_it(resolved):
+    with pytest.raises(RecipeError, match="flash-attn is not installed here") as caught:
+        preflight.inspect_machine(resolved(PADDING_FREE="true"))
+    assert "variable PADDING_FREE" in caught.value.where
+    assert "docs/INSTALLATION.md" in caught.value.fix
+    preflight.inspect_machine(resolved(PADDING_FREE="true", missing=False))
+    other = "worker.actor.model.override_config.attn_implementation=flash_attention_3"
+    preflight.inspect_machine(resolved(other, PADDING_FREE="true"))
+
+
+def test_what_a_machine_without_it_is_told(resolved):
+    (remark,) = attention.inspect(resolved())
+    assert "padding is kept" in remark
+    assert attention.inspect(resolved(PADDING_FREE="false")) == []
+    assert attention.inspect(resolved(missing=False)) == []
+
+
+def test_cpus_and_easyr1_are_left_alone(resolved, make):
+    assert attention.inspect(make()) == []
+    assert attention.inspect(resolved(ALGORITHM="ppo").model_copy(update={"engine": "easyr1"})) == []
