@@ -47,7 +47,8 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No module named '(qwen_vl_utils|torchvision)'",
-        "prompts with images need it: pip install -c constraints.txt qwen-vl-utils torchvision",
+        "prompts with images need it, and the extras cpu and gpu bring it: run scripts/setup_env.sh, or see "
+        "docs/INSTALLATION.md, section By hand",
     ),
     (
         r"num_samples should be a positive integer value, but got num_samples=0",
