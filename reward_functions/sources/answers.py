@@ -97,21 +97,41 @@ def plain_text(text: str) -> str:
     return text
 
 
-_OPTION = re.compile(r"(?:option |choice |选项)?[(\[]?([a-j])[)\]]?(?:[.:)]? .*)?").fullmatch
+_LETTER = re.compile(r"(?:option |choice |选项)?[(\[]?([a-j])[)\]]?").fullmatch
+# A letter and the option's text: "b. 42", "(b) the dog", "option b: x"; neither "a dog" nor "(a) + b".
+_OPTION = re.compile(
+    r"(?:option |choice |选项)?(?:[(\[]([a-j])[)\]][.:]?|([a-j])[.:)\]]{1,2}) (?![-+*/^=<>&|~] |\\[a-z]+ )(.+)"
+).fullmatch
+# In that text: a second option, so that none is chosen; "and a dog" is none.
+_SECOND = re.compile(
+    r"(?<!\w)[(\[]?[a-j][.:)\]](?!\w)|(?:(?<!\w)(?:or|and)|[/或和]) ?(?:[(\[][a-j]|[b-hj](?!\w)|[ai](?! ?\w))"
+).search
 _BLANKS = re.compile(r"\\left|\\right|\\[,;:! ]|\\displaystyle|\s|\$")
 
 
-def same_statement(statement: str, gold: str) -> bool:
-    r"""Do two statements say the same, but for case, blanks, quotation marks and LaTeX's spacing?
-
-    Where the gold answer is one letter, "(B)", "B. 42" and "option B" state it.
-    """
+def same_text(statement: str, gold: str) -> bool:
+    """Do two statements read the same, but for case, blanks, quotation marks and LaTeX's spacing?"""
     ours, theirs = bare(statement), bare(gold)
-    letter = _OPTION(theirs)
-    if letter and len(theirs) <= 3:
-        stated = _OPTION(ours)
-        return bool(stated) and stated[1] == letter[1]
     return ours == theirs or tight(ours) == tight(theirs)
+
+
+def same_statement(statement: str, gold: str) -> bool:
+    """`same_text`; and where the gold answer is one letter, "(B)", "B. 42" and "option B" state it.
+
+    Text may follow a letter only behind a bracket, a point or a colon: "a dog" and "a + b" do not state A.
+    """
+    letter = _LETTER(bare(gold))
+    if letter is None:
+        return same_text(statement, gold)
+    return stated_option(bare(statement)) == letter[1]
+
+
+def stated_option(text: str) -> str | None:
+    """The letter of the one option that a `bare` text states."""
+    if alone := _LETTER(text):
+        return alone[1]
+    found = _OPTION(text)
+    return (found[1] or found[2]) if found and not _SECOND(found[3]) else None
 
 
 def tight(text: str) -> str:

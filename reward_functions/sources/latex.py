@@ -147,7 +147,7 @@ def judge(statement: str, gold: str) -> str:
     if _WHOLE(ours) and _WHOLE(theirs):  # the most frequent answers need no SymPy
         return "correct" if int(ours) == int(theirs) else "wrong"
     said = HELPER_PROCESS.ask(formula(gold), formula(statement))
-    return "correct" if said == "wrong" and answers.same_statement(statement, gold) else said
+    return "correct" if said == "wrong" and answers.same_text(statement, gold) else said
 
 
 def formula(text: str) -> str:
