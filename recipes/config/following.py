@@ -10,6 +10,7 @@ from recipes.config.schema import Recipe, leaves
 EXPERIMENT = "{experiment_name}"
 """Stands for the experiment's name in trainer.save_checkpoint_path."""
 
+NO_KL = "algorithm.disable_kl"
 MINI, WHOLE = "worker.actor.global_batch_size", "data.rollout_batch_size"
 MICRO = {
     "worker.actor.micro_batch_size_per_device_for_update": (MINI, 4),
@@ -28,6 +29,7 @@ def fill(values: dict[str, Any], sources: dict[str, Source]) -> None:
         null = sources[key]
         values[key], sources[key] = value, Source(null.layer, f"{null}, where null follows {leaders}", leaders)
 
+    _without_kl(values, sources)
     if MINI in values and values[MINI] is None:
         follow(MINI, found(WHOLE), WHOLE)
     # verl fills its passes by tokens there, so that nothing has to divide; EasyR1 divides all the same.
@@ -42,6 +44,16 @@ def fill(values: dict[str, Any], sources: dict[str, Source]) -> None:
     if isinstance(path, str):
         name = values.get("trainer.experiment_name") or values["name"]
         values["trainer.save_checkpoint_path"] = path.replace(EXPERIMENT, str(name))
+
+
+def _without_kl(values: dict[str, Any], sources: dict[str, Source]) -> None:
+    """Who asks for no KL in this run means it, wherever a file has it; what else the user asks for, the checks see."""
+    if values.get(NO_KL) is not True or not sources[NO_KL].by_user:
+        return
+    for key, none in (("algorithm.use_kl_loss", False), ("algorithm.use_kl_in_reward", None)):
+        if values.get(key) is True and not sources[key].by_user:
+            values[key] = none
+            sources[key] = Source(sources[NO_KL].layer, f"{sources[NO_KL]}, which wins over {sources[key]}")
 
 
 _RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node", "worker.actor.ulysses_size")

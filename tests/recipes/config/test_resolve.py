@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from recipes.config import load, path_keys, tasks, to_yaml
+from recipes.config import check, load, path_keys, tasks, to_yaml
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -224,3 +224,20 @@ def test_nothing_heavy_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game", "custom"])
+@pytest.mark.parametrize("algorithm", [None, "grpo", "dapo"])
+def test_no_kl_is_one_variable_whatever_a_file_says_of_it(task, algorithm):
+    environ = {"DISABLE_KL": "true"} | ({"ALGORITHM": algorithm} if algorithm else {})
+    recipe = load(task, environ=environ, hardware="gpu")
+    check(recipe)
+    chosen = recipe.algorithm
+    assert (chosen.disable_kl, chosen.use_kl_loss, chosen.use_kl_in_reward) == (True, False, None)
+
+
+def test_a_user_who_wants_kl_and_no_kl_is_asked_which():
+    with pytest.raises(RecipeError, match="both true") as raised:
+        check(load("custom", environ={"DISABLE_KL": "true"}, arguments=["--use_kl_loss", "true"], hardware="gpu"))
+    assert "DISABLE_KL=true" in raised.value.where
+    assert "--use_kl_loss true" in raised.value.where
