@@ -1,8 +1,8 @@
 r"""LaTeX answers: equal as text, or equal to math-verify, which runs in a helper process with bounded time and memory.
 
-Trainers call rewards from threads, where math-verify's SIGALRM raises; and SymPy can be led into minutes of work that
-no signal ends (`9^{9^{9^9}}`). So one helper process per reward process answers questions, and is ended and started
-anew where it is late.
+Trainers call rewards from threads, where math-verify's own limit on time raises; and SymPy can be led into minutes of
+work that no signal ends (`9^{9^{9^9}}`). So one helper process per reward process answers questions, and is ended and
+started anew where it is late.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 from . import answers
 
 HELPER = Path(__file__).resolve().parent / "latex_helper.py"
-SECONDS = 2  # math-verify's own limit, on each of: reading the gold answer, reading the answer, comparing
-HARD_S = 8.0  # then the helper is ended
+SECONDS = 2  # of processor time, for each of: reading the gold answer, reading the answer, comparing
+HARD_S = 20.0  # by the clock on the wall; then the helper is ended
 START_S = 60.0  # for importing SymPy, on a busy machine
 LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
 _FORMULA = re.compile(r"(?<!\\)\$|\\[(\[]").search

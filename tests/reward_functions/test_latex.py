@@ -120,6 +120,26 @@ def test_endless_work_ends_and_the_next_answer_is_judged(monkeypatch):
     assert dispatch.compute_score("math", "\\boxed{2y}", "y+y")["reason"] == "correct"
 
 
+def test_a_loaded_machine_makes_no_timeouts(monkeypatch, tmp_path):
+    """Every step waits for longer than its limit, as where others have the processor."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(f"""
+import runpy, time
+import math_verify
+def waiting(step):
+    return lambda *given, **named: (time.sleep(1.1), step(*given, **named))[1]
+math_verify.parse, math_verify.verify = waiting(math_verify.parse), waiting(math_verify.verify)
+runpy.run_path({str(latex.HELPER)!r}, run_name="__main__")
+""")
+    monkeypatch.setattr(latex, "HELPER", slow)
+    monkeypatch.setattr(latex, "SECONDS", 1)
+    helper = latex.Helper()
+    try:
+        assert helper.ask("\\boxed{e}", "\\boxed{e ^ 2}") == "wrong"
+    finally:
+        helper.end()
+
+
 @pytest.fixture
 def helper(monkeypatch, tmp_path):
     """The client, before a helper that needs no SymPy: it finds everything equal but what is to be stopped at."""
