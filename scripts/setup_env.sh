@@ -2,14 +2,13 @@
 # Prints the path of a Python that can train, and makes it the first time; messages go to standard error.
 #
 # 1. An active environment (virtualenv, conda or the system's python3) that already has verl is used as it is.
-# 2. Otherwise .venv, with the extra that fits the machine (cpu or gpu; HARDWARE overrides) and the pins of
-#    constraints.txt. A stamp, written last, says that .venv is whole: a broken or interrupted install is taken up
-#    again, never used. Two set-ups at once wait for each other.
+# 2. Otherwise .venv, with the extra that fits the machine (cpu or gpu; HARDWARE overrides, and cpu where an empty
+#    CUDA_VISIBLE_DEVICES hides the GPUs) and the pins of constraints.txt. A stamp, written last, says that .venv is
+#    whole: a broken or interrupted install is taken up again, never used. Two set-ups at once wait for each other.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
-GIGABYTES_NEEDED=5
 cd "$ROOT"
 
 say() { printf '[set-up %3d s] %s\n' "$SECONDS" "$*" >&2; }
@@ -18,16 +17,20 @@ fail() {
     exit 1
 }
 
-[ "$(uname -m)" = x86_64 ] || fail "the pinned packages have builds for x86-64 only, and this machine is $(uname -m)" \
-    "uname -m" "activate an environment that has verl; it is then used as it is"
-
 machine() { if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo gpu; else echo cpu; fi; }
 
 natural="$(machine)"
-extra="${HARDWARE:-$natural}"
+extra="${HARDWARE:-auto}"
+if [ "$extra" = auto ]; then
+    case "${CUDA_VISIBLE_DEVICES-all}" in "" | -1*) extra=cpu ;; *) extra="$natural" ;; esac
+fi
 case "$extra" in
-    cpu | gpu) ;;
-    *) fail "HARDWARE=$extra is neither cpu nor gpu" "environment variable HARDWARE" "unset it, or choose one of the two" ;;
+    cpu) gigabytes=5 told="about three minutes and 3 GB" ;;
+    gpu) gigabytes=10 told="CUDA, torch and vLLM are several GB; the time is mostly the network's" ;;
+    *)
+        fail "HARDWARE=$extra is neither cpu nor gpu" "environment variable HARDWARE, or --hardware" \
+            "leave it away, or choose one of the two"
+        ;;
 esac
 # An environment for the other kind of machine stands beside the natural one.
 if [ "$extra" = "$natural" ]; then VENV="$ROOT/.venv"; else VENV="$ROOT/.venv.$extra"; fi
@@ -155,6 +158,8 @@ precompile() {
 main() {
     local free
     if use_active_environment; then return; fi
+    [ "$(uname -m)" = x86_64 ] || fail "the pinned packages have builds for x86-64 only, and this machine is $(uname -m)" \
+        "uname -m" "activate an environment that has verl; it is then used as it is"
     if ! complete; then
         mkdir -p "$VENV"
         exec 9>"$VENV/setup.lock"
@@ -165,12 +170,12 @@ main() {
         if ! complete; then
             rm -f "$STAMP"
             free="$(df -Pk "$VENV" | awk 'NR==2 {print int($4 / 1048576)}')"
-            [ -x "$PY" ] || ((free >= GIGABYTES_NEEDED)) ||
-                fail "only $free GB are free, about $GIGABYTES_NEEDED GB are needed" "$VENV" "make room"
+            [ -x "$PY" ] || ((free >= gigabytes)) ||
+                fail "only $free GB are free, about $gigabytes GB are needed" "$VENV" "make room"
             if [ -x "$PY" ]; then
                 say "bringing ${VENV#"$ROOT"/} up to date: the pins changed, or the last set-up did not end"
             else
-                say "first use: installing for the $extra, about three minutes and 3 GB; log: ${LOG#"$ROOT"/}"
+                say "first use: installing for the $extra ($told); log: ${LOG#"$ROOT"/}"
             fi
             make_venv
             "install_$extra"

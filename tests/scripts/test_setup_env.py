@@ -243,6 +243,24 @@ def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):
     assert any(".[gpu,dev]" in call for call in checkout.calls)
     checkout.stub("nvidia-smi", "#!/usr/bin/env bash\necho 'GPU 0: NVIDIA H200'\n")
     assert checkout.run()[1] == checkout.python
+    assert checkout.run(HARDWARE="auto")[1] == checkout.python
+    for hidden in ("", "-1"):
+        assert checkout.run(CUDA_VISIBLE_DEVICES=hidden)[1] == str(checkout.root / ".venv.cpu" / "bin" / "python")
+    assert checkout.run(CUDA_VISIBLE_DEVICES="0,1")[1] == checkout.python
+
+
+@pytest.mark.parametrize(("extra", "told"), [("cpu", "three minutes and 3 GB"), ("gpu", "several GB")])
+def test_the_first_time_tells_what_this_extra_takes(checkout, extra, told):
+    assert told in checkout.run(HARDWARE=extra)[2]
+
+
+def test_another_processor_needs_an_environment_of_its_own(checkout):
+    checkout.stub("uname", "#!/usr/bin/env bash\necho aarch64\n")
+    code, out, err = checkout.run()
+    assert (code, out) == (1, "")
+    assert "for x86-64 only, and this machine is aarch64" in err
+    checkout.stub("python3", ACTIVE)
+    assert checkout.run() == (0, "/somewhere/bin/python", "")
 
 
 def test_unknown_hardware(checkout):
@@ -265,6 +283,14 @@ def test_a_full_disk(checkout):
     code, _, err = checkout.run()
     assert code == 1
     assert "only 1 GB are free" in err
+
+
+@pytest.mark.parametrize("words", [["--hardware", "gpu"], ["--hardware=gpu"], ["hardware=gpu"]])
+def test_the_launcher_tells_the_set_up_which_hardware_its_arguments_name(checkout, words):
+    launch = ["bash", str(checkout.root / "scripts" / "launch.sh"), "countdown", *words]
+    subprocess.run(launch, env={**checkout.environ, "HARDWARE": "cpu"}, capture_output=True, text=True)
+    assert (checkout.root / ".venv.gpu" / ".complete").exists()
+    assert not (checkout.root / ".venv").exists()
 
 
 def test_the_launcher_passes_its_arguments_on_and_stops_when_the_set_up_fails(checkout):
