@@ -19,7 +19,7 @@ from recipes import overview, preflight, rundir
 from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, remarks, to_yaml
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
-from recipes.paths import ROOT
+from recipes.paths import ROOT, python_path
 from recipes.preflight import checkpoints, data
 from recipes.supervise import agreement
 from recipes.supervise.child import Child
@@ -119,8 +119,11 @@ def prepare(recipe: Recipe, console: Console) -> None:
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
     """What the trainer's environment has beyond the launcher's."""
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {"PYTHONPATH": path, **ENGINES[recipe.engine].environment(recipe), "VERL_FILE_LOGGER_PATH": str(metrics)}
+    return {
+        "PYTHONPATH": python_path(),
+        **ENGINES[recipe.engine].environment(recipe),
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+    }
 
 
 def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console) -> Outcome:

@@ -33,3 +33,9 @@ def run_dir(experiment: str) -> Path:
 def checkpoint_dir(experiment: str) -> Path:
     """`artifacts/checkpoints/<experiment>`, which holds `global_step_<n>/actor/huggingface`."""
     return artifacts() / "checkpoints" / experiment
+
+
+def python_path() -> str:
+    """PYTHONPATH for a process that imports this package: the root first and once, then what was there."""
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([str(ROOT), *(part for part in inherited if part not in ("", str(ROOT)))])

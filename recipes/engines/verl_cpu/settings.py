@@ -42,11 +42,10 @@ def keys(recipe: Any) -> dict[str, Any]:
 
 def environment(recipe: Any) -> dict[str, str]:
     """Environment variables of the trainer and of every process that Ray starts for it."""
-    inherited = os.environ.get("PYTHONPATH", "")
     return {
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.platform",
-        "PYTHONPATH": os.pathsep.join(part for part in (str(paths.ROOT), inherited) if part),
+        "PYTHONPATH": paths.python_path(),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",

@@ -117,6 +117,8 @@ def test_workers_find_this_package_and_what_the_user_added(monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
 
     assert settings.environment(recipe())["PYTHONPATH"].split(":") == [str(paths.ROOT), "/somewhere"]
+    monkeypatch.setenv("PYTHONPATH", f"{paths.ROOT}:/somewhere:{paths.ROOT}")
+    assert settings.environment(recipe())["PYTHONPATH"].split(":") == [str(paths.ROOT), "/somewhere"], "once"
 
 
 def test_nothing_heavy_is_imported_to_answer() -> None:
