@@ -37,7 +37,7 @@ setup(
     version=VERSION,
     description="Recipes for GRPO on language and vision-language models, on verl and EasyR1",
     license="Apache-2.0",
-    python_requires=">=3.10,<3.13",
+    python_requires=">=3.11,<3.13",
     packages=find_packages(include=["recipes", "recipes.*"]),
     install_requires=BASE,
     extras_require={
