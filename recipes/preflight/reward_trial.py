@@ -229,7 +229,24 @@ def checked(result: Any, engine: str, where: str) -> tuple[float, set[str]]:
         )
     if not isinstance(score, numbers.Real) or not math.isfinite(score):
         raise RecipeError(f"the reward's score is {score!r}, not a finite number", where=where, fix="return a float")
+    if engine == "easyr1" and (odd := [name for name, value in result.items() if not _averaged(value)]):
+        raise RecipeError(
+            f"EasyR1 averages every key of the reward's answer, and {odd[0]!r} is {result[odd[0]]!r}, not a number",
+            where=where,
+            fix="leave it out, or return a number for each value that it has, such as reason/wrong: 1.0",
+        )
     return float(score), keys
+
+
+def _averaged(value: Any) -> bool:
+    """Can NumPy's mean be taken of it? Of numbers and NumPy's scalars, not of text that looks like one."""
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _line(error: BaseException, path: str) -> str:

@@ -16,6 +16,13 @@ from recipes.preflight.reward_trial import Trial
 from recipes.tasks.rewards import load_reward
 
 DEFAULT_FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
+OF_THE_ROWS = "rename the data source, mend the ground truth, or give a reward of your own with --reward_func"
+OF_THE_REST = (
+    "give the reward what it misses here (a package, a sandbox, the service at sandbox_fusion_url in "
+    "worker.reward.reward_function_kwargs, right arguments), or leave the rows that need it out of the data"
+)
+"""For a problem that names no row: something is missing on the machine, or an argument is wrong."""
+_ROW = re.compile(r"row (\d+)\b")
 
 
 def try_reward(question: dict[str, Any]) -> list[str]:
@@ -49,7 +56,7 @@ def _knows_sources(module: ModuleType, file: str, columns: list[str], kwargs: di
         raise RecipeError(
             f"the reward cannot judge this data: {problems[0]}{more}",
             where=f"{_origin(file, problems[0])}{file}",
-            fix="rename the data source, mend the ground truth, or give a reward of your own with --reward_func",
+            fix=OF_THE_ROWS if _ROW.match(problems[0]) else OF_THE_REST,
         )
 
 
@@ -57,7 +64,7 @@ def _origin(file: str, problem: str) -> str:
     """`line 31 of my.jsonl; `, where a problem names a row that was converted from a user's file."""
     import pyarrow.parquet as pq
 
-    named = re.match(r"row (\d+)\b", problem)
+    named = _ROW.match(problem)
     with pq.ParquetFile(file) as opened:
         if named is None or not {"extra_info.file", "extra_info.line"} <= set(_leaves(opened)):
             return ""

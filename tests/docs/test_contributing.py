@@ -73,7 +73,8 @@ def test_its_reward_keeps_the_contract(clone):
         "one = r.compute_score('reverse', '<answer>ba</answer>', 'ab');"
         "entry = {'response': '<answer>ba</answer>', 'response_length': 3, 'ground_truth': 'ab'};"
         "many = r.compute_score_batch([entry]);"
-        "assert many[0]['overall'] == one['score'] == 0.1, (one, many)"
+        "assert many[0]['overall'] == one['score'] == 0.1, (one, many);"
+        "assert many[0]['reason/wrong'] == 1.0 and {type(value) for value in many[0].values()} == {float}, many"
     )
     done = run(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr

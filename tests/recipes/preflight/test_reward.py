@@ -11,6 +11,8 @@ from recipes.tasks.rows import make_row, write_split
 
 HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):\n"
 
+HEAD_BATCH = "def compute_score_batch(reward_inputs): "
+
 
 def tried(make, files, source, *changes):
     path = files / "my_reward.py"
@@ -110,9 +112,15 @@ def test_another_function_and_its_arguments(make, files):
 def test_easyr1_wants_a_list(make, files):
     path = files / "batch.py"
     body = "return [{'overall': float(len(entry['response']))} for entry in reward_inputs]"
-    path.write_text(f"def compute_score_batch(reward_inputs): {body}")
+    path.write_text(HEAD_BATCH + body)
     recipe = make(f"worker.reward.reward_function={path}").model_copy(update={"engine": "easyr1"})
     assert reward.inspect(recipe) == []
+    path.write_text("import numpy as np\n" + HEAD_BATCH + body.replace("}", ", 'right': np.bool_(1)}"))
+    assert reward.inspect(recipe) == []
+    for value in ("'wrong'", "'1.0'", "None", "[1.0, 2.0]"):
+        path.write_text(HEAD_BATCH + body.replace("}", f", 'reason': {value}}}"))
+        with pytest.raises(RecipeError, match="EasyR1 averages every key .* 'reason' is .*, not a number"):
+            reward.inspect(recipe)
     path.write_text("def compute_score_batch(reward_inputs): return 1.0")
     with pytest.raises(RecipeError, match="not one dict a response"):
         reward.inspect(recipe)
@@ -203,6 +211,14 @@ def check_sources(truths, **kwargs):
     with pytest.raises(RecipeError, match=r"row 1: no rules for 'countdown'; known: qa \(and 15 more\)") as caught:
         tried_here(files, HEAD + AWARE + check, files=[str(rows)])
     assert "train.parquet" in caught.value.where
+    assert caught.value.fix == reward_worker.OF_THE_ROWS
+
+
+def test_what_the_machine_lacks_is_not_mended_in_the_rows(files):
+    check = "\ndef check_sources(truths, **kwargs): return ['programs only run in a sandbox; install bubblewrap']"
+    with pytest.raises(RecipeError, match="install bubblewrap") as caught:
+        tried_here(files, HEAD + AWARE + check, files=[str(files / "train.parquet")])
+    assert caught.value.fix == reward_worker.OF_THE_REST
 
 
 def test_a_row_of_a_converted_file_is_named_by_its_line(tmp_path):
