@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recipes.config.checks import algorithms, batches, easyr1, values
 from recipes.config.checks.algorithms import remarks
+from recipes.config.checks.unread import unread
 from recipes.config.schema import Recipe
 
 __all__ = ["check", "remarks"]
@@ -13,13 +14,11 @@ LOOKS = (
     values.groups,
     values.lengths,
     values.kl,
-    values.kl_coef,
     values.combinations,
     algorithms.clips,
-    algorithms.critics,
-    algorithms.unread,
     algorithms.filtering,
     algorithms.buffers,
+    unread,
 )
 
 

@@ -1,4 +1,4 @@
-"""Keys of an algorithm that contradict each other or change nothing, and remarks on those that hardly do."""
+"""Keys of an algorithm that contradict each other, and remarks on those that hardly change a thing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from recipes.config.checks.problem import problem
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 
-BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 GSPO = ("gspo", "gspo_token")
-CONSTANT_LENGTH = "seq-mean-token-sum-norm"
 WIDE_FOR_A_RESPONSE = 0.01
 """The mean log-ratio of a response's tokens moves by some 1e-4 in an update: GSPO's paper clips at 3e-4 and 4e-4."""
 
@@ -28,47 +26,6 @@ def clips(recipe: Recipe) -> Iterator[RecipeError]:
             "worker.actor.clip_ratio_low",
             "worker.actor.clip_ratio_high",
         )
-
-
-def critics(recipe: Recipe) -> Iterator[RecipeError]:
-    """Keys of a critic that is not there."""
-    estimator = recipe.algorithm.adv_estimator
-    given = [path for path, source in recipe.sources.items() if path.startswith("worker.critic.") and source.by_user]
-    if estimator != "gae" and given:
-        yield problem(
-            recipe,
-            f"{given[0]} has no effect: algorithm.adv_estimator {estimator} has no critic",
-            "set ALGORITHM=ppo, or leave it out",
-            given[0],
-            "algorithm.adv_estimator",
-        )
-
-
-def unread(recipe: Recipe) -> Iterator[RecipeError]:
-    """What the user asked for in this run, and what nothing reads with the other keys."""
-    algorithm, actor = recipe.algorithm, recipe.worker.actor
-    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in BY_DEVIATION and _asked(recipe, "norm"):
-        yield problem(
-            recipe,
-            f"algorithm.norm_adv_by_std false has no effect: {algorithm.adv_estimator} divides by no group's deviation",
-            "set ALGORITHM=dr_grpo, or leave it out",
-            "algorithm.norm_adv_by_std",
-            "algorithm.adv_estimator",
-        )
-    if actor.loss_scale_factor is not None and actor.loss_agg_mode != CONSTANT_LENGTH and _asked(recipe, "scale"):
-        yield problem(
-            recipe,
-            f"worker.actor.loss_scale_factor {actor.loss_scale_factor} has no effect: "
-            f"only worker.actor.loss_agg_mode {CONSTANT_LENGTH} divides by it",
-            f"set LOSS_AGG_MODE={CONSTANT_LENGTH}, or leave it out",
-            "worker.actor.loss_scale_factor",
-            "worker.actor.loss_agg_mode",
-        )
-
-
-def _asked(recipe: Recipe, key: str) -> bool:
-    paths = {"norm": "algorithm.norm_adv_by_std", "scale": "worker.actor.loss_scale_factor"}
-    return recipe.source_of(paths[key]).by_user
 
 
 def filtering(recipe: Recipe) -> Iterator[RecipeError]:

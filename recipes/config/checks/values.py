@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recipes.config.checks.problem import problem
+from recipes.config.meaning import AVERAGES
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
-
-AVERAGES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
 
 
 def groups(recipe: Recipe) -> Iterator[RecipeError]:
@@ -91,33 +90,6 @@ def kl(recipe: Recipe) -> Iterator[RecipeError]:
             "set algorithm.disable_kl to true, or algorithm.use_kl_in_reward to null",
             "algorithm.use_kl_in_reward",
             "algorithm.disable_kl",
-        )
-    for name in ("kl_loss_coef", "kl_loss_type"):
-        key = f"algorithm.{name}"
-        if getattr(algorithm, name) is not None and not algorithm.use_kl_loss and recipe.source_of(key).by_user:
-            yield problem(
-                recipe,
-                f"{key} has no effect: KL is not in the loss",
-                "set USE_KL_LOSS=true, or give the weight of KL in the reward as KL_COEF",
-                key,
-                "algorithm.use_kl_loss",
-            )
-
-
-def kl_coef(recipe: Recipe) -> Iterator[RecipeError]:
-    """KL_COEF that nothing reads, since KL is only in the loss, which has a weight of its own."""
-    algorithm = recipe.algorithm
-    only_loss = algorithm.use_kl_loss and not algorithm.use_kl_in_reward
-    coefficient = algorithm.kl_loss_coef
-    unread = only_loss and coefficient is not None and coefficient != algorithm.kl_coef
-    if unread and recipe.source_of("algorithm.kl_coef").by_user:
-        yield problem(
-            recipe,
-            f"algorithm.kl_coef {algorithm.kl_coef} has no effect: KL is in the loss, with the weight "
-            f"algorithm.kl_loss_coef {coefficient}",
-            "set KL_LOSS_COEF instead",
-            "algorithm.kl_coef",
-            "algorithm.kl_loss_coef",
         )
 
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from recipes.config import check, load
 from recipes.config.checks.problem import nearest_divisors, nearest_multiples
+from recipes.config.checks.unread import READINGS
+from recipes.config.schema import Recipe, leaves
 from recipes.config.validate import validated
 from recipes.errors import RecipeError
 
@@ -53,7 +55,7 @@ def test_the_recipes_pass(hardware):
         (["engine=easyr1", "worker.actor.loss_type=cispo", "worker.actor.clip_ratio_low=10"], ["logarithm", "to 1"]),
         (["algorithm.disable_kl=true", "algorithm.use_kl_loss=true"], ["both true"]),
         (["algorithm.use_kl_in_reward=false"], ["neither in the loss nor in the reward"]),
-        (["algorithm.kl_loss_coef=0.1"], ["algorithm.kl_loss_coef has no effect", "USE_KL_LOSS"]),
+        (["algorithm.kl_loss_coef=0.1"], ["algorithm.kl_loss_coef 0.1 has no effect", "USE_KL_LOSS"]),
         (
             ["algorithm.use_kl_loss=true", "algorithm.kl_loss_coef=0.1", "algorithm.kl_coef=0.2"],
             ["algorithm.kl_coef 0.2 has no"],
@@ -150,3 +152,52 @@ def test_a_batch_that_follows_the_step_is_mended_by_the_step(estimator):
     assert raised.value.fix == "set data.rollout_batch_size to 255 or 258"
     checked("255")
     checked("258")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["algorithm.preset=dapo", "algorithm.kl_coef=0.5"], "there is no KL"),
+        (["algorithm.disable_kl=true", "algorithm.kl_penalty=kl"], "there is no KL"),
+        (
+            ["algorithm.use_kl_loss=true", "algorithm.kl_loss_type=mse", "algorithm.kl_penalty=abs"],
+            "an estimator of its own",
+        ),
+        (["algorithm.use_kl_loss=true", "algorithm.kl_target=0.2"], "KL is not in the reward"),
+        (["algorithm.kl_horizon=20"], "the weight of KL is fixed"),
+        (["algorithm.gamma=0.9"], "grpo discounts nothing"),
+        (["algorithm.preset=reinforce_plus_plus", "algorithm.lam=0.9"], "not gae"),
+        (["algorithm.filter_key=accuracy"], "no groups are dropped"),
+        (["worker.actor.model.lora.alpha=16"], "worker.actor.model.lora.rank is 0"),
+        (
+            ["algorithm.preset=ppo", "worker.actor.padding_free=true", "worker.critic.model.lora.alpha=16"],
+            "worker.critic.model.lora.rank is 0",
+        ),
+        (
+            ["worker.actor.dynamic_batching=false", "worker.actor.max_token_len_per_device=9000"],
+            "worker.actor.dynamic_batching is False",
+        ),
+        (["prepare=[scripts/x.py]", "data.max_pixels=900000"], "limit_images is 0"),
+        (["worker.reward.overlong_buffer.len=9"], "no response is judged by its length"),
+    ],
+)
+def test_what_nothing_reads_is_no_wish_granted_in_silence(resolve, arguments, why):
+    with pytest.raises(RecipeError, match="has no effect") as raised:
+        check(resolve(*arguments))
+    assert why in raised.value.what
+    assert raised.value.what.startswith(arguments[-1].partition("=")[0])
+    assert f"argument {arguments[-1]}" in raised.value.where
+
+
+def test_the_table_decides_for_keys_that_exist():
+    names = [name for reading in READINGS for name in (reading.decided_by, *reading.keys)]
+    for name in names:
+        assert any(path == name or path.startswith(name.removesuffix("*")) for path in leaves(Recipe)), name
+
+
+def test_only_the_user_is_asked_and_not_for_what_the_machine_decides(resolve, write):
+    resting = "algorithm: {disable_kl: true, kl_coef: 0.5, gamma: 0.9}\nworker: {actor: {model: {lora: {alpha: 8}}}}\n"
+    path = write(resting + "data: {rollout_batch_size: 256}\n", "resting.yaml")
+    given = ["worker.actor.model.model_path=a/b", "worker.rollout.n=4"]
+    check(load(str(path), arguments=given, environ={}, hardware="gpu"))
+    check(resolve("worker.actor.max_token_len_per_device=9000", hardware="cpu"))

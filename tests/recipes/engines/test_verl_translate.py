@@ -9,9 +9,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 
 from recipes.config.layers import Source
+from recipes.config.meaning import kl_places
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.config.validate import validated
-from recipes.engines.verl.rules import RULES, kl_places
+from recipes.engines.verl.rules import RULES
 from recipes.engines.verl.translate import OWN, translate
 from recipes.engines.verl.values import CONVERTERS
 from recipes.errors import RecipeError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from recipes.engines.verl.rules import algorithm, networks, run
-from recipes.engines.verl.rules.algorithm import kl_places
 from recipes.engines.verl.rules.base import RULES, uses_critic
 
-__all__ = ["RULES", "algorithm", "kl_places", "networks", "run", "uses_critic"]
+__all__ = ["RULES", "algorithm", "networks", "run", "uses_critic"]

@@ -5,23 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from recipes.config.locate import split_function
+from recipes.config.meaning import AVERAGES, CONSTANT_LENGTH, kl_places
 from recipes.config.schema import Recipe
 from recipes.engines.support import sampler
 from recipes.engines.verl.rules.base import ACTOR, ROLLOUT, rule, uses_critic
 
-AGGREGATION = {"token": "token-mean", "seq": "seq-mean-token-mean"}
-CONSTANT_LENGTH = "seq-mean-token-sum-norm"
 DAPO_SHARE = 5
 """DAPO's buffer is a fifth of the longest response: 4,096 of 20,480 tokens (arXiv:2503.14476, section 4.1)."""
-
-
-def kl_places(recipe: Recipe) -> tuple[bool, bool]:
-    """Where KL acts: (in the reward, in the loss)."""
-    algorithm = recipe.algorithm
-    if algorithm.disable_kl:
-        return False, False
-    chosen = algorithm.use_kl_in_reward
-    return (not algorithm.use_kl_loss if chosen is None else chosen), algorithm.use_kl_loss
 
 
 @rule(
@@ -57,12 +47,12 @@ def _kl(recipe: Recipe) -> dict[str, Any]:
 def _averages(recipe: Recipe) -> dict[str, Any]:
     """Without a constant, verl divides by the longest response of a micro-batch, which is another one every time."""
     actor = recipe.worker.actor
-    mode, constant = actor.loss_agg_mode or AGGREGATION[actor.loss_avg_mode], actor.loss_scale_factor
+    mode, constant = actor.loss_agg_mode or AVERAGES[actor.loss_avg_mode], actor.loss_scale_factor
     if mode == CONSTANT_LENGTH:
         constant = constant or recipe.data.max_response_length
     keys = {f"{ACTOR}.loss_agg_mode": mode, f"{ACTOR}.loss_scale_factor": constant}
     if uses_critic(recipe):
-        keys["critic.loss_agg_mode"] = AGGREGATION[recipe.worker.critic.loss_avg_mode]
+        keys["critic.loss_agg_mode"] = AVERAGES[recipe.worker.critic.loss_avg_mode]
     return keys
 
 
