@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-OFF = ("disabled", "dryrun", "offline")
-
 
 def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether W&B would find a key: in WANDB_API_KEY, or in the netrc file that `wandb login` writes."""

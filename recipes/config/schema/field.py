@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 PathKind = Literal["input", "output", "model", "data"]
-RULE = "rule"
 
 # Where verl keeps what EasyR1 keeps under worker.actor, worker.ref and worker.critic.
 VERL_PLACES: dict[str, dict[str, str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -33,9 +32,3 @@ def rows(problems: Iterable[Problem], split: str) -> Iterator[dict[str, Any]]:
 def row_gold_response(row: dict[str, Any]) -> str:
     """The response that a row's stored solution stands for."""
     return gold_response(row["extra_info"]["solution"])
-
-
-def problem_key(row: dict[str, Any]) -> tuple[tuple[int, ...], int]:
-    """(sorted numbers, target): what no two rows of a data set may share."""
-    truth = json.loads(row["reward_model"]["ground_truth"])
-    return tuple(sorted(truth["numbers"])), truth["target"]

@@ -26,7 +26,7 @@ from recipes.tasks.custom.splitting import Survey, fingerprint
 from recipes.tasks.rows import Staged, make_row, publish, read_manifest, stage_split
 from recipes.tasks.rows import sha256 as file_sha256
 
-VERSION = 1
+VERSION = 2
 """Of the rows that are made; raise it where the same file gives other rows."""
 
 Watch = Callable[[Iterable[dict], str, int], Iterable[dict]]
@@ -127,7 +127,8 @@ def convert(wanted: Wanted, folder: Path, command: str, watch: Watch | None = No
             where=", ".join(map(str, wanted.train)),
             fix="give more records, or other validation data with --val_data",
         )
-    maker.with_images = survey.with_images or validation.with_images
+    most_images = max(survey.most_images, validation.most_images)
+    maker.with_images = most_images > 0
     splits = (
         ("train", wanted.train, survey, lambda record: fingerprint(record, wanted.seed) not in held_out),
         ("test", wanted.val or wanted.train, validation, lambda record: fingerprint(record, wanted.seed) in held_out),
@@ -148,6 +149,7 @@ def convert(wanted: Wanted, folder: Path, command: str, watch: Watch | None = No
     manifest = staged[0].manifest
     shared = survey.counts.total() - manifest["rows"] if wanted.val else 0
     manifest |= {"dropped": {"also in the validation data": shared}, "repeated_prompts": survey.repeated()}
+    manifest["most_images"] = most_images
     return publish(staged, force=True)
 
 

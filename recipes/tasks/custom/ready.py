@@ -57,6 +57,9 @@ def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
         **{f"data.{name}": None for name in ("system_prompt", "format_prompt", "data_source")},
         "data.val_share": leaves(Recipe)["data.val_share"].default,
     }
+    most_images = manifests[0]["most_images"]
+    if most_images and not recipe.source_of("worker.rollout.limit_images").by_user:
+        changes["worker.rollout.limit_images"] = most_images
     recipe = replaced(recipe, changes, why)
     for remark in _prompt_lengths(recipe, folder, say, fetch):
         say(f"note: {remark}")

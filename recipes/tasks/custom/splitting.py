@@ -28,20 +28,20 @@ class Survey:
         seed: of the fingerprints.
         counts: records of each data source.
         prompts: fingerprints of each data source's prompts.
-        with_images: whether any record has one.
+        most_images: of one record.
     """
 
     seed: int
     counts: Counter[str] = field(default_factory=Counter)
     prompts: dict[str, array] = field(default_factory=dict)
-    with_images: bool = False
+    most_images: int = 0
 
     def add(self, records: Iterable[Record]) -> Survey:
         """Take in records."""
         for record in records:
             self.counts[record.data_source] += 1
             self.prompts.setdefault(record.data_source, array("Q")).append(fingerprint(record, self.seed))
-            self.with_images = self.with_images or bool(record.images)
+            self.most_images = max(self.most_images, len(record.images))
         return self
 
     @property

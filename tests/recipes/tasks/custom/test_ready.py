@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pyarrow as pa
@@ -15,6 +16,9 @@ from recipes.paths import ROOT
 from recipes.tasks.custom import ready as module
 from recipes.tasks.custom.ready import ready
 
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 TINY = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
 
 
@@ -169,3 +173,17 @@ def test_other_recipes_are_not_touched():
     said = []
     assert ready(recipe, said.append) is recipe
     assert said == []
+
+
+@pytest.mark.parametrize(("words", "limit"), [((), 2), (("worker.rollout.limit_images=5",), 5)])
+def test_images_in_the_file_are_let_in(file, tmp_path, words, limit):
+    pixel = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[3]["images"] = [pixel, pixel]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe, _ = made("--data", "mine.jsonl", *words)
+    assert recipe.worker.rollout.limit_images == limit
+
+
+def test_text_alone_asks_for_no_images(file):
+    assert made("--data", "mine.jsonl")[0].worker.rollout.limit_images == 0
