@@ -80,7 +80,9 @@ def show_plan(recipe: Recipe) -> None:
 def run(recipe: Recipe, console: Console, words: Sequence[str] = ()) -> int:
     """Prepare, check, train, and sum up. Returns the exit code; `words` are the arguments, for the next command."""
     experiment = recipe.trainer.experiment_name or recipe.name
-    told = "tiny embedded model and data" if recipe.embedded_on else recipe.worker.actor.model.model_path
+    model = recipe.worker.actor.model.model_path
+    own_model = recipe.source_of("worker.actor.model.model_path").by_user
+    told = "tiny embedded model and data" if recipe.embedded_on and not own_model else model
     say(console, f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {told}; experiment {experiment}")
     preflight.inspect_machine(recipe)
     prepare(recipe, console)

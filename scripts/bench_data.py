@@ -14,6 +14,10 @@ from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from recipes.interpreter import ensure
+
+ensure()
+
 import typer
 from rich.console import Console
 from rich.table import Table

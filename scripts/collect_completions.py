@@ -8,6 +8,10 @@ from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from recipes.interpreter import ensure
+
+ensure()
+
 import typer
 
 from recipes.errors import reported_errors

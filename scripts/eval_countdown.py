@@ -7,6 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from recipes.interpreter import ensure
+
+ensure()
+
 from recipes.evaluation.cli import make_app
 
 app = make_app("countdown")

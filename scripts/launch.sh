@@ -3,14 +3,18 @@
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+machine="${HARDWARE:-}"
+case "${DRY_RUN:-0}" in 0 | false | no | off) dry="" ;; *) dry=1 ;; esac
 words=("$@")
-for i in "${!words[@]}"; do # the set-up needs to know the one argument that decides the environment
+for i in "${!words[@]}"; do # the set-up needs to know the arguments that decide the environment
     case "${words[i]}" in
-        --hardware) HARDWARE="${words[i + 1]:-}" ;;
-        --hardware=* | hardware=*) HARDWARE="${words[i]#*=}" ;;
+        --hardware) machine="${words[i + 1]:-}" ;;
+        --hardware=* | hardware=*) machine="${words[i]#*=}" ;;
+        --dry_run | --dry-run) dry=1 ;;
     esac
 done
-python="$(HARDWARE="${HARDWARE:-}" "$ROOT/scripts/setup_env.sh")"
+if [ "$dry" ]; then machine=auto; fi # to print a command takes no other machine's gigabytes
+python="$(HARDWARE="$machine" "$ROOT/scripts/setup_env.sh")"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONSAFEPATH=1 # a folder named recipes where the user stands must not hide ours
 exec "$python" -m recipes.launch "$@"

@@ -12,6 +12,10 @@ from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from recipes.interpreter import ensure
+
+ensure()
+
 import typer
 
 from recipes.errors import RecipeError, reported_errors

@@ -9,6 +9,10 @@ from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from recipes.interpreter import ensure
+
+ensure()
+
 import typer
 
 from recipes.tasks.gsm8k.pretrain.examples import Annotators

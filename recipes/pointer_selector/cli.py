@@ -143,6 +143,7 @@ def summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, sec
 
     name = recipe.trainer.experiment_name
     folder, shots, test = checkpoint_dir(name), recipe.validation.shots, prepared.parts["test"]
+    console.print(f"testing on {len(test):,} queries: the baselines, the warm-up and the best checkpoint ...")
     results = baseline_results(test, prepared.judge, shots)
     marks = {"after RCE": progress.warm_up or progress.best, "best": progress.best}
     for label, mark in marks.items():
@@ -158,7 +159,7 @@ def summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, sec
     best = progress.best
     console.print(
         f"best: {best.phase} epoch {best.epoch}, {_short(folder / best.folder)}; "
-        f"{seconds:.0f} s, {memory_peak_mib():.0f} MiB"
+        f"{seconds:.0f} s before the test, {memory_peak_mib():.0f} MiB"
     )
     console.print(f"next: python scripts/eval_pointer_selector.py trainer.experiment_name={name}", highlight=False)
     summary = {

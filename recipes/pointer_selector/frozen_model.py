@@ -94,7 +94,9 @@ class FrozenModel:
         best = []
         for row, votes in zip(rows, self.votes(rows, examples), strict=True):
             verdict = self.judge(row[None], votes[sets].sum(1)[None])
-            best.append([verdict.correct.any(), verdict.probability.max(), verdict.accuracy.max()])
+            # Numbers, since tensors this small keep the large blocks beside them from being given back.
+            found = (verdict.correct.any(), verdict.probability.max(), verdict.accuracy.max())
+            best.append([value.item() for value in found])
         correct, probability, accuracy = torch.tensor(best).unbind(-1)
         return Verdict(correct.bool(), probability, accuracy, torch.full_like(rows, -1))
 
