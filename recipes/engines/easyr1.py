@@ -13,10 +13,9 @@ from recipes.config import yaml_io
 from recipes.config.locate import split_function
 from recipes.config.loggers import wandb_environment
 from recipes.config.schema import Recipe, leaves
-from recipes.engines.support import require_supported
+from recipes.engines.support import OWN, require_supported
 from recipes.errors import RecipeError
 
-OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = Path(__file__).with_name("easyr1_reward.py")
 BATCH = "compute_score_batch"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.errors import RecipeError
 
+OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
+"""Keys of the recipe that speak to the launcher, not to an engine."""
 TITLES = {"verl": "verl", "easyr1": "EasyR1"}
 
 

@@ -6,13 +6,10 @@ from typing import Any
 
 from recipes.config.layers import Source, flatten
 from recipes.config.schema import Recipe, leaves
-from recipes.engines.support import is_used, require_supported
+from recipes.engines.support import OWN, is_used, require_supported
 from recipes.engines.verl.rules import RULES, uses_critic
 from recipes.engines.verl.values import CONVERTERS
 from recipes.errors import RecipeError
-
-OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
-"""Keys of the recipe that speak to the launcher, not to an engine."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:

@@ -19,7 +19,15 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(corpus: Iterable[str], pieces: str, tags: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    corpus: Iterable[str],
+    pieces: str,
+    tags: Sequence[str] = (),
+    *,
+    special: Sequence[str] = SPECIAL,
+    chat_template: str = CHAT_TEMPLATE,
+    max_length: int = 512,
+) -> PreTrainedTokenizerFast:
     """Train a tokenizer (milliseconds, no randomness).
 
     All 256 bytes are in the vocabulary, so that any text can be encoded and comes back unchanged.
@@ -28,6 +36,9 @@ def train_tokenizer(corpus: Iterable[str], pieces: str, tags: Sequence[str] = ()
         corpus: texts whose every piece becomes one token.
         pieces: regular expression of what is cut out before BPE; what lies between two matches is a piece as well.
         tags: added tokens that are not special, so that decoding without special tokens keeps them.
+        special: special tokens in the order of their numbers; `PAD` and `EOS` are among them.
+        chat_template: Jinja text.
+        max_length: tokens that the model has positions for.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -44,7 +55,7 @@ def train_tokenizer(corpus: Iterable[str], pieces: str, tags: Sequence[str] = ()
         vocab_size=10_000,  # never reached: training ends when every piece of the corpus is one token
         min_frequency=1,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=list(SPECIAL),
+        special_tokens=list(special),
         show_progress=False,
     )
     bpe.train_from_iterator(corpus, trainer)
@@ -53,9 +64,9 @@ def train_tokenizer(corpus: Iterable[str], pieces: str, tags: Sequence[str] = ()
         tokenizer_object=bpe,
         eos_token=EOS,
         pad_token=PAD,
-        additional_special_tokens=[START],
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=512,
+        additional_special_tokens=[token for token in special if token not in (PAD, EOS)],
+        chat_template=chat_template,
+        model_max_length=max_length,
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )

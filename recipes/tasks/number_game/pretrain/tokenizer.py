@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from recipes.tasks.number_game.prompt import QUESTION
+from recipes.tasks.pretrain.tokenizer import SPECIAL as CHAT
+from recipes.tasks.pretrain.tokenizer import train_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-PAD, START, EOS = CHAT = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 IMAGE, VIDEO = "<|image_pad|>", "<|video_pad|>"
 VISION_START, VISION_END = "<|vision_start|>", "<|vision_end|>"
 SPECIAL = (*CHAT, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
@@ -46,32 +47,5 @@ def build_tokenizer(phrases: Iterator[str]) -> PreTrainedTokenizerFast:
     Args:
         phrases: texts beside the question whose pieces are to be one token each.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=2000,  # never reached: training ends when every piece of the corpus is one token
-        min_frequency=1,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=list(SPECIAL),
-        show_progress=False,
-    )
-    bpe.train_from_iterator([QUESTION, "user", "assistant", "system", *phrases], trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        eos_token=EOS,
-        pad_token=PAD,
-        additional_special_tokens=[token for token in SPECIAL if token not in (PAD, EOS)],
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=2048,
-        clean_up_tokenization_spaces=False,
-        padding_side="left",
-    )
+    corpus = [QUESTION, "user", "assistant", "system", *phrases]
+    return train_tokenizer(corpus, PIECES, special=SPECIAL, chat_template=CHAT_TEMPLATE, max_length=2048)
