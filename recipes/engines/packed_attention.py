@@ -1,0 +1,315 @@
+"""Attention over packed responses on GPUs that have no flash-attn.
+
+Responses packed into one row, one after the other, need an attention that keeps them apart. verl and transformers ask
+the package flash-attn for it, which has to be compiled against the installed torch. PyTorch brings the same kernel:
+`torch.nn.attention.varlen.varlen_attn`, with its backward pass, from torch 2.11 on. This module offers it to
+transformers under the name `NAME`, through the functions that transformers expects of flash-attn:
+
+- `attn_implementation=NAME` (verl: `model.override_config`) selects it for text models and vision towers;
+- Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn;
+- verl's critic, which asks for "flash_attention_2" whatever the configuration names, is loaded with it too.
+
+verl imports this module where `model.external_lib` names it, in each process that builds a model. Tensors outside a
+GPU go through `reference_attention`, plain PyTorch, so that what surrounds the kernel is tested without one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from recipes.errors import RecipeError
+
+NAME = "torch_varlen_flash"
+"""The attention's name in transformers. It contains "flash" because transformers then hands over the bounds of packed
+images to vision towers instead of calling the attention once for each window."""
+
+UNLIMITED = (-1, -1)
+"""flash-attn's window that sees everything."""
+
+
+def packed_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int | torch.Tensor,
+    max_seqlen_k: int | torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = UNLIMITED,
+) -> torch.Tensor:
+    """flash-attn's `flash_attn_varlen_func`: each sequence attends to itself.
+
+    Args:
+        q: (tokens, heads, dim); sequence i is `q[cu_seqlens_q[i]:cu_seqlens_q[i + 1]]`.
+        k, v: (tokens, key heads, dim); query heads are a multiple of the key heads. With fewer queries than keys the
+            last query is aligned with the last key.
+        cu_seqlens_q, cu_seqlens_k: int32 bounds, one more than there are sequences.
+        max_seqlen_q, max_seqlen_k: length of the longest sequence.
+        causal: keys after a query are not seen.
+        window_size: keys seen to the left and to the right, -1 for all.
+
+    Returns:
+        (tokens, heads, dim).
+
+    Raises:
+        RecipeError: dropout, or a number format that the GPU kernel does not take.
+    """
+    if dropout_p:
+        raise RecipeError(
+            f"PyTorch's packed attention has no dropout, and the model asks for {dropout_p}",
+            where="attention_dropout in the model's config.json",
+            fix="set it to 0, or install flash-attn",
+        )
+    window = (window_size[0], 0) if causal else tuple(window_size)
+    if not q.is_cuda:
+        return reference_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, window)
+    if q.dtype not in (torch.bfloat16, torch.float16):
+        raise RecipeError(
+            f"packed attention on GPUs computes in bf16 or fp16, and the queries are {q.dtype}",
+            where="worker.actor.fsdp.mp_param_dtype",
+            fix="set it to bf16, or worker.actor.padding_free to false",
+        )
+    kernel, shares_key_heads = _kernel()
+    options: dict[str, Any] = {"enable_gqa": True} if shares_key_heads else {}
+    if not shares_key_heads and q.size(1) != k.size(1):
+        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
+    return kernel(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        int(max_seqlen_q),
+        int(max_seqlen_k),
+        scale=softmax_scale,
+        window_size=window,
+        **options,
+    )
+
+
+@functools.cache
+def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
+    """PyTorch's kernel, and whether it takes fewer key heads than query heads (torch 2.13 does, 2.11 does not)."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
+
+
+def reference_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bounds_q: torch.Tensor,
+    bounds_k: torch.Tensor,
+    scale: float | None,
+    window: tuple[int, int],
+) -> torch.Tensor:
+    """What `packed_attention` computes, one sequence after the other in plain PyTorch, on any device."""
+    outputs = []
+    pairs_q, pairs_k = (torch.stack([b[:-1], b[1:]], dim=1).tolist() for b in (bounds_q, bounds_k))
+    for (first_q, last_q), (first_k, last_k) in zip(pairs_q, pairs_k, strict=True):
+        queries, keys, values = (x.transpose(0, 1) for x in (q[first_q:last_q], k[first_k:last_k], v[first_k:last_k]))
+        # Position of each key relative to its query, when the last query and the last key are aligned.
+        at_query = torch.arange(last_k - first_k - (last_q - first_q), last_k - first_k, device=q.device)
+        offset = torch.arange(last_k - first_k, device=q.device)[None, :] - at_query[:, None]
+        seen = torch.ones_like(offset, dtype=torch.bool)
+        if window[0] >= 0:
+            seen &= offset >= -window[0]
+        if window[1] >= 0:
+            seen &= offset <= window[1]
+        output = torch.nn.functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=seen, scale=scale, enable_gqa=True
+        )
+        outputs.append(output.transpose(0, 1))
+    return torch.cat(outputs)
+
+
+def batched_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = UNLIMITED,
+) -> torch.Tensor:
+    """flash-attn's `flash_attn_func`: rows of one length, (batch, tokens, heads, dim) in and out."""
+    batch, queries, keys = q.size(0), q.size(1), k.size(1)
+    bounds_q, bounds_k = (
+        torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=q.device) for length in (queries, keys)
+    )
+    output = packed_attention(
+        *(x.flatten(0, 1) for x in (q, k, v)),
+        bounds_q,
+        bounds_k,
+        queries,
+        keys,
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+    )
+    return output.unflatten(0, (batch, queries))
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_ids: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """The attention registered with transformers: its own for flash-attn, with the bounds found once a forward pass.
+
+    transformers looks for the bounds of packed sequences in every layer, and each look makes the host wait for the
+    GPU. They are the same in all layers, and so is the tensor that they come from, which keeps them here.
+
+    Args:
+        module: the attention layer.
+        query: (batch, heads, tokens, dim); `key` and `value` with as many heads as keys have.
+        attention_mask: (batch, tokens) where rows are padded, else None.
+        position_ids: (batch, tokens), 0 where a sequence starts.
+        kwargs: as `transformers.integrations.flash_attention.flash_attention_forward` takes them.
+
+    Returns:
+        (batch, tokens, heads, dim), and None in place of attention weights.
+
+    Raises:
+        RecipeError: the model needs what the kernel lacks (soft capping, attention sinks, dropout).
+    """
+    from transformers.integrations.flash_attention import flash_attention_forward
+
+    for feature in ("softcap", "s_aux"):
+        if kwargs.get(feature) is not None:
+            raise RecipeError(
+                f"PyTorch's packed attention lacks {feature}, which {type(module).__name__} asks for",
+                where="the model's architecture",
+                fix="set worker.actor.padding_free to false, or install flash-attn",
+            )
+    if kwargs.get("cu_seq_lens_q") is not None:
+        for side in ("q", "k"):
+            kwargs[f"max_length_{side}"] = _longest(kwargs[f"cu_seq_lens_{side}"])
+    elif _is_packed(query, key, attention_mask, position_ids):
+        bounds = _kept(position_ids, "_packed_bounds", _bounds)
+        kwargs |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds}
+        kwargs |= {"max_length_q": _longest(bounds), "max_length_k": _longest(bounds)}
+        position_ids = None
+    return flash_attention_forward(module, query, key, value, attention_mask, position_ids=position_ids, **kwargs)
+
+
+def _is_packed(
+    query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
+) -> bool:
+    """Whether positions tell sequences apart, and are whole: verl gathers those that ranks share, and needs them."""
+    from verl.utils.ulysses import get_ulysses_sequence_parallel_world_size
+
+    return (
+        attention_mask is None
+        and position_ids is not None
+        and position_ids.shape == (query.size(0), query.size(2))
+        and query.size(2) == key.size(2)
+        and get_ulysses_sequence_parallel_world_size() == 1
+    )
+
+
+def _bounds(position_ids: torch.Tensor) -> torch.Tensor:
+    """Where sequences start, and the end of the last: int32, (sequences + 1,)."""
+    starts = position_ids == 0
+    starts[:, 0] = True
+    end = torch.tensor([position_ids.numel()], device=position_ids.device)
+    return torch.cat([starts.flatten().nonzero().flatten(), end]).to(torch.int32)
+
+
+def _longest(bounds: torch.Tensor) -> int:
+    return _kept(bounds, "_longest_sequence", lambda tensor: int(tensor.diff().max()))
+
+
+def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any]) -> Any:
+    """`compute(tensor)`, kept on the tensor itself: it lives as long as the tensor, and no other pass can see it."""
+    if not hasattr(tensor, name):
+        setattr(tensor, name, compute(tensor))
+    return getattr(tensor, name)
+
+
+def load_value_model(local_path: str, torch_dtype: torch.dtype, model_config: Any, trust_remote_code: bool) -> Any:
+    """verl's `load_valuehead_model` (verl/utils/model.py:641) with the attention that the configuration names.
+
+    verl asks for "flash_attention_2" whatever is configured. The value head is that of transformers' token
+    classifiers; the other that verl knows, trl's, is only for models that have no token classifier.
+    """
+    from transformers import AutoModelForTokenClassification
+
+    return AutoModelForTokenClassification.from_pretrained(
+        local_path,
+        dtype=torch_dtype,
+        config=model_config,
+        attn_implementation=model_config._attn_implementation,
+        trust_remote_code=trust_remote_code,
+    )
+
+
+@functools.cache
+def register() -> None:
+    """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
+    from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
+    from transformers.masking_utils import flash_attention_mask
+
+    AttentionInterface.register(NAME, attention_forward)
+    # Without a mask function transformers drops the mask of padded rows; this one builds none for packed rows.
+    AttentionMaskInterface.register(NAME, flash_attention_mask)
+
+    import_functions = modeling_flash_attention_utils._lazy_imports
+
+    @functools.wraps(import_functions)
+    def import_ours(implementation: str | None, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if implementation != NAME:
+            return import_functions(implementation, *args, **kwargs)
+        pads = modeling_flash_attention_utils._pad_input, modeling_flash_attention_utils._unpad_input
+        return (batched_attention, packed_attention, None, *pads)
+
+    modeling_flash_attention_utils._lazy_imports = import_ours
+
+    from verl.models.transformers import qwen2_vl
+    from verl.utils import model
+
+    model.load_valuehead_model = load_value_model
+    # Names that the module takes from flash-attn where it is installed (verl/models/transformers/qwen2_vl.py:45).
+    if not hasattr(qwen2_vl, "flash_attn_varlen_func"):
+        qwen2_vl.flash_attn_varlen_func = packed_attention
+        qwen2_vl._flash_supports_window_size = True
+        qwen2_vl._flash_supports_deterministic = False
+        qwen2_vl._flash_use_top_left_mask = False
+    qwen2_vl.qwen2_vl_attn_forward = _qwen2_vl_forward(qwen2_vl.qwen2_vl_attn_forward)
+
+
+def _qwen2_vl_forward(shared_by_ranks: Callable[..., Any]) -> Callable[..., Any]:
+    """The attention that verl gives to Qwen2-VL and Qwen2.5-VL (verl/models/transformers/monkey_patch.py:362).
+
+    verl's own is needed where ranks share sequences (Ulysses). Elsewhere transformers' own does the same with packed
+    responses, looks for the bounds once a pass, keeps the number format and uses liger's kernels where they are on.
+    """
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLAttention
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLAttention
+    from verl.utils.ulysses import get_ulysses_sequence_parallel_world_size
+
+    own = {layer: layer.forward for layer in (Qwen2_5_VLAttention, Qwen2VLAttention)}
+
+    def forward(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if get_ulysses_sequence_parallel_world_size() > 1:
+            return shared_by_ranks(self, *args, **kwargs)
+        return own[type(self)](self, *args, **kwargs)
+
+    return forward
+
+
+register()  # verl's `external_lib` imports a module and calls nothing in it
