@@ -15,22 +15,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from recipes import overview, preflight, rundir
+from recipes import overview, preflight
 from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, remarks, to_yaml
+from recipes.data.custom import ready
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
+from recipes.monitor import agreement, rundir
+from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
+from recipes.monitor.process import Child, Limits, Outcome, cleared, supervise
+from recipes.monitor.progress import Progress
+from recipes.monitor.summary import last_checkpoint, shown, summary, table
 from recipes.paths import ROOT, python_path
 from recipes.preflight import checkpoints, data
-from recipes.supervise import agreement
-from recipes.supervise.child import Child
-from recipes.supervise.metrics import MetricsFollower, read_history, rollout_accuracy
-from recipes.supervise.progress import Progress
-from recipes.supervise.shared_memory import cleared
-from recipes.supervise.sources import Sources
-from recipes.supervise.summary import last_checkpoint, shown, summary, table
-from recipes.supervise.supervisor import Outcome, supervise
-from recipes.supervise.watchdog import Limits
-from recipes.tasks.custom.ready import ready
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 WATCHDOG_MINUTES = 20.0

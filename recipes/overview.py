@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.config import Recipe, algorithms, load, tasks
-from recipes.config.environment import CONTROLS, VARIABLES, variable_names
-from recipes.config.options import read_words, usual_name
+from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
+from recipes.config.variables import CONTROLS, VARIABLES, read_words, usual_name, variable_names
+from recipes.monitor.summary import Checkpoint, shown
 from recipes.paths import ROOT
-from recipes.supervise.summary import Checkpoint, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +33,7 @@ def show(console: Console) -> None:
         markup=False,
     )
     console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
-    console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(algorithms.names()) + "\n")
+    console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.names()) + "\n")
     for title, rows in (
         ("variables that steer the launcher", [(control.name, control.doc) for control in CONTROLS]),
         (

@@ -22,11 +22,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
-from recipes.tasks.countdown.generate import generate
-from recipes.tasks.countdown.prepare import generated, prepare
-from recipes.tasks.countdown.settings import PRESETS, Settings
-from recipes.tasks.rewards import load_reward
+from recipes.tasks.countdown.data import PRESETS, Settings, generate, generated, prepare
 
 TARGET = 20_000
 

@@ -33,7 +33,7 @@ def main(
     ] = None,
 ) -> None:
     """Make completion logs from the rollouts that verl wrote during training."""
-    from recipes.evaluation.cli_rollouts import collect
+    from recipes.evaluation.cli import collect
 
     with reported_errors():
         collect(rollouts, task, reward_path, output_dir)

@@ -29,7 +29,7 @@ class Format(str, Enum):
 def _list_names(asked: bool) -> None:
     """Print the official examples and stop."""
     if asked:
-        from recipes.config.comparison import names
+        from recipes.config.official import names
 
         print("\n".join(names()))
         raise typer.Exit()
@@ -54,12 +54,11 @@ def main(
     ] = False,
 ) -> None:
     """Key by key: ours, the official values, aligned / adjusted / only ours, and the reason beside our key."""
-    from recipes.config import comparison
-    from recipes.config.comparison.markdown import page
-    from recipes.config.comparison.views import html, terminal
+    from recipes.config import official
+    from recipes.config.official import html, page, terminal
 
     with reported_errors():
-        table = comparison.compare(recipe, comparison.chosen(against or ["easyr1"], checkout))
+        table = official.compare(recipe, official.chosen(against or ["easyr1"], checkout))
         if form is Format.terminal and output is None:
             from rich.console import Console
 

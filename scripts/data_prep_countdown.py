@@ -16,12 +16,11 @@ ensure()
 
 import typer
 
+from recipes.data.prepare import command, print_splits, progress_bar, tracked
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.tasks.countdown.prepare import Source, from_hub, generated, prepare
-from recipes.tasks.countdown.settings import PRESETS, Settings
-from recipes.tasks.preparing import command, print_splits, progress_bar, tracked
-from recipes.tasks.rewards import load_reward
+from recipes.tasks.countdown.data import PRESETS, Settings, Source, from_hub, generated, prepare
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 

@@ -15,10 +15,9 @@ ensure()
 
 import typer
 
+from recipes.data.custom import Wanted, convert, converted, count, folder_of
+from recipes.data.prepare import command, print_splits, progress_bar, tracked
 from recipes.errors import RecipeError, reported_errors
-from recipes.tasks.custom.convert import Wanted, convert, converted, folder_of
-from recipes.tasks.custom.tokens import count
-from recipes.tasks.preparing import command, print_splits, progress_bar, tracked
 
 
 def main(

@@ -16,13 +16,12 @@ ensure()
 
 import typer
 
+from recipes.data.prepare import PromptLengths, command, print_lengths, print_splits, progress_bar, tracked
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.tasks.gsm8k.prepare import SplitSource, generated, prepare, published
-from recipes.tasks.gsm8k.word_problems import TINY
-from recipes.tasks.lengths import PromptLengths, print_lengths
-from recipes.tasks.preparing import command, print_splits, progress_bar, tracked
-from recipes.tasks.rewards import load_reward
+from recipes.tasks.gsm8k.data import SplitSource, generated, prepare, published
+from recipes.tasks.gsm8k.problems import TINY
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}

@@ -18,15 +18,14 @@ ensure()
 
 import typer
 
+from recipes.data.prepare import command, print_splits, progress_bar
+from recipes.data.rewards import Score, load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.tasks.number_game.collect import Tally, collect
-from recipes.tasks.number_game.devices import openers
-from recipes.tasks.number_game.episodes import Journal, planned
-from recipes.tasks.number_game.prepare import SPLITS, from_journal, prepare
-from recipes.tasks.number_game.settings import PRESETS, Settings
-from recipes.tasks.preparing import command, print_splits, progress_bar
-from recipes.tasks.rewards import Score, load_reward
+from recipes.tasks.number_game.android import openers
+from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
+from recipes.tasks.number_game.data import SPLITS, from_journal, prepare
+from recipes.tasks.number_game.rules import PRESETS, Settings
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 SOURCES = ("browser", "adb", "hub")
@@ -85,7 +84,7 @@ def report(tally: Tally, seconds: float) -> None:
 
 def from_hub(path: Path | None, revision: str, folder: Path, *, score: Score, force: bool) -> list[dict]:
     """Write the files from the hub's data set."""
-    from recipes.tasks.number_game.hub import HubScreens
+    from recipes.tasks.number_game.data import HubScreens
 
     screens = HubScreens(path, revision)
     manifest = {"source": screens.source, "command": command()}

@@ -18,16 +18,13 @@ ensure()
 
 import typer
 
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import artifacts
-from recipes.tasks.number_game.agent import Agent, Server
-from recipes.tasks.number_game.deals import drawn
-from recipes.tasks.number_game.devices import openers
-from recipes.tasks.number_game.episodes import Episode, planned
-from recipes.tasks.number_game.looks import DEFAULT_SCREEN
-from recipes.tasks.number_game.play import Played, play, summarise
-from recipes.tasks.number_game.settings import Settings
-from recipes.tasks.rewards import load_reward
+from recipes.tasks.number_game.android import openers
+from recipes.tasks.number_game.collect import Episode, planned
+from recipes.tasks.number_game.play import Agent, Played, Server, play, summarise
+from recipes.tasks.number_game.rules import DEFAULT_SCREEN, Settings, drawn
 
 
 def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, lang: str) -> list[Episode]:

@@ -15,9 +15,8 @@ ensure()
 
 import typer
 
-from recipes.tasks.countdown.pretrain.examples import Annotators
-from recipes.tasks.countdown.pretrain.task import COUNTDOWN, PLAN
-from recipes.tasks.pretrain.script import run
+from recipes.tasks.countdown.pretraining import COUNTDOWN, PLAN, Annotators
+from recipes.tasks.pretrain import run
 
 
 def main(

@@ -15,9 +15,8 @@ ensure()
 
 import typer
 
-from recipes.tasks.gsm8k.pretrain.examples import Annotators
-from recipes.tasks.gsm8k.pretrain.task import GSM8K, PLAN, STOP
-from recipes.tasks.pretrain.script import run
+from recipes.tasks.gsm8k.pretraining import GSM8K, PLAN, STOP, Annotators
+from recipes.tasks.pretrain import run
 
 
 def main(

@@ -16,15 +16,12 @@ ensure()
 import typer
 from rich.console import Console
 
+from recipes.data.prepare import command
+from recipes.data.rewards import load_reward
+from recipes.data.rows import read_manifest
 from recipes.errors import reported_errors
 from recipes.paths import artifacts, data_dir
-from recipes.tasks.number_game.pretrain.assess import assess
-from recipes.tasks.number_game.pretrain.publish import publish, refuse_existing
-from recipes.tasks.number_game.pretrain.screenshots import read
-from recipes.tasks.number_game.pretrain.train import Plan, pretrain
-from recipes.tasks.preparing import command
-from recipes.tasks.rewards import load_reward
-from recipes.tasks.rows import read_manifest
+from recipes.tasks.number_game.pretraining import Plan, assess, pretrain, publish, read, refuse_existing
 
 PLAN = Plan()
 

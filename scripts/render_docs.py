@@ -14,8 +14,8 @@ ensure()
 
 import typer
 
-from recipes.config.documents import pages_with_blocks, rendered, stale
-from recipes.config.tables import BLOCKS as RECIPE_BLOCKS
+from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
+from recipes.config.docs import pages_with_blocks, rendered, stale
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
 from recipes.pointer_selector.documents import key_table

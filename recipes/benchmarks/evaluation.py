@@ -65,10 +65,10 @@ def probe_seconds(task: str, model: str, questions: int, n: int) -> dict[str, fl
 
 def _measure_here(responses: int) -> Cost:
     from recipes.evaluation.evaluate import run
+    from recipes.evaluation.models import Subject
     from recipes.evaluation.plan import Plan
     from recipes.evaluation.sampling import Sampling
     from recipes.evaluation.scoring import Reward
-    from recipes.evaluation.subjects import Subject
 
     with tempfile.TemporaryDirectory() as folder:
         data = _write_data(Path(folder), responses // GROUP)
@@ -85,7 +85,7 @@ def _measure_here(responses: int) -> Cost:
 
 
 def _write_data(folder: Path, questions: int) -> Path:
-    from recipes.tasks.rows import make_row, write_split
+    from recipes.data.rows import make_row, write_split
 
     rows = (
         make_row(
@@ -105,7 +105,7 @@ def _write_data(folder: Path, questions: int) -> Path:
 def _fill_cache(plan: Plan) -> None:
     """Responses of about 600 characters, half of them right, in the place where generation would have put them."""
     from recipes.evaluation.cache import hash_file
-    from recipes.evaluation.passes import Pass
+    from recipes.evaluation.generation import Pass
     from recipes.evaluation.questions import load_questions
     from recipes.evaluation.records import Group, Response
 

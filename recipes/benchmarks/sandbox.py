@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
-from recipes.tasks.rewards import load_reward
 
 PROGRAM = "n = int(input())\nvalues = [k * k for k in range(n)]\nprint(sum(values) % 1000003)\n"
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check, remarks
-from recipes.config.environment import dry_run
-from recipes.config.hardware import visible_gpus
-from recipes.config.locate import PathKey, path_keys, split_function
-from recipes.config.loggers import logged_in, wandb_environment
-from recipes.config.render import to_yaml
-from recipes.config.resolve import find, load, tasks
+from recipes.config.machine import logged_in, visible_gpus, wandb_environment
+from recipes.config.paths import PathKey, path_keys, split_function
+from recipes.config.resolve import find, load, tasks, to_yaml
 from recipes.config.schema import Recipe
+from recipes.config.variables import dry_run
 
 __all__ = [
     "Accounting",

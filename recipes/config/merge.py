@@ -1,15 +1,17 @@
-"""Layers to one value for every key, and the mistakes that show when layers meet."""
+"""Layers to one typed value for every key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recipes.config import verl_defaults
-from recipes.config.layers import Setting, Source, flatten
-from recipes.config.schema import Recipe, leaves, sections
-from recipes.config.suggest import did_you_mean
-from recipes.config.text import parse_as
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from recipes.config import verl_names
+from recipes.config.layers import DEFAULT, Setting, Source, flatten, nest
+from recipes.config.schema import Recipe, describe_type, leaves, sections
+from recipes.config.text import did_you_mean, parse_as
 from recipes.errors import RecipeError
 
 NATIVE = "verl."
@@ -35,7 +37,7 @@ def check_names(settings: Iterable[Setting]) -> None:
     for setting in settings:
         path = setting.path
         if path.startswith(NATIVE):
-            verl_defaults.check(path.removeprefix(NATIVE), setting.value, setting.source)
+            verl_names.check(path.removeprefix(NATIVE), setting.value, setting.source)
         elif path in groups:
             raise RecipeError(f"{path} is a group of keys, not a value: {setting.value!r}", where=setting.source.where)
         elif path not in known and not _inside_open(path):
@@ -49,7 +51,7 @@ def check_names(settings: Iterable[Setting]) -> None:
 def _names_like(path: str) -> list[str]:
     """The schema's keys, and verl's where its tree begins as the schema's does: data, algorithm, trainer."""
     root = path.split(".")[0]
-    return [*leaves(Recipe), *(name for name in verl_defaults.defaults() if name.split(".")[0] == root)]
+    return [*leaves(Recipe), *(name for name in verl_names.defaults() if name.split(".")[0] == root)]
 
 
 def merge(settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
@@ -88,7 +90,7 @@ def schema_name(path: str) -> str:
     """The schema's name of one of verl's own keys, where the two are the same number under two names."""
     if not path.startswith(NATIVE):
         return path
-    return verl_defaults.same_in_schema().get(path.removeprefix(NATIVE), path)
+    return verl_names.same_in_schema().get(path.removeprefix(NATIVE), path)
 
 
 def _typed(path: str, setting: Setting) -> Any:
@@ -130,3 +132,50 @@ def _deep(old: dict[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         before = merged.get(name)
         merged[name] = _deep(before, value) if isinstance(before, dict) and isinstance(value, Mapping) else value
     return merged
+
+
+def validated(values: Mapping[str, Any], sources: Mapping[str, Source], embedded_on: bool = False) -> Recipe:
+    """Build the recipe from flat values. Raises RecipeError that names key, value, expected type and layer."""
+    native = values.get("verl") or {}
+    tree = nest({path: value for path, value in values.items() if path != "verl"})
+    try:
+        recipe = Recipe.model_validate({**tree, "verl": native})
+    except ValidationError as error:
+        raise _readable(error, sources) from error
+    recipe._sources.update(sources)
+    recipe._embedded_on = embedded_on
+    return recipe
+
+
+def _readable(error: ValidationError, sources: Mapping[str, Source]) -> RecipeError:
+    """The first mistake in full, the others by name."""
+    by_key: dict[str, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False, include_context=True):
+        by_key.setdefault(_key_of(detail), []).append(detail)
+    (path, details), *others = by_key.items()
+    leaf = leaves(Recipe).get(path)
+    value = details[0]["input"]
+    wanted = describe_type(leaf.field.annotation) if leaf else "another type"
+    bound = [detail["msg"].removeprefix("Input should be ") for detail in details if detail["type"] in _BOUNDS]
+    expected = f"{wanted}, {bound[0]}" if bound else wanted
+    choices = wanted.removeprefix("one of ").split(" or ")[0].split(", ") if "one of " in wanted else []
+    more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
+    return RecipeError(
+        f"{path} is {value!r}, expected {expected}{more}",
+        where=sources.get(path, DEFAULT).where,
+        fix=did_you_mean(str(value), choices),
+    )
+
+
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "too_short", "too_long")
+
+
+def _key_of(detail: ErrorDetails) -> str:
+    """The dotted key of an error, without list positions and the names of a union's members."""
+    known = leaves(Recipe)
+    parts = [str(part) for part in detail["loc"]]
+    for depth in range(len(parts), 0, -1):
+        path = ".".join(parts[:depth])
+        if path in known:
+            return path
+    return ".".join(parts)

@@ -5,22 +5,88 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.config import algorithms, critic, following, loggers, yaml_io
-from recipes.config.arguments import read_arguments
-from recipes.config.environment import is_on, read_settings
-from recipes.config.hardware import kind_of_machine, lacks_flash_attention
-from recipes.config.layers import Setting, Source
-from recipes.config.locate import located
-from recipes.config.merge import check_names, merge, schema_name, settings_of
+from recipes.config import derived, machine, text
+from recipes.config.layers import Setting, Source, nest
+from recipes.config.machine import kind_of_machine, lacks_flash_attention
+from recipes.config.merge import check_names, merge, schema_name, settings_of, validated
+from recipes.config.paths import located
 from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.recipe import EngineName
-from recipes.config.suggest import did_you_mean
-from recipes.config.validate import validated
+from recipes.config.schema.trainer import EngineName
+from recipes.config.text import did_you_mean
+from recipes.config.variables import is_on, read_arguments, read_settings
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
+
+PRESET = "algorithm.preset"
+"""The key that names one; the variable ALGORITHM sets it."""
+FOLDER = CONFIGS / "algorithms"
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One file of `configs/algorithms`.
+
+    Attributes:
+        name: the file's, and the value of ALGORITHM.
+        title: what the field calls it.
+        paper: arXiv number.
+        changes: what it does that the others do not.
+        use: when it helps.
+        settings: the keys it sets, as a layer of its own.
+    """
+
+    name: str
+    title: str
+    paper: str
+    changes: str
+    use: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Dotted keys and their values."""
+        return {setting.path: setting.value for setting in self.settings}
+
+
+def names() -> list[str]:
+    """Every algorithm that has a file."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def read(name: str, where: str = "algorithm") -> Algorithm:
+    """The algorithm of that name. Raises RecipeError naming the nearest one; `where` says who asked."""
+    known = names()
+    if name not in known:
+        raise RecipeError(
+            f"unknown algorithm {name!r}",
+            where=where,
+            fix=did_you_mean(name, known) or f"use one of {', '.join(known)}",
+        )
+    shown = f"configs/algorithms/{name}.yaml"
+    tree = text.read(FOLDER / f"{name}.yaml", shown)
+    about = tree.pop("about")
+    settings = settings_of(tree, Source("algorithm", shown))
+    check_names(settings)
+    return Algorithm(name, settings=tuple(settings), **about)
+
+
+def layered(files: list[Setting], user: list[Setting]) -> list[Setting]:
+    """Every setting in order, with those of the chosen algorithm.
+
+    One that a file names stands below all files, so that what the files say wins; one that the user names in this run
+    wins over all files. Variables and arguments win over both.
+    """
+    chosen = [setting for setting in (*files, *user) if setting.path == PRESET]
+    if not chosen or chosen[-1].value in (None, "null"):
+        return [*files, *user]
+    last = chosen[-1]
+    own = list(read(str(last.value), str(last.source)).settings)
+    return [*files, *own, *user] if last.source.by_user else [*own, *files, *user]
+
 
 RESOLVED = "resolved"
 """Mark of a recipe that was written by `to_yaml`: its values already hold what the hardware's file said."""
@@ -57,7 +123,7 @@ def load(
     """
     path = find(task_or_path)
     shown = shown_path(path)
-    tree = yaml_io.read(path, shown)
+    tree = text.read(path, shown)
     _refuse_other_trainers(tree, path, shown)
     embedded_block = tree.pop("embedded", None) or {}
     is_resolved = bool(tree.pop(RESOLVED, False))
@@ -75,7 +141,7 @@ def load(
     check_names(block)
     settings += block if embedded else []
     settings += [] if is_resolved else _hardware_layer(kind, environ)
-    values, sources = merge(algorithms.layered(settings, user))
+    values, sources = merge(layered(settings, user))
     values.setdefault("name", path.stem)
     values["hardware"] = kind
     return _finished(values, sources, embedded, environ)
@@ -152,7 +218,7 @@ def _embedded(
 def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     shown = shown_path(path)
-    settings = settings_of(yaml_io.read(path, shown), Source("hardware", shown))
+    settings = settings_of(text.read(path, shown), Source("hardware", shown))
     check_names(settings)
     if kind == "gpu" and lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
@@ -166,8 +232,8 @@ def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
 
 def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool, environ: Mapping[str, str]) -> Recipe:
     """Fill in names and folders that follow from others, make paths absolute, and check types."""
-    following.fill(values, sources)
-    critic.follow(values, sources)
+    derived.fill(values, sources)
+    derived.follow(values, sources)
     recipe = validated(values, sources)
     experiment = recipe.trainer.experiment_name or recipe.name
     filled = {
@@ -182,7 +248,7 @@ def _finished(values: dict[str, Any], sources: dict[str, Source], embedded: bool
             values[path] = value
             sources.setdefault(path, Source("default", "follows from the experiment's name"))
     asked = sources["trainer.logger"].by_user if "trainer.logger" in sources else False
-    values["trainer.logger"] = loggers.chosen(recipe.trainer.logger, asked, environ)
+    values["trainer.logger"] = machine.chosen(recipe.trainer.logger, asked, environ)
     values.update(located(recipe, values, sources))
     return validated(values, sources, embedded_on=embedded)
 
@@ -193,3 +259,35 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
     source = Source("default", why)
     sources = {**recipe.sources, **dict.fromkeys(changes, source)}
     return validated({**values, "verl": recipe.verl, **changes}, sources, embedded_on=recipe.embedded_on)
+
+
+def resolved(recipe: Recipe) -> dict[str, Any]:
+    """Every key that takes part, with its value, nested; the critic only where there is one. verl's own stay dotted."""
+    critic = recipe.algorithm.adv_estimator == "gae"
+    paths = [path for path in leaves(Recipe) if path != "verl" and (critic or not path.startswith("worker.critic."))]
+    tree = {"resolved": True, **nest({path: recipe.value(path) for path in paths})}
+    return {**tree, "verl": recipe.verl} if recipe.verl else tree
+
+
+def to_yaml(recipe: Recipe, layers: bool = False) -> str:
+    """The recipe as YAML that loads again; with `layers`, each key that a layer set says which."""
+    dumped = text.dump(resolved(recipe))
+    return _with_layers(dumped, recipe) if layers else dumped
+
+
+def _with_layers(text: str, recipe: Recipe) -> str:
+    """Put the source of each key behind its line; the dump is in block style, so indentation gives the path."""
+    lines, parents = [], [(-1, "")]
+    for line in text.splitlines():
+        name, colon, _ = line.strip().partition(":")
+        indent = len(line) - len(line.lstrip())
+        if not colon or line.lstrip().startswith("-"):
+            lines.append(line)
+            continue
+        while parents[-1][0] >= indent:
+            parents.pop()
+        path = f"{parents[-1][1]}.{name}".lstrip(".")
+        parents.append((indent, path))
+        source = recipe.sources.get(path) or recipe.sources.get(f"verl.{name}")
+        lines.append(f"{line}  # {source}" if source else line)
+    return "\n".join(lines) + "\n"

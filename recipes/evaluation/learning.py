@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.evaluation.intervals import mcnemar, mean_with_interval
-from recipes.supervise.metrics import read_history
+from recipes.evaluation.statistics import mcnemar, mean_with_interval
+from recipes.monitor.metrics import read_history
 
 TRAINING = {
     "score": "critic/score/mean",

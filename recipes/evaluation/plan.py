@@ -11,10 +11,10 @@ from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
+from recipes.evaluation.models import Subject
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.sampling.vllm_engine import Engine
 from recipes.evaluation.scoring import Reward
-from recipes.evaluation.subjects import Subject
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.evaluation.completions import CompletionLog
-from recipes.evaluation.folders import whole_folder
+from recipes.evaluation.cache import whole_folder
+from recipes.evaluation.generation import CompletionLog
 from recipes.evaluation.scoring import FULL_MARKS, Reward, Score
 from recipes.evaluation.suspicious import flags
 

@@ -33,7 +33,7 @@ class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments)."""
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None) -> None:
-        from recipes.tasks.rewards import load_reward
+        from recipes.data.rewards import load_reward
 
         module, name = load_reward(location), location.partition(":")[2] or "compute_score"
         self.path, self.arguments = Path(module.__file__ or location), arguments or {}

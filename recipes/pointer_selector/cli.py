@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from recipes.config import loggers
-from recipes.config.environment import dry_run
+from recipes.config import machine
+from recipes.config.variables import dry_run
 from recipes.paths import checkpoint_dir, run_dir
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.resolve import resolve, to_yaml
@@ -106,7 +106,7 @@ def make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
     if "tensorboard" in names and "tensorboard" not in absent:
         sinks.append(TensorBoard(folder / "tensorboard"))
     if "wandb" in names and "wandb" not in absent:
-        mode = os.environ.get("WANDB_MODE") or loggers.wandb_environment(names).get("WANDB_MODE", "online")
+        mode = os.environ.get("WANDB_MODE") or machine.wandb_environment(names).get("WANDB_MODE", "online")
         experiment, project = recipe.trainer.experiment_name, recipe.trainer.project_name
         sinks.append(Wandb(folder, project, experiment, recipe.model_dump(), mode))
     return Sinks(sinks)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from recipes.config.docs import markdown
 from recipes.config.schema.field import describe_type, leaves
-from recipes.config.tables import markdown
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.resolve import VARIABLES, resolve
 

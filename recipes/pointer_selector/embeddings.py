@@ -131,7 +131,7 @@ def _read_safetensors(path: Path) -> dict:
 
     try:
         with safe_open(path, framework="pt") as file:
-            content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - a safetensors file is no mapping
             metadata = file.metadata() or {}
     except SafetensorError as error:
         raise RecipeError(f"the file is not readable as safetensors: {error}", where=str(path)) from error

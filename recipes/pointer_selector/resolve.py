@@ -9,13 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from recipes.config import loggers, yaml_io
-from recipes.config.environment import Variable, read_settings
-from recipes.config.hardware import kind_of_machine
+from recipes.config import machine, text
 from recipes.config.layers import DEFAULT, Setting, Source, flatten, nest
+from recipes.config.machine import kind_of_machine
 from recipes.config.schema.field import describe_type, leaves, sections
-from recipes.config.suggest import did_you_mean
-from recipes.config.text import parse_as
+from recipes.config.text import did_you_mean, parse_as
+from recipes.config.variables import Variable, read_settings
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS, ROOT, artifacts
 from recipes.pointer_selector.config import PointerRecipe
@@ -62,7 +61,7 @@ def resolve(
         RecipeError: an unknown key or variable, or a wrong type; names the key and the layer.
     """
     shown = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-    tree = yaml_io.read(path, shown)
+    tree = text.read(path, shown)
     if tree.pop("engine", ENGINE) != ENGINE:
         raise RecipeError("this recipe is for another engine", where=shown, fix=f"engine: {ENGINE}")
     settings = [Setting(key, value, Source("recipe", shown)) for key, value in flatten(tree).items()]
@@ -70,7 +69,7 @@ def resolve(
     values, sources = _merged(settings)
     asked_loggers = "trainer.logger" in sources and sources["trainer.logger"].by_user
     recipe = _validated(values, sources)
-    values["trainer.logger"] = loggers.chosen(recipe.trainer.logger, asked_loggers, environ)
+    values["trainer.logger"] = machine.chosen(recipe.trainer.logger, asked_loggers, environ)
     for key, leaf in leaves(PointerRecipe).items():
         if leaf.info.path and values.get(key):
             values[key] = _absolute(values[key], sources[key].by_user)
@@ -86,7 +85,7 @@ def changed(recipe: PointerRecipe, values: Mapping[str, Any]) -> PointerRecipe:
 
 def to_yaml(recipe: PointerRecipe) -> str:
     """The resolved recipe as a file that resolves to itself."""
-    return yaml_io.dump({"engine": ENGINE, **recipe.model_dump()})
+    return text.dump({"engine": ENGINE, **recipe.model_dump()})
 
 
 def _hardware(environ: Mapping[str, str]) -> list[Setting]:

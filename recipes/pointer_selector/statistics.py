@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recipes.evaluation.intervals import mcnemar
+from recipes.evaluation.statistics import mcnemar
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recipes.config import Recipe, check, remarks, visible_gpus
-from recipes.engines import versions
-from recipes.preflight import attention, checkpoints, data, disk, images, machine, model, reward
+from recipes.engines import support
+from recipes.preflight import checkpoints, data, images, machine, model, reward
 
 CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
     machine.inspect,
-    attention.inspect,
+    model.inspect_attention,
     data.inspect,
     model.inspect,
     checkpoints.inspect,
-    disk.inspect,
-    reward.inspect,
+    machine.inspect_disk,
+    reward.inspect_reward,
     images.inspect,
 )
 
@@ -24,8 +24,8 @@ def inspect_machine(recipe: Recipe) -> None:
     """What needs no data: the values, the GPUs and the engine's version. Raises `RecipeError`."""
     check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
     if recipe.engine == "verl":
-        versions.check(recipe.hardware)
-    attention.inspect(recipe)
+        support.check(recipe.hardware)
+    model.inspect_attention(recipe)
 
 
 def inspect(recipe: Recipe) -> list[str]:

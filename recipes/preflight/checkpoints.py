@@ -9,8 +9,8 @@ from typing import Any
 
 from recipes.config import Recipe
 from recipes.errors import RecipeError
+from recipes.monitor.summary import last_checkpoint, saved_steps
 from recipes.paths import ROOT
-from recipes.supervise.summary import last_checkpoint, saved_steps
 
 FINGERPRINT = "recipe.json"
 

@@ -7,8 +7,8 @@ import re
 import sys
 from typing import Any
 
-from recipes.preflight.image_tokens import Pixels
-from recipes.tasks.rows import IMAGE_MARK
+from recipes.data.rows import IMAGE_MARK
+from recipes.preflight.images import Pixels
 
 
 def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,14 +1,19 @@
-"""The machine: shared memory, and folders that can be written."""
+"""The machine, before the trainer starts: GPUs, memory, disk."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
-from recipes.config import Recipe, path_keys
+from recipes.config import Recipe, accounting, path_keys
+from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
+from recipes.monitor.summary import last_checkpoint
 from recipes.paths import run_dir
+from recipes.preflight import checkpoints, data
+from recipes.preflight.model import local_folder, weights
 
 SHARED_MEMORY = Path("/dev/shm")
 SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
@@ -46,3 +51,75 @@ def _shared_memory(hardware: str) -> list[str]:
         f"{SHARED_MEMORY} has only {free / 2**20:.0f} MiB free; Ray and NCCL want {needed / 2**20:.0f} MiB or more "
         "(for a container: --shm-size=16g)"
     ]
+
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
+SHARDS, ADAM, HUGGINGFACE = 4, 8, 4
+"""Bytes a parameter in a verl checkpoint: float32 weights, Adam's two moments, and float32 weights to load."""
+_UNKNOWN = "the model's size is not known before it is fetched, so that nobody checked whether checkpoints fit the disk"
+MARGIN = 512 << 20
+"""Bytes for logs, rollouts and Ray's own files."""
+
+
+def parameters(folder: Path) -> int:
+    """Parameters of a local model, from the size of its files; 0 where there are none."""
+    size = sum(file.stat().st_size for file in weights(folder))
+    if not size:
+        return 0
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text = config.get("text_config") or {}
+    dtype = config.get("dtype") or config.get("torch_dtype") or text.get("dtype") or text.get("torch_dtype")
+    return size // BYTES.get(str(dtype), 2)
+
+
+def checkpoint_bytes(recipe: Recipe) -> int:
+    """Size of one checkpoint; 0 for a model that is neither here nor in the hub's cache."""
+    trainer, actor, critic = recipe.trainer, recipe.worker.actor.model, recipe.worker.critic.model
+    of_actor = _shards(recipe, actor.lora.rank) + HUGGINGFACE * trainer.save_hf_model
+    total = _parameters_of(actor.model_path) * of_actor
+    if uses_critic(recipe):
+        total += _parameters_of(critic.model_path or actor.model_path) * _shards(recipe, critic.lora.rank)
+    return total
+
+
+def _parameters_of(model: str | None) -> int:
+    folder = local_folder(model)
+    return parameters(folder) if folder else 0
+
+
+def _shards(recipe: Recipe, lora_rank: int) -> int:
+    """Bytes a parameter of what a network needs to go on."""
+    return SHARDS + (0 if recipe.trainer.save_model_only or lora_rank else ADAM)
+
+
+def inspect_disk(recipe: Recipe) -> list[str]:
+    """Raise where the run's checkpoints will not fit; one more than is kept, since the old goes after the new came."""
+    trainer, folder = recipe.trainer, checkpoints.folder(recipe)
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(nearest).free
+    one = checkpoint_bytes(recipe) if trainer.save_freq > 0 else 0
+    saves = _saves_to_come(recipe)
+    kept = min(saves, trainer.save_limit + 1) if trainer.save_limit > 0 else saves
+    needed = kept * one + MARGIN
+    if free >= needed:
+        return [] if one or not saves else [_UNKNOWN]
+    raise RecipeError(
+        f"the disk has {_gigabytes(free)} free, but the run needs {_gigabytes(needed)}: "
+        f"{kept} checkpoints of {_gigabytes(one)}, and logs",
+        where=str(nearest),
+        fix="make room, set ARTIFACTS_DIR or CHECKPOINT_DIR to a larger disk, or lower SAVE_LIMIT",
+    )
+
+
+def _saves_to_come(recipe: Recipe) -> int:
+    """Saves until the end; what an earlier start saved stays, since verl forgets it when it resumes."""
+    trainer = recipe.trainer
+    if trainer.save_freq <= 0:
+        return 0
+    last = last_checkpoint(checkpoints.folder(recipe)) if trainer.find_last_checkpoint else None
+    steps = accounting(recipe, data.rows(recipe)).total_steps - (last.step if last else 0)
+    return max(0, -(-steps // trainer.save_freq))
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"

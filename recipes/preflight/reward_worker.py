@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from recipes.config.locate import split_function
+from recipes.config.paths import split_function
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
-from recipes.preflight.reward_trial import Trial
-from recipes.tasks.rewards import load_reward
+from recipes.preflight.reward import Trial
 
 DEFAULT_FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
 OF_THE_ROWS = "rename the data source, mend the ground truth, or give a reward of your own with --reward_func"

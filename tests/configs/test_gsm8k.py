@@ -5,12 +5,10 @@ from __future__ import annotations
 from recipes.config import accounting, load
 from recipes.engines import easyr1, verl
 from recipes.preflight import model
-from recipes.tasks.gsm8k.pretrain.examples import Annotators, examples
-from recipes.tasks.gsm8k.pretrain.task import GSM8K
-from recipes.tasks.gsm8k.pretrain.tokenizer import build_tokenizer
+from recipes.tasks.gsm8k.pretraining import GSM8K, Annotators, build_tokenizer, examples
+from recipes.tasks.gsm8k.problems import TINY
 from recipes.tasks.gsm8k.rows import PUBLISHED
-from recipes.tasks.gsm8k.word_problems import TINY
-from recipes.tasks.pretrain.batches import chat_texts
+from recipes.tasks.pretrain import chat_texts
 
 PROMISED = {
     "actor_rollout_ref.model.path": "Qwen/Qwen2.5-3B",

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from recipes.config import accounting, check, load
-from recipes.config.comparison import chosen
+from recipes.config.official import chosen
 from recipes.engines import easyr1, verl
 from recipes.paths import CONFIGS, ROOT
-from recipes.tasks.number_game.settings import PRESETS
+from recipes.tasks.number_game.rules import PRESETS
 
 LAUNCHER = "examples/number_game_agent/qwen2_5_vl_3b_numgame_grpo.sh"
 SCREENSHOTS = PRESETS["full"].train_size

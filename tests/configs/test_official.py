@@ -6,11 +6,19 @@ import re
 
 import pytest
 
-from recipes.config.comparison import chosen, compare, names
-from recipes.config.comparison.catalogue import EXAMPLES, REPOSITORIES
-from recipes.config.comparison.native import OUTSIDE, has_counterpart, repeats
-from recipes.config.comparison.official import SNAPSHOTS, snapshot
-from recipes.config.comparison.reasons import OF_DEFAULTS
+from recipes.config.official import (
+    EXAMPLES,
+    OF_DEFAULTS,
+    OUTSIDE,
+    REPOSITORIES,
+    SNAPSHOTS,
+    chosen,
+    compare,
+    has_counterpart,
+    names,
+    repeats,
+    snapshot,
+)
 from recipes.config.resolve import tasks
 from recipes.config.schema import Recipe, leaves
 from recipes.paths import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.config import algorithms, load
+from recipes.config import load, resolve
 from recipes.launch import show_plan
 from recipes.paths import ROOT
 
@@ -40,14 +40,14 @@ def test_a_command_passes_its_dry_run(command, hardware, capsys):
 def test_there_are_commands_and_a_row_for_every_algorithm():
     text = PAGE.read_text(encoding="utf-8")
     assert len(markdown.commands(PAGE)) >= 9
-    for name in algorithms.names():
+    for name in resolve.names():
         assert text.count(f"\n| `{name}` |") == 1
-        assert algorithms.read(name).paper in text
+        assert resolve.read(name).paper in text
 
 
 def test_the_prose_names_keys_that_exist():
-    from recipes.config.environment import variable_names
     from recipes.config.schema import Recipe, leaves, sections
+    from recipes.config.variables import variable_names
 
     quoted = [word.split("=")[0].strip() for part in PAGE.read_text().split("`")[1::2] for word in part.split()]
     keys = [word for word in quoted if word.startswith(("algorithm.", "worker.", "trainer.", "data."))]

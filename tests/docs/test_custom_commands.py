@@ -74,8 +74,8 @@ def assignments(command):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_pages_reward_and_row_are_right(page, tmp_path):
+    from recipes.data.readers import Place, checked
     from recipes.preflight.reward_worker import try_reward
-    from recipes.tasks.custom.record import Place, checked
 
     text = page.read_text(encoding="utf-8")
     (tmp_path / "my_reward.py").write_text(PYTHON.search(text)[1])
@@ -100,7 +100,7 @@ def test_the_messages_on_the_page_are_the_programs(users_folder):
 
 
 def test_the_defaults_on_the_page_are_the_recipes():
-    from recipes.config.environment import VARIABLES
+    from recipes.config.variables import VARIABLES
 
     recipe = load("custom", environ={}, hardware="gpu")
     keys = {name: variable.key for variable in VARIABLES for name in variable.names}

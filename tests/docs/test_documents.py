@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.config.environment import variable_names
+from recipes.config.variables import variable_names
 from recipes.paths import ROOT
 from recipes.pointer_selector.resolve import VARIABLES as POINTER_VARIABLES
 

@@ -8,8 +8,8 @@ import signal
 import launching
 import pytest
 
+from recipes.monitor.metrics import read_history, validation
 from recipes.paths import ROOT
-from recipes.supervise.metrics import read_history, validation
 
 LAUNCHER = ROOT / "examples" / "countdown" / "qwen3_4b_countdown_grpo.sh"
 

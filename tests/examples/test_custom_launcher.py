@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from recipes.config.environment import VARIABLES
-from recipes.config.options import usual_name
+from recipes.config.variables import VARIABLES, usual_name
+from recipes.monitor.metrics import read_history, validation
 from recipes.paths import ROOT
-from recipes.supervise.metrics import read_history, validation
 
 LAUNCHER = ROOT / "examples" / "custom_task" / "train.sh"
 REWARD = '''

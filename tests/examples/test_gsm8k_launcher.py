@@ -7,8 +7,8 @@ import json
 import launching
 import pytest
 
+from recipes.monitor.metrics import read_history, validation
 from recipes.paths import ROOT
-from recipes.supervise.metrics import read_history, validation
 
 LAUNCHER = ROOT / "examples" / "gsm8k" / "qwen2_5_3b_gsm8k_grpo.sh"
 

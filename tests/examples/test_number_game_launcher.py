@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from recipes.monitor.agreement import DIFFERENCE, KL
+from recipes.monitor.metrics import read_history, validation
 from recipes.paths import ROOT
-from recipes.supervise.agreement import DIFFERENCE, KL
-from recipes.supervise.metrics import read_history, validation
 
 LAUNCHER = ROOT / "examples" / "number_game_agent" / "qwen2_5_vl_3b_numgame_grpo.sh"
 TINY = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
@@ -117,7 +117,7 @@ def differences(model: Path, found: list[tuple[list[int], list[float]]], turned:
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    from recipes.tasks.number_game.pretrain.screenshots import inputs, read
+    from recipes.tasks.number_game.pretraining import inputs, read
 
     processor = AutoProcessor.from_pretrained(model)
     network = AutoModelForImageTextToText.from_pretrained(model, dtype="auto").eval()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from recipes import overview
 from recipes.config import load
-from recipes.supervise.summary import Checkpoint, shown
+from recipes.monitor.summary import Checkpoint, shown
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.tasks.rewards import load_reward
+from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
 sandbox = dispatch.sandbox

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.tasks.rewards import load_reward
+from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
 programs = dispatch.programs

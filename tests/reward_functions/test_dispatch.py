@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
-from recipes.tasks.rewards import load_reward
 
 _spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
 sandboxes = importlib.util.module_from_spec(_spec)

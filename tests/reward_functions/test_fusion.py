@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from recipes.tasks.rewards import load_reward
+from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
 fusion, sandbox = dispatch.fusion, dispatch.sandbox

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.tasks.rewards import load_reward
+from recipes.data.rewards import load_reward
 
 _spec = importlib.util.spec_from_file_location("graders", Path(__file__).with_name("public_graders.py"))
 graders = importlib.util.module_from_spec(_spec)

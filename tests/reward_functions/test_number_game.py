@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.paths import ROOT
-from recipes.tasks.number_game.prompt import gold_response
+from recipes.tasks.number_game.data import gold_response
 
 
 def load(path: Path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.tasks.rewards import load_reward
+from recipes.data.rewards import load_reward
 
 _spec = importlib.util.spec_from_file_location("graders", Path(__file__).with_name("public_graders.py"))
 graders = importlib.util.module_from_spec(_spec)

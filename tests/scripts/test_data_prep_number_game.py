@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
-from recipes.tasks.number_game.chromium import NAMES
-from recipes.tasks.rows import read_manifest
+from recipes.tasks.number_game.screens import NAMES
 
 REWARD = '''
 """A reward that reads `Answer: N`."""

@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from recipes.paths import ROOT
-from recipes.tasks.number_game.deals import cells, drawn
 from recipes.tasks.number_game.play import Played, summarise
+from recipes.tasks.number_game.rules import cells, drawn
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from recipes.paths import ROOT
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from recipes.tasks.number_game.pretrain import screenshots, train
-from recipes.tasks.number_game.pretrain.train import Plan, pretrain
+from recipes.tasks.number_game import pretraining
+from recipes.tasks.number_game.pretraining import Plan, pretrain
 
 DATA = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data"
 
@@ -51,10 +51,10 @@ def test_a_model_is_written_whole_and_never_overwritten(call, tmp_path):
 
 
 def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypatch):
-    shown = screenshots.read(DATA / "train.parquet", "train")[:9]
+    shown = pretraining.read(DATA / "train.parquet", "train")[:9]
     plan = Plan(steps=2, reading=1, batch=2)
     whole, _, _ = pretrain(plan, shown, tmp_path / "whole")
-    labelled, seen = train.labelled, []
+    labelled, seen = pretraining.labelled, []
 
     def interrupted(*arguments):
         seen.append(arguments)
@@ -62,7 +62,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypat
             raise KeyboardInterrupt
         return labelled(*arguments)
 
-    monkeypatch.setattr(train, "labelled", interrupted)
+    monkeypatch.setattr(pretraining, "labelled", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pretrain(plan, shown, tmp_path / "parts", save_every=1)
     resumed, _, _ = pretrain(plan, shown, tmp_path / "parts", save_every=1)

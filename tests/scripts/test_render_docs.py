@@ -6,10 +6,9 @@ import importlib.util
 
 import pytest
 
-from recipes.config.documents import rendered, stale
-from recipes.config.environment import variable_names
+from recipes.config.docs import BLOCKS, environment_table, markdown, rendered, schema_table, stale
 from recipes.config.schema import Recipe, leaves
-from recipes.config.tables import BLOCKS, environment_table, markdown, schema_table
+from recipes.config.variables import variable_names
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from recipes.config.schema.field import KeyInfo, Leaf, Section, describe_type, leaves, sections
-from recipes.config.schema.recipe import Recipe
+from recipes.config.schema.trainer import Recipe
 
 __all__ = ["KeyInfo", "Leaf", "Recipe", "Section", "describe_type", "leaves", "sections"]

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from recipes.engines import versions
+from recipes.engines import support
 from recipes.engines.verl_cpu import forkserver, head, patches
 from recipes.errors import reported_errors
 
@@ -41,7 +41,7 @@ AFTER_RAY = (
 def main() -> int:
     """Run the trainer, or, in a process forked for it, one of Ray's workers; the exit status."""
     with reported_errors():
-        versions.check("cpu")
+        support.check("cpu")
     ray_init = ray_arguments(sys.argv[1:])
     if not can_fork(ray_init):
         return train(None)
@@ -66,7 +66,7 @@ def can_fork(ray_init: dict[str, Any]) -> bool:
         os.environ.get(SWITCH, "1") != "0"
         and sys.platform.startswith("linux")
         and "address" not in ray_init
-        and versions.installed("ray") == versions.TESTED_RAY
+        and support.installed("ray") == support.TESTED_RAY
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.config.hardware import visible_gpus
+from recipes.config.machine import visible_gpus
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.records import Group, Response, clean_text

@@ -1,4 +1,4 @@
-"""The page in an Android device's browser, over ADB: taps and screenshots, so all that is known is in the pixels."""
+"""The number game on Android phones over ADB, and the choice of devices."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.looks import Look, query
-from recipes.tasks.number_game.pixels import Box, BrokenPNG, decoded, find_button, find_cards, verdict
-from recipes.tasks.number_game.rules import Deal
-from recipes.tasks.number_game.screens import Outcome, ScreenLost, TapLost
-from recipes.tasks.number_game.serve import PORT
+from recipes.tasks.number_game.rules import Deal, Look, query
+from recipes.tasks.number_game.screens import (
+    PORT,
+    Box,
+    BrokenPNG,
+    Outcome,
+    Screen,
+    ScreenLost,
+    TapLost,
+    decoded,
+    find_button,
+    find_cards,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -84,7 +94,7 @@ class AndroidScreen:
         address = f"{self._address}?{query(deals, look)}"
         with self._talking():
             if self._reversed:
-                from recipes.tasks.number_game.serve import serve_page
+                from recipes.tasks.number_game.screens import serve_page
 
                 self._device.reverse(f"tcp:{PORT}", f"tcp:{serve_page()}")
             # Quoted for the device's shell, which would end the command at the first &.
@@ -172,3 +182,29 @@ class AndroidScreen:
             yield
         except (adbutils.AdbError, OSError, EOFError, subprocess.SubprocessError) as error:
             raise ScreenLost(f"{self.name}: {error}") from error
+
+
+def openers(
+    devices: str | None, workers: int, *, page_url: str | None, adb_host: str, adb_port: int
+) -> Callable[[int], list[Callable[[], Screen]]]:
+    """For `collect` and `play`: a function that gives openers of screens, at most as many as there are jobs.
+
+    Args:
+        devices: None for Chromium; for Android serials with commas between, or `all`.
+        workers: Chromium windows at once.
+        page_url: of the page, None for the one in this package.
+        adb_host, adb_port: of the ADB server.
+    """
+
+    def chromium(jobs: int) -> list[Callable[[], Screen]]:
+        from recipes.tasks.number_game.screens import ChromiumScreen, find_chromium
+
+        find_chromium()
+        return [partial(ChromiumScreen, f"chromium-{number}", address=page_url) for number in range(min(workers, jobs))]
+
+    def android(jobs: int) -> list[Callable[[], Screen]]:
+
+        found = find_devices(devices or "all", host=adb_host, port=adb_port)
+        return [partial(AndroidScreen, device, address=page_url) for device in found[:jobs]]
+
+    return chromium if devices is None else android

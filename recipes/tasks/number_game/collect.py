@@ -1,17 +1,247 @@
-"""Screenshots of whole episodes into a journal: what is not there yet is played, every label checked by the page."""
+"""Collecting screenshots on many devices, resumably."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import random
+import shutil
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game import fleet
-from recipes.tasks.number_game.episodes import Episode, Journal
-from recipes.tasks.number_game.pixels import BrokenPNG, fitted
-from recipes.tasks.number_game.rules import START, points
-from recipes.tasks.number_game.screens import Screen, TapLost
+from recipes.tasks.number_game.rules import (
+    POSITIONS,
+    START,
+    Deal,
+    Look,
+    Settings,
+    balanced,
+    look_of,
+    parse_deal,
+    points,
+    various,
+)
+from recipes.tasks.number_game.screens import BrokenPNG, Screen, ScreenLost, TapLost, decoded, fitted
+
+Job = TypeVar("Job")
+PATIENCE_S = 15.0  # after Ctrl-C, for screens to end what they are at
+
+
+@dataclass
+class Report(Generic[Job]):
+    """What became of the jobs.
+
+    Attributes:
+        dropped: for each screen that went away: its name, the job that it had begun, and why.
+        unfinished: jobs that no screen was left for.
+    """
+
+    dropped: list[tuple[str, Job, str]] = field(default_factory=list)
+    unfinished: list[Job] = field(default_factory=list)
+
+
+def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable[[Screen, Job], None]) -> Report[Job]:
+    """Do every job on one of the screens, each screen in its own thread.
+
+    Args:
+        jobs: what there is to do; each is done whole by one screen.
+        openers: each makes a screen, in the thread that uses it.
+        work: does one job. Where it raises `ScreenLost` that screen is not used again and the job goes to another.
+
+    Raises:
+        RecipeError: the first one that a screen or a job raised, after the other screens ended the job they had.
+            Whatever else is raised is a bug and raised here as well.
+        KeyboardInterrupt: after the screens were closed.
+    """
+    board = _Board(list(jobs))
+    failures: list[BaseException] = []
+
+    def serve(opener: Callable[[], Screen]) -> None:
+        try:
+            screen = opener()
+            try:
+                board.serve(screen, work)
+            finally:
+                screen.close()
+        except BaseException as error:  # allowed: broad: raised again in the caller's thread
+            failures.append(error)
+            board.stop.set()
+
+    threads = [threading.Thread(target=serve, args=(opener,), daemon=True) for opener in openers]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # so that Ctrl-C gets through
+    except KeyboardInterrupt:
+        board.stop.set()
+        deadline = time.monotonic() + PATIENCE_S
+        for thread in threads:
+            if thread.is_alive():  # one that lives on while Python ends takes it down with a crash
+                thread.join(max(0.0, deadline - time.monotonic()))
+        raise
+    if failures:
+        raise next((failure for failure in failures if not isinstance(failure, RecipeError)), failures[0])
+    return Report(board.dropped, list(board.waiting))
+
+
+class _Board(Generic[Job]):
+    """The jobs that wait and the number that are not done; screens come to it for work until that is 0."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.waiting = deque(jobs)
+        self.dropped: list[tuple[str, Job, str]] = []
+        self.stop = threading.Event()
+        self._left = len(jobs)
+        self._lock = threading.Lock()
+
+    def serve(self, screen: Screen, work: Callable[[Screen, Job], None]) -> None:
+        while self._left and not self.stop.is_set():
+            try:
+                job = self.waiting.popleft()
+            except IndexError:
+                self.stop.wait(0.1)  # another screen may drop out and give its job back
+                continue
+            try:
+                work(screen, job)
+            except ScreenLost as error:
+                self.dropped.append((screen.name, job, str(error)))
+                self.waiting.append(job)
+                return
+            with self._lock:
+                self._left -= 1
+
+
+RECORD = "episode.json"
+# Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
+MISTAKES = 0.25
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One game to play: its split, its number there, its rounds, how it looks, and the cards that are tapped."""
+
+    split: str
+    number: int
+    deals: tuple[Deal, ...]
+    look: Look
+    taps: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """Name of its folder in the journal; other rounds or another look give another name."""
+        text = json.dumps(self.plan(), sort_keys=True)
+        return f"{self.split}-{self.number:04d}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def plan(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        codes = [deal.code for deal in self.deals]
+        return {"split": self.split, "number": self.number, "deals": codes, "taps": self.taps, **vars(self.look)}
+
+
+@dataclass(frozen=True)
+class Round:
+    """One screenshot before its choice, with the state that it shows; `index` counts the episode's rounds from 0."""
+
+    episode: Episode
+    index: int
+    image: bytes
+    score: int
+    source: str
+
+    @property
+    def deal(self) -> Deal:
+        """The light and the digits."""
+        return self.episode.deals[self.index]
+
+
+def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Episode]:
+    """Episodes with `size` rounds in all, balanced over lights and answers; the last one may be shorter."""
+    rng = random.Random(f"{seed}/{split}")
+    deals = balanced(split, size, rng)
+    episodes = []
+    for start in range(0, size, settings.rounds):
+        part = tuple(deals[start : start + settings.rounds])
+        look = various(rng, settings.languages, settings.screens, plain=settings.looks == "plain")
+        taps = tuple(_tap(deal, rng) for deal in part)
+        episodes.append(Episode(split, start // settings.rounds, part, look, taps))
+    return episodes
+
+
+def _tap(deal: Deal, rng: random.Random) -> int:
+    wrong = [position for position in POSITIONS if position != deal.answer]
+    return rng.choice(wrong) if rng.random() < MISTAKES else deal.answer
+
+
+class Journal:
+    """Finished episodes in a folder, one folder each: `00.png`, `01.png`, ... and `episode.json`.
+
+    An episode's folder appears in one move when all of it is on disk, so what is there is whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broken: list[str] = []
+
+    def missing(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Those that are not there, or whose pictures are broken; these are moved out of the way and noted."""
+        return [episode for episode in episodes if not self._holds(episode)]
+
+    def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int], source: str) -> None:
+        """Record a finished episode."""
+        target = self.folder / episode.key
+        draft = self.folder / f".{episode.key}.{os.getpid()}"
+        try:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            for index, image in enumerate(images):
+                (draft / f"{index:02d}.png").write_bytes(image)
+            record = {**episode.plan(), "scores": list(scores), "source": source}
+            (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+            draft.rename(target)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise RecipeError(
+                f"an episode cannot be written: {error}", where=str(self.folder), fix="free space; finished ones stay"
+            ) from error
+
+    def rounds(self, episodes: Sequence[Episode]) -> Iterator[Round]:
+        """The recorded rounds of these episodes, in order."""
+        for episode in episodes:
+            folder = self.folder / episode.key
+            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            for index, score in enumerate(record["scores"]):
+                yield Round(episode, index, (folder / f"{index:02d}.png").read_bytes(), score, record["source"])
+
+    def _holds(self, episode: Episode) -> bool:
+        folder = self.folder / episode.key
+        if not folder.is_dir():
+            return False
+        try:
+            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            whole = read_plan(record) == episode
+            for index in range(len(episode.deals)):
+                decoded((folder / f"{index:02d}.png").read_bytes())
+        except (OSError, ValueError, KeyError, BrokenPNG) as error:
+            self.broken.append(f"{episode.key}: {error}")
+            shutil.rmtree(folder)
+            return False
+        return whole
+
+
+def read_plan(record: dict[str, Any]) -> Episode:
+    """The episode of a record."""
+    deals = tuple(parse_deal(code) for code in record["deals"])
+    return Episode(record["split"], record["number"], deals, look_of(record), tuple(record["taps"]))
+
 
 TRIES = 3  # of an episode whose screenshot is broken or whose tap is lost
 MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template it stays under max_prompt_length 1024
@@ -71,7 +301,7 @@ def collect(
             tally.rounds += len(images)
             on_episode(len(images))
 
-    report = fleet.run(missing, openers(len(missing)), work)
+    report = run(missing, openers(len(missing)), work)
     tally.dropped += [f"{name} dropped out of episode {episode.key}: {why}" for name, episode, why in report.dropped]
     if report.unfinished:
         raise RecipeError(

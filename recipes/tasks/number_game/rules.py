@@ -1,8 +1,14 @@
-"""The rules, in one place: what a light asks for, and how points are counted. The page is checked against them."""
+"""Rules, deals, looks and settings of the number game."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import permutations
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from recipes.errors import RecipeError
 
@@ -48,3 +54,205 @@ def parse_deal(code: str) -> Deal:
 def points(right: bool) -> int:
     """What a choice adds to the score."""
     return STEP if right else -STEP
+
+
+LIGHTS = tuple(RANKS)
+# Deals of each cell (a light and an answer) that belong to the test split; a cell has 168.
+HELD_OUT = 34
+
+
+def all_deals() -> list[Deal]:
+    """The 1,512 deals: three lights, and three different digits from 1 to 9 in every order."""
+    return [Deal(light, digits) for light in LIGHTS for digits in permutations(range(1, 10), 3)]
+
+
+def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
+    """(light, answer) -> the deals of that cell which belong to a split.
+
+    A deal belongs to the same split on every machine and for every seed: the 34 of a cell whose codes have the
+    smallest SHA-256 are held out. Train and test therefore share no triple of light, digits and order.
+
+    Args:
+        split: `train` or `test`.
+    """
+    found: dict[tuple[str, int], list[Deal]] = {(light, position): [] for light in LIGHTS for position in POSITIONS}
+    for deal in all_deals():
+        found[deal.light, deal.answer].append(deal)
+    part = slice(HELD_OUT) if split == "test" else slice(HELD_OUT, None)
+    return {cell: sorted(deals, key=_hash)[part] for cell, deals in found.items()}
+
+
+def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:
+    """`size` deals of a split in random order, evenly over lights and answers.
+
+    The nine cells differ by one deal at most, and so do the times that a cell's deals are used: none comes again
+    before all have come once.
+    """
+    streams = {cell: _cycle(deals, rng) for cell, deals in cells(split).items()}
+    order = rng.sample(list(streams), len(streams))
+    chosen = [next(streams[order[index % len(order)]]) for index in range(size)]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def drawn(seed: int, rounds: int, order: str = "shuffled") -> list[Deal]:
+    """The rounds that the page draws from a seed, for a driver that cannot read the page's state.
+
+    Args:
+        seed: 0 to 2**32 - 1.
+        rounds: how many.
+        order: the page's option of that name: shuffled, ascending or descending.
+    """
+    number = _mulberry32(seed)
+    return [_draw(number, order) for _ in range(rounds)]
+
+
+def _draw(number: Callable[[], float], order: str) -> Deal:
+    light = LIGHTS[int(number() * 3)]
+    pool = list(range(1, 10))
+    digits = [pool.pop(int(number() * len(pool))) for _ in POSITIONS]
+    if order != "shuffled":
+        digits.sort(reverse=order == "descending")
+    left, middle, right = digits
+    return Deal(light, (left, middle, right))
+
+
+def _mulberry32(seed: int) -> Callable[[], float]:
+    """Numbers from 0 up to 1, as game.js makes them (Mulberry32, public domain, by Tommy Ettinger)."""
+    state, mask = seed & 0xFFFFFFFF, 0xFFFFFFFF
+
+    def number() -> float:
+        nonlocal state
+        state = (state + 0x6D2B79F5) & mask
+        mixed = (state ^ (state >> 15)) * (state | 1) & mask
+        mixed ^= mixed + ((mixed ^ (mixed >> 7)) * (mixed | 61) & mask) & mask
+        return (mixed ^ (mixed >> 14)) / 2**32
+
+    return number
+
+
+def _cycle(deals: list[Deal], rng: random.Random) -> Iterator[Deal]:
+    while True:
+        yield from rng.sample(deals, len(deals))
+
+
+def _hash(deal: Deal) -> bytes:
+    return hashlib.sha256(deal.code.encode()).digest()
+
+
+# The page's options and their values, as in game.js; the first is the page's default.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "lang": ("en", "zh"),
+    "theme": ("paper", "night", "forest", "candy", "slate", "contrast"),
+    "font": ("sans", "serif", "mono", "narrow"),
+    "light": ("top", "bottom"),
+    "lamps": ("row", "column"),
+    "size": ("regular", "large", "small"),
+}
+PATCH = 28  # pixels of a side that become one token in Qwen2.5-VL: patches of 14, merged two by two
+# Qwen2.5-VL rounds a screen to multiples of 28 and makes one token of 28 x 28 pixels. 720 x 1280 would take 1,196,
+# more than a prompt of 1,024 has room for; these take 448 to 748 and leave 276 or more for the text. Each is a multiple
+# of 28 with more than 262,144 pixels, so no processor resizes it, and the model sees what was drawn.
+SCREENS = ((560, 1008), (560, 1008), (448, 784), (616, 952), (476, 1036), (728, 728), (1008, 560))
+DEFAULT_SCREEN = SCREENS[0]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The options of one episode; the values are those of `CHOICES`, sizes are CSS pixels of the screen."""
+
+    lang: str = "en"
+    theme: str = "paper"
+    font: str = "sans"
+    light: str = "top"
+    lamps: str = "row"
+    size: str = "regular"
+    width: int = DEFAULT_SCREEN[0]
+    height: int = DEFAULT_SCREEN[1]
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise RecipeError(
+                    f"{name}={getattr(self, name)!r}", where=name, fix=f"choose from {', '.join(allowed)}"
+                )
+
+    def query(self) -> str:
+        """The options as the page's address takes them."""
+        return urlencode({name: getattr(self, name) for name in CHOICES})
+
+    def facts(self) -> dict[str, str]:
+        """For `extra_info` and results; `light` is the round's light there, so its place is `light_position`."""
+        facts = {name: getattr(self, name) for name in CHOICES}
+        return {"light_position": facts.pop("light"), "digit_size": facts.pop("size"), **facts}
+
+
+def various(
+    rng: random.Random, languages: Sequence[str], screens: Sequence[tuple[int, int]], *, plain: bool = False
+) -> Look:
+    """A look drawn at random, every option independently of the others; a plain one keeps the page's defaults."""
+    chosen = {name: rng.choice(allowed) for name, allowed in CHOICES.items() if name != "lang" and not plain}
+    width, height = rng.choice(list(screens))
+    return Look(lang=rng.choice(list(languages)), width=width, height=height, **chosen)
+
+
+def query(deals: Sequence[Deal], look: Look) -> str:
+    """The address's query that shows these rounds in this look."""
+    return f"deal={','.join(deal.code for deal in deals)}&{look.query()}"
+
+
+def look_of(values: dict[str, object]) -> Look:
+    """A look from a dict that may hold more."""
+    return Look(**{field.name: values[field.name] for field in fields(Look) if field.name in values})
+
+
+def tokens(width: int, height: int) -> int:
+    """Tokens of a screenshot whose sides are multiples of 28 and which lies within min_pixels and max_pixels."""
+    return -(-width // PATCH) * -(-height // PATCH)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and looks of a data set.
+
+    Args:
+        train_size, test_size: screenshots in each split. 1,152 is nine batches of 128 and 128 of each cell of light
+            and answer, so that no deal comes twice; 288 is 32 of each cell.
+        rounds: of an episode.
+        languages: of the page, one drawn for each episode.
+        looks: "various" draws theme, font, light position, lamps and digit size for each episode; "plain" is one look.
+        screens: widths and heights in CSS pixels, one drawn for each episode; multiples of 28 are never resized.
+    """
+
+    train_size: int = 1152
+    test_size: int = 288
+    rounds: int = 10
+    languages: tuple[str, ...] = ("en",)
+    looks: str = "various"
+    screens: tuple[tuple[int, int], ...] = SCREENS
+
+    def __post_init__(self) -> None:
+        for name, most in (("train_size", 10**6), ("test_size", 10**6), ("rounds", 100)):
+            if not 1 <= getattr(self, name) <= most:
+                raise RecipeError(f"{name}={getattr(self, name)}", where=name, fix=f"ask for 1 to {most:,}")
+        if self.looks not in ("various", "plain"):
+            raise RecipeError(f"looks={self.looks!r}", where="looks", fix="choose from various, plain")
+        unknown = set(self.languages) - set(CHOICES["lang"])
+        if unknown or not self.languages:
+            raise RecipeError(f"languages={self.languages}", where="languages", fix="choose from en, zh")
+        for width, height in self.screens:
+            if width % PATCH or height % PATCH or min(width, height) < 5 * PATCH:
+                raise RecipeError(
+                    f"a screen of {width} x {height}", where="screens", fix="give multiples of 28, from 140 up"
+                )
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest."""
+        return asdict(self) | {"deals": {split: sum(map(len, cells(split).values())) for split in ("train", "test")}}
+
+
+PRESETS = {
+    "full": Settings(),
+    # For a tiny model on CPUs: 140 x 224 pixels are 40 tokens. These files are in the repository: under a megabyte.
+    "tiny": Settings(train_size=90, test_size=36, looks="plain", screens=((140, 224),)),
+}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config.accounting import accounting
-from recipes.config.validate import validated
+from recipes.config.merge import validated
 
 REFERENCE = {
     "data.rollout_batch_size": 64,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from recipes.config import algorithms, check, load, remarks, tasks, to_yaml
+from recipes.config import check, load, remarks, resolve, tasks, to_yaml
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError
 
@@ -22,18 +22,18 @@ OPTIONAL = {
 }
 
 
-@pytest.mark.parametrize("name", algorithms.names())
+@pytest.mark.parametrize("name", resolve.names())
 def test_a_file_says_what_the_algorithm_is_and_leaves_nothing_of_another(name):
-    found = algorithms.read(name)
+    found = resolve.read(name)
     assert found.title
     assert re.fullmatch(r"arXiv:\d{4}\.\d{5}", found.paper)
     assert found.changes.endswith(".")
     assert found.use.endswith(".")
-    assert set(found.values) - OPTIONAL == set(algorithms.read("grpo").values) - OPTIONAL
+    assert set(found.values) - OPTIONAL == set(resolve.read("grpo").values) - OPTIONAL
 
 
 def test_no_two_are_the_same():
-    values = [tuple(sorted(map(str, algorithms.read(name).values.items()))) for name in algorithms.names()]
+    values = [tuple(sorted(map(str, resolve.read(name).values.items()))) for name in resolve.names()]
     assert len(set(values)) == len(values) == 9
 
 
@@ -78,13 +78,13 @@ def test_the_written_recipe_holds_its_keys_and_can_be_run_again_under_another(wr
     assert again.worker.actor.loss_agg_mode is None
 
 
-@pytest.mark.parametrize("name", algorithms.names())
+@pytest.mark.parametrize("name", resolve.names())
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
 @pytest.mark.parametrize("task", tasks())
 def test_every_recipe_takes_every_algorithm(task, hardware, name):
     recipe = load(task, environ={"ALGORITHM": name}, hardware=hardware)
     check(recipe)
-    assert verl.translate(recipe)["algorithm.adv_estimator"] == algorithms.read(name).values["algorithm.adv_estimator"]
+    assert verl.translate(recipe)["algorithm.adv_estimator"] == resolve.read(name).values["algorithm.adv_estimator"]
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(resolve):
@@ -97,7 +97,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(resolve):
 @pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "reinforce_plus_plus", "rloo", "ppo"])
 def test_easyr1_runs_what_it_has(name):
     keys = easyr1.translate(load("countdown", environ={"ALGORITHM": name, "ENGINE": "easyr1"}, hardware="gpu"))
-    assert keys["worker.actor.loss_type"] == algorithms.read(name).values["worker.actor.loss_type"]
+    assert keys["worker.actor.loss_type"] == resolve.read(name).values["worker.actor.loss_type"]
     assert "algorithm.preset" not in keys
 
 
@@ -173,6 +173,6 @@ def test_what_hardly_acts_is_remarked_on(resolve, environ, words):
 
 
 def test_there_is_nothing_to_remark_on_what_the_papers_do(resolve):
-    for name in algorithms.names():
+    for name in resolve.names():
         assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []
     assert remarks(resolve(ALGORITHM="grpo")) == []

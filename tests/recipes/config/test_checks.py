@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import check, load
-from recipes.config.checks.problem import nearest_divisors, nearest_multiples
-from recipes.config.checks.unread import READINGS
+from recipes.config.checks import READINGS, nearest_divisors, nearest_multiples
+from recipes.config.merge import validated
 from recipes.config.schema import Recipe, leaves
-from recipes.config.validate import validated
 from recipes.errors import RecipeError
 
 

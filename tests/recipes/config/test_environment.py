@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.config.environment import (
+from recipes.config.schema import Recipe, leaves
+from recipes.config.variables import (
     CONTROLS,
     VARIABLES,
     Variable,
@@ -18,7 +19,6 @@ from recipes.config.environment import (
     read_settings,
     variable_names,
 )
-from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 
 NAMES = sorted(variable_names())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config import check, hardware, load
+from recipes.config import check, load, machine
 from recipes.errors import RecipeError
 
 
@@ -13,30 +13,30 @@ from recipes.errors import RecipeError
     [(8, None, 8), (8, "", 0), (8, "-1", 0), (8, "0,1", 2), (2, "0,1,2,3", 2), (8, "3,-1,4", 1), (0, "0", 0)],
 )
 def test_visible_gpus(monkeypatch, present, chosen, usable):
-    monkeypatch.setattr(hardware.Path, "glob", lambda *_: [])
-    monkeypatch.setattr(hardware, "_ask_nvidia_smi", lambda: present)
+    monkeypatch.setattr(machine.Path, "glob", lambda *_: [])
+    monkeypatch.setattr(machine, "_ask_nvidia_smi", lambda: present)
     environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-    assert hardware.visible_gpus(environ) == usable
+    assert machine.visible_gpus(environ) == usable
 
 
 def test_devices_are_counted_without_the_control_files(monkeypatch):
     names = ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps"]
-    monkeypatch.setattr(hardware.Path, "glob", lambda *_: [hardware.Path("/dev") / name for name in names])
-    assert hardware.visible_gpus({}) == 2
+    monkeypatch.setattr(machine.Path, "glob", lambda *_: [machine.Path("/dev") / name for name in names])
+    assert machine.visible_gpus({}) == 2
 
 
 def test_the_machine_decides_where_nobody_does(monkeypatch):
     for count, kind in ((0, "cpu"), (1, "gpu")):
-        monkeypatch.setattr(hardware, "visible_gpus", lambda _environ, count=count: count)
-        assert hardware.kind_of_machine(None, "", {}) == kind
-        assert hardware.kind_of_machine("cpu", "", {}) == "cpu"
+        monkeypatch.setattr(machine, "visible_gpus", lambda _environ, count=count: count)
+        assert machine.kind_of_machine(None, "", {}) == kind
+        assert machine.kind_of_machine("cpu", "", {}) == "cpu"
     with pytest.raises(RecipeError, match="unknown hardware 'tpu'"):
-        hardware.kind_of_machine("tpu", "variable HARDWARE=tpu", {})
+        machine.kind_of_machine("tpu", "variable HARDWARE=tpu", {})
 
 
 def test_a_gpu_machine_without_flash_attention_keeps_padding(monkeypatch):
-    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 1)
-    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(machine, "visible_gpus", lambda *_: 1)
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
     recipe = load("countdown", environ={}, hardware="gpu")
     assert not recipe.worker.actor.padding_free
     assert not recipe.worker.actor.dynamic_batching, "verl would fill micro-batches by tokens, then pad them"
@@ -48,8 +48,8 @@ def test_a_gpu_machine_without_flash_attention_keeps_padding(monkeypatch):
 @pytest.mark.parametrize("task", ["countdown", "number_game", "gsm8k"])
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, monkeypatch):
-    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 8)
-    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
     recipe = load(task, environ={"ALGORITHM": algorithm}, hardware="gpu")
     assert not recipe.worker.critic.dynamic_batching
     check(recipe, 8)
@@ -59,5 +59,5 @@ def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, monke
 
 
 def test_a_machine_without_gpus_says_nothing_about_flash_attention(monkeypatch):
-    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 0)
+    monkeypatch.setattr(machine, "visible_gpus", lambda *_: 0)
     assert load("countdown", environ={}, hardware="gpu").worker.actor.padding_free

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recipes.config import load
-from recipes.config.loggers import chosen, logged_in, wandb_environment
+from recipes.config.machine import chosen, logged_in, wandb_environment
 from recipes.engines import verl
 
 LISTED = ["console", "file", "wandb"]

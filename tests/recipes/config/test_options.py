@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import check, load
-from recipes.config.arguments import read_arguments
-from recipes.config.environment import VARIABLES
-from recipes.config.options import options, read_words, usual_name
 from recipes.config.schema import Recipe, leaves
+from recipes.config.variables import VARIABLES, options, read_arguments, read_words, usual_name
 from recipes.engines import verl
 from recipes.errors import RecipeError
 
@@ -155,9 +153,9 @@ def test_an_option_wins_over_a_variable():
 
 def test_a_name_of_both_trees_is_the_recipes_key_and_feeds_verls_key_of_that_name():
     """data, algorithm and trainer are roots of both trees: what has one name in both must mean one thing."""
-    from recipes.config import verl_defaults
+    from recipes.config import verl_names
 
-    both = [path for path in leaves(Recipe) if path in verl_defaults.defaults()]
+    both = [path for path in leaves(Recipe) if path in verl_names.defaults()]
     assert len(both) > 20
     assert [path for path in both if path not in leaves(Recipe)[path].info.verl] == []
 

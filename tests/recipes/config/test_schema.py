@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from recipes.config.merge import validated
 from recipes.config.schema import Recipe, describe_type, leaves
-from recipes.config.validate import validated
-from recipes.engines.verl.translate import OWN
+from recipes.engines.verl import OWN
 from recipes.errors import RecipeError
 
 EASYR1 = json.loads(Path(__file__).with_name("easyr1_keys.json").read_text(encoding="utf-8"))

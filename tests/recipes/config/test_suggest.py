@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recipes.config.schema import Recipe, leaves
-from recipes.config.suggest import did_you_mean, edits, nearest
+from recipes.config.text import did_you_mean, edits, nearest
 
 KEYS = list(leaves(Recipe))
 WORDS = st.text("abc", max_size=6)

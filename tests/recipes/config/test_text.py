@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.config import yaml_io
+from recipes.config import text
 from recipes.config.text import parse_as
 
 Names = list[Literal["console", "file"]]
@@ -50,14 +50,14 @@ def test_text_is_read_as_the_type_asks(text, annotation, value):
 @settings(max_examples=100, deadline=None)
 def test_numbers_and_truths_come_back(value):
     annotation = {int: int, bool: bool, float: float, type(None): int | None}[type(value)]
-    assert parse_as(yaml_io.flow(value), annotation) == value
+    assert parse_as(text.flow(value), annotation) == value
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 @settings(max_examples=200, deadline=None)
 def test_pythons_floats_are_floats(value):
-    assert yaml_io.parse(repr(value)) == value
-    assert isinstance(yaml_io.parse(repr(value)), float)
+    assert text.parse(repr(value)) == value
+    assert isinstance(text.parse(repr(value)), float)
 
 
 @given(
@@ -65,11 +65,11 @@ def test_pythons_floats_are_floats(value):
 )
 @settings(max_examples=100, deadline=None)
 def test_what_is_dumped_is_read_again(tree):
-    assert yaml_io.parse(yaml_io.dump(tree)) == tree
-    assert yaml_io.parse(yaml_io.flow(tree)) == tree
-    assert "\n" not in yaml_io.flow(tree)
+    assert text.parse(text.dump(tree)) == tree
+    assert text.parse(text.flow(tree)) == tree
+    assert "\n" not in text.flow(tree)
 
 
 @pytest.mark.parametrize("word", ["2024-01-01", "qwen3", "e5", "1e", ".", "-", "1.2.3", "http://e1"])
 def test_words_stay_words(word):
-    assert not isinstance(yaml_io.parse(word), float | int)
+    assert not isinstance(text.parse(word), float | int)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config import verl_defaults
+from recipes.config import verl_names
 from recipes.config.layers import Source, flatten, nest
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
@@ -13,9 +13,9 @@ HERE = Source("argument", "here")
 
 
 def test_the_tree_is_read():
-    assert verl_defaults.defaults()["trainer.use_v1"] is True
-    assert "actor_rollout_ref.actor.optim" in verl_defaults.groups()
-    assert len(verl_defaults.defaults()) > 500
+    assert verl_names.defaults()["trainer.use_v1"] is True
+    assert "actor_rollout_ref.actor.optim" in verl_names.groups()
+    assert len(verl_names.defaults()) > 500
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_the_tree_is_read():
     ],
 )
 def test_keys_that_verl_takes(name):
-    verl_defaults.check(name, 1 if name.endswith(".n") else "x", HERE)
+    verl_names.check(name, 1 if name.endswith(".n") else "x", HERE)
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,21 @@ def test_keys_that_verl_takes(name):
 )
 def test_keys_that_verl_does_not_take(name, value, words):
     with pytest.raises(RecipeError) as raised:
-        verl_defaults.check(name, value, HERE)
+        verl_names.check(name, value, HERE)
     assert words in str(raised.value)
     assert raised.value.where == "here"
 
 
 def test_arguments_that_speak_to_verl():
-    assert verl_defaults.is_native("actor_rollout_ref.model.lora_rank")
-    assert verl_defaults.is_native("trainer.test_freq")
-    assert verl_defaults.is_native("+trainer.mine")
-    assert not verl_defaults.is_native("trainer.val_freq")
-    assert not verl_defaults.is_native("data.seed"), "a name of both trees is the recipe's"
+    assert verl_names.is_native("actor_rollout_ref.model.lora_rank")
+    assert verl_names.is_native("trainer.test_freq")
+    assert verl_names.is_native("+trainer.mine")
+    assert not verl_names.is_native("trainer.val_freq")
+    assert not verl_names.is_native("data.seed"), "a name of both trees is the recipe's"
 
 
 def test_names_for_one_key_lead_to_one_key():
-    same = verl_defaults.same_in_schema()
+    same = verl_names.same_in_schema()
     assert same["data.train_batch_size"] == "data.rollout_batch_size"
     assert same["actor_rollout_ref.actor.loss_agg_mode"] == "worker.actor.loss_agg_mode"
     assert same["actor_rollout_ref.model.path"] == "worker.actor.model.model_path"
@@ -68,15 +68,15 @@ def test_names_for_one_key_lead_to_one_key():
 
 
 def test_without_verl_nothing_is_checked(monkeypatch):
-    monkeypatch.setattr(verl_defaults, "defaults", dict)
-    verl_defaults.check("actor_rollout_ref.no_such_key", 1, HERE)
+    monkeypatch.setattr(verl_names, "defaults", dict)
+    verl_names.check("actor_rollout_ref.no_such_key", 1, HERE)
 
 
 def test_easyr1s_package_of_the_same_name_is_not_verl(monkeypatch, tmp_path):
     (tmp_path / "verl").mkdir()
     (tmp_path / "verl/__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert verl_defaults.package() is None
+    assert verl_names.package() is None
 
 
 def test_flat_and_nested_are_inverse():

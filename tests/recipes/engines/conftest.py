@@ -15,13 +15,13 @@ from recipes.paths import ROOT
 def _composed(algorithm: str, hardware: str, *arguments: str) -> DictConfig:
     from hydra import compose, initialize_config_dir
 
-    from recipes.config import load, verl_defaults
+    from recipes.config import load, verl_names
     from recipes.engines import verl
 
     # A model that is here: to check a critic, verl reads its configuration and tokenizer.
     environ = {"ALGORITHM": algorithm, "MODEL_PATH": str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")}
     recipe = load("countdown", arguments=arguments, environ=environ, hardware=hardware)
-    folder = verl_defaults.package() / "trainer" / "config"
+    folder = verl_names.package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         return compose("ppo_trainer", overrides=verl.overrides(recipe))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from omegaconf import OmegaConf
 
-from recipes.config import algorithms
+from recipes.config import resolve
 
 ACTOR = "actor_rollout_ref.actor"
 NEUTRAL = {
@@ -81,7 +81,7 @@ EXPECTED = {
 
 
 def test_every_algorithm_is_here():
-    assert sorted(EXPECTED) == algorithms.names()
+    assert sorted(EXPECTED) == resolve.names()
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

@@ -18,7 +18,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from recipes.config import algorithms, check, load
+from recipes.config import check, load, resolve
 from recipes.engines import verl
 from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir
@@ -118,7 +118,7 @@ def _train(name: str) -> Step:
 def _responses(path: Path) -> Iterator[Response]:
     from transformers import AutoTokenizer
 
-    from recipes.tasks.rewards import load_reward
+    from recipes.data.rewards import load_reward
 
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
     reward = load_reward(str(ROOT / "reward_functions" / "countdown.py"))
@@ -131,7 +131,7 @@ def _responses(path: Path) -> Iterator[Response]:
         )
 
 
-@pytest.mark.parametrize("name", algorithms.names())
+@pytest.mark.parametrize("name", resolve.names())
 def test_a_step_moves_the_policy_that_vllm_sampled_from(step, name):
     found = step(name).metrics
     assert found["actor/grad_norm"] > 1e-3
@@ -187,8 +187,8 @@ def test_advantages_are_whitened_over_the_tokens_of_the_batch(step, name):
 
 
 def test_kl_acts_where_the_algorithm_has_it(step):
-    for name in algorithms.names():
-        values = algorithms.read(name).values
+    for name in resolve.names():
+        values = resolve.read(name).values
         in_loss = values["algorithm.use_kl_loss"]
         in_reward = not values["algorithm.disable_kl"] and not in_loss
         found = step(name).metrics

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from recipes.config import load
 from recipes.config.layers import Source, flatten
+from recipes.config.merge import validated
 from recipes.config.schema import Recipe, leaves
-from recipes.config.validate import validated
 from recipes.engines import easyr1
 from recipes.errors import RecipeError
 from recipes.paths import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.engines.saved_models import header, merge_adapters, name_the_type
+from recipes.engines.checkpoints import header, merge_adapters, name_the_type
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")

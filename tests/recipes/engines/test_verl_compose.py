@@ -11,9 +11,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from recipes.config import Recipe, load, tasks, verl_defaults
+from recipes.config import Recipe, load, tasks, verl_names
 from recipes.config.layers import flatten
-from recipes.config.validate import validated
+from recipes.config.merge import validated
 from recipes.engines import verl
 from recipes.paths import CONFIGS
 
@@ -48,7 +48,7 @@ def composed(task: str, hardware: str, *arguments: str) -> DictConfig:
 
 
 def compose_with(overrides: list[str]) -> DictConfig:
-    folder = verl_defaults.package() / "trainer" / "config"
+    folder = verl_names.package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         return compose("ppo_trainer", overrides=overrides)
 
@@ -71,7 +71,7 @@ def test_the_file_that_verl_ships_is_what_it_composes():
     """The launcher reads verl's generated file instead of composing; they must agree."""
     truth = flatten(OmegaConf.to_container(compose_with([]), resolve=False))
     truth.pop("model_engine")
-    assert truth == verl_defaults.defaults()
+    assert truth == verl_names.defaults()
 
 
 @pytest.mark.parametrize("task", tasks())
@@ -149,7 +149,7 @@ def test_verl_has_the_values_that_the_schema_allows():
 
     from recipes.config.schema import leaves
     from recipes.config.schema.algorithm import VERL_ESTIMATORS
-    from recipes.engines.verl.values import CONVERTERS
+    from recipes.engines.verl import CONVERTERS
 
     assert set(VERL_ESTIMATORS) <= set(ADV_ESTIMATOR_REGISTRY)
     losses = leaves(Recipe)["worker.actor.loss_type"].field.annotation.__args__

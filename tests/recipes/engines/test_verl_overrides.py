@@ -9,11 +9,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.config import load, verl_defaults
+from recipes.config import load, verl_names
 from recipes.config.layers import Source
-from recipes.config.validate import validated
+from recipes.config.merge import validated
 from recipes.engines import verl
-from recipes.engines.verl.overrides import override, quoted
+from recipes.engines.verl import override, quoted
 from recipes.errors import RecipeError
 
 PARSER = OverridesParser.create()
@@ -146,7 +146,7 @@ def test_two_names_that_agree():
 
 def test_without_verl_the_message_says_so(monkeypatch):
     recipe = gpu()
-    monkeypatch.setattr(verl_defaults, "defaults", dict)
+    monkeypatch.setattr(verl_names, "defaults", dict)
     with pytest.raises(RecipeError, match="verl is not installed"):
         verl.overrides(recipe)
 

@@ -8,13 +8,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
+from recipes.config.kl import kl_places
 from recipes.config.layers import Source
-from recipes.config.meaning import kl_places
+from recipes.config.merge import validated
 from recipes.config.schema import Leaf, Recipe, leaves
-from recipes.config.validate import validated
-from recipes.engines.verl.rules import RULES
-from recipes.engines.verl.translate import OWN, translate
-from recipes.engines.verl.values import CONVERTERS
+from recipes.engines.verl import CONVERTERS, OWN, RULES, translate
 from recipes.errors import RecipeError
 
 FILE = Source("recipe", "toy.yaml")

@@ -270,9 +270,9 @@ def hostile() -> tuple[str, ...]:
 def reports(tmp_path_factory) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
     """A report and its samples of each kind, from scripted models; the first questions get hostile answers."""
     from recipes.evaluation import evaluate
+    from recipes.evaluation.models import Subject
     from recipes.evaluation.plan import Plan
     from recipes.evaluation.scoring import Reward
-    from recipes.evaluation.subjects import Subject
 
     folder = tmp_path_factory.mktemp("reports")
     (folder / "reward_file.py").write_text(REWARD, encoding="utf-8")

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 from recipes.config import tasks
 from recipes.errors import RecipeError
-from recipes.evaluation import cli_plan, evaluate
-from recipes.evaluation.cli import make_app
-from recipes.evaluation.defaults import Defaults, existing
+from recipes.evaluation import cli, evaluate
+from recipes.evaluation.cli import Defaults, existing, make_app
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def eval_sums(monkeypatch, make_data, reward_path, api_base):
         batch=32,
         tensor_parallel_size=1,
     )
-    monkeypatch.setattr(cli_plan, "from_recipe", lambda task: defaults)
+    monkeypatch.setattr(cli, "from_recipe", lambda task: defaults)
 
     def run(*arguments, server=True):
         extra = ["--api_base", api_base, "--retries", "1"] if server else []
@@ -243,7 +242,7 @@ BATCHES = {"countdown": 64, "gsm8k": 32}
 
 @pytest.mark.parametrize("task", sorted(BATCHES.keys() & set(tasks())))
 def test_the_recipe_gives_what_is_not_asked_for(task, monkeypatch):
-    from recipes.evaluation.defaults import from_recipe
+    from recipes.evaluation.cli import from_recipe
 
     monkeypatch.setenv("EMBEDDED", "0")
     monkeypatch.setenv("HARDWARE", "gpu")

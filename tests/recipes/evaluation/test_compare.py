@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recipes.evaluation.compare import conclusion, differences, won_and_lost
-from recipes.evaluation.metrics import question_stats
 from recipes.evaluation.records import Response
 from recipes.evaluation.scoring import Score
-from recipes.evaluation.summary import Collector
+from recipes.evaluation.statistics import Collector, conclusion, differences, question_stats, won_and_lost
 
 
 def collector(rights: list[int], n: int, logprob: float | None = -1.0) -> Collector:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes.data.rows import make_row, read_manifest, write_split
 from recipes.errors import RecipeError
-from recipes.evaluation import evaluate, passes
+from recipes.evaluation import evaluate, generation
 from recipes.evaluation.evaluate import run
+from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import Plan
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
-from recipes.evaluation.subjects import Subject
-from recipes.tasks.rows import make_row, read_manifest, write_split
 
 SAMPLED = Sampling(n=8, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
 GREEDY = Sampling(n=1, temperature=0.0, top_p=1.0, max_tokens=32, seed=0)
@@ -164,11 +164,11 @@ def test_an_interrupted_run_resumes(world):
 
 
 def test_nothing_is_written_before_it_is_whole(world, artifacts, monkeypatch):
-    class Broken(passes.CompletionLog):
+    class Broken(generation.CompletionLog):
         def add_group(self, *args):
             raise RuntimeError("bug")
 
-    monkeypatch.setattr(passes, "CompletionLog", Broken)
+    monkeypatch.setattr(generation, "CompletionLog", Broken)
     with pytest.raises(RuntimeError, match="bug"):
         run(world.plan(), silent)
     assert list((artifacts / "evaluations" / "sums").iterdir()) == []
@@ -316,10 +316,9 @@ def test_filtering_does_not_overwrite(world, split, tmp_path):
 @given(accuracy=st.lists(st.integers(0, 8), min_size=2, max_size=30))
 @settings(max_examples=25, deadline=None)
 def test_shares_of_groups_always_add_up(accuracy):
-    from recipes.evaluation.metrics import question_stats
     from recipes.evaluation.records import Response
     from recipes.evaluation.scoring import Score
-    from recipes.evaluation.summary import Collector
+    from recipes.evaluation.statistics import Collector, question_stats
 
     collector = Collector(8, 64)
     for row, right in enumerate(accuracy):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from recipes.evaluation import intervals
-from recipes.evaluation.intervals import mcnemar, mean_with_interval
+from recipes.evaluation import statistics
+from recipes.evaluation.statistics import mcnemar, mean_with_interval
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
@@ -52,7 +52,7 @@ def test_the_bootstrap_agrees_with_all_resamples_that_there_are():
 
 
 def test_a_large_set_gets_percentiles_that_match_the_normal_interval():
-    data = np.random.default_rng(3).beta(0.5, 0.8, intervals.BCA_UP_TO + 1)
+    data = np.random.default_rng(3).beta(0.5, 0.8, statistics.BCA_UP_TO + 1)
     found = mean_with_interval(data, bounds=(0.0, 1.0))
     half = 1.96 * data.std(ddof=1) / math.sqrt(data.size)
     assert found["method"] == "bootstrap over questions (percentile)"
@@ -61,7 +61,7 @@ def test_a_large_set_gets_percentiles_that_match_the_normal_interval():
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says(monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 499)
+    monkeypatch.setattr(statistics, "RESAMPLES", 499)
     rng = np.random.default_rng(11)
     truth, hits, trials = 0.2, 0, 300
     for trial in range(trials):

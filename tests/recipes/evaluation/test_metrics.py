@@ -11,7 +11,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.evaluation.metrics import (
+from recipes.evaluation.records import Response
+from recipes.evaluation.scoring import Score
+from recipes.evaluation.statistics import (
     binary_entropy_bits,
     ks_for,
     pass_at_k,
@@ -19,8 +21,6 @@ from recipes.evaluation.metrics import (
     question_stats,
     token_entropy_nats,
 )
-from recipes.evaluation.records import Response
-from recipes.evaluation.scoring import Score
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 7])

@@ -95,8 +95,8 @@ def test_the_batch_that_is_left():
 
 
 def test_codes_for_unread_answers_are_codes_of_the_rewards():
+    from recipes.data.rewards import load_reward
     from recipes.evaluation.probe import UNREAD
-    from recipes.tasks.rewards import load_reward
 
     known = {code for task in ("countdown", "gsm8k") for code in load_reward(f"reward_functions/{task}.py").REASONS}
     assert set(UNREAD) <= known

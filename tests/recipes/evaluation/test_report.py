@@ -10,8 +10,7 @@ import pytest
 
 from recipes.evaluation.report import figures as drawing
 from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.numbers import ABSENT, FORMATS, lookup, show
-from recipes.evaluation.report.page import html_page, markdown_page, printable
+from recipes.evaluation.report.page import ABSENT, FORMATS, html_page, lookup, markdown_page, printable, show
 
 KINDS = ("analyse", "evaluation", "comparison")
 # Elements that HTML closes by itself.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recipes.evaluation.metrics import question_stats
 from recipes.evaluation.records import Response
 from recipes.evaluation.scoring import Score
-from recipes.evaluation.summary import Collector
+from recipes.evaluation.statistics import Collector, question_stats
 
 
 def collected(lengths, n=4, max_tokens=64, right=lambda row, sample: (row + sample) % 3 == 0):

@@ -13,6 +13,7 @@ import torch
 from pointer_testing import SMALL_WORKLOAD, write_data
 
 from recipes.errors import RecipeError
+from recipes.monitor.metrics import read_history
 from recipes.pointer_selector import checkpoints, health, workload
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig
@@ -22,7 +23,6 @@ from recipes.pointer_selector.metrics import JsonLines, Sinks
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.resolve import changed
 from recipes.pointer_selector.training import Trainer
-from recipes.supervise.metrics import read_history
 
 RECIPE = changed(
     PointerRecipe(),

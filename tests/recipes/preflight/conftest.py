@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from recipes.config import Recipe, load
+from recipes.data.rows import make_row, write_split
 from recipes.paths import ROOT
-from recipes.tasks.rows import make_row, write_split
 
 REWARD = ROOT / "reward_functions" / "countdown.py"
 Make = Callable[..., Recipe]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from recipes import preflight
-from recipes.config import hardware, load
+from recipes.config import load, machine
 from recipes.errors import RecipeError
-from recipes.preflight import attention
+from recipes.preflight import model
 
 
 @pytest.fixture
@@ -15,10 +15,10 @@ def resolved(monkeypatch):
     """A recipe on eight GPUs, with flash-attn or without it."""
 
     def build(*arguments: str, missing: bool = True, **environ: str):
-        monkeypatch.setattr(hardware, "visible_gpus", lambda *_: 8)
+        monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
         monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
         found = None if missing else object()
-        monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _name: found)
+        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: found)
         return load("countdown", arguments=arguments, environ=environ, hardware="gpu")
 
     return build
@@ -43,12 +43,12 @@ def test_packing_that_the_user_asks_for_needs_it(resolved):
 
 
 def test_what_a_machine_without_it_is_told(resolved):
-    (remark,) = attention.inspect(resolved())
+    (remark,) = model.inspect_attention(resolved())
     assert "padding is kept" in remark
-    assert attention.inspect(resolved(PADDING_FREE="false")) == []
-    assert attention.inspect(resolved(missing=False)) == []
+    assert model.inspect_attention(resolved(PADDING_FREE="false")) == []
+    assert model.inspect_attention(resolved(missing=False)) == []
 
 
 def test_cpus_and_easyr1_are_left_alone(resolved, make):
-    assert attention.inspect(make()) == []
-    assert attention.inspect(resolved(ALGORITHM="ppo").model_copy(update={"engine": "easyr1"})) == []
+    assert model.inspect_attention(make()) == []
+    assert model.inspect_attention(resolved(ALGORITHM="ppo").model_copy(update={"engine": "easyr1"})) == []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.preflight import checkpoints, disk
+from recipes.preflight import checkpoints, machine
 
 
 @pytest.fixture
@@ -28,12 +28,14 @@ def large(files):
 
 
 def test_the_size_of_a_checkpoint(make, large):
-    assert disk.checkpoint_bytes(make()) == 16_000_000
-    assert disk.checkpoint_bytes(make("trainer.save_hf_model=false")) == 12_000_000
-    assert disk.checkpoint_bytes(make("trainer.save_model_only=true")) == 8_000_000
-    assert disk.checkpoint_bytes(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == 0
+    assert machine.checkpoint_bytes(make()) == 16_000_000
+    assert machine.checkpoint_bytes(make("trainer.save_hf_model=false")) == 12_000_000
+    assert machine.checkpoint_bytes(make("trainer.save_model_only=true")) == 8_000_000
+    assert machine.checkpoint_bytes(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == 0
     critic = make("algorithm.adv_estimator=gae")
-    assert disk.checkpoint_bytes(critic) == 16_000_000 + 12_000_000, "a critic has its optimiser, and nothing to load"
+    assert machine.checkpoint_bytes(critic) == 16_000_000 + 12_000_000, (
+        "a critic has its optimiser, and nothing to load"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,12 +48,12 @@ def test_the_size_of_a_checkpoint(make, large):
     ],
 )
 def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, checkpoints_kept):
-    needed = checkpoints_kept * 16_000_000 + disk.MARGIN
+    needed = checkpoints_kept * 16_000_000 + machine.MARGIN
     free(needed)
-    assert disk.inspect(make(*changes)) == []
+    assert machine.inspect_disk(make(*changes)) == []
     free(needed - 1)
     with pytest.raises(RecipeError, match=f"{checkpoints_kept} checkpoints of 0.0 GB") as caught:
-        disk.inspect(make(*changes))
+        machine.inspect_disk(make(*changes))
     assert "ARTIFACTS_DIR" in caught.value.fix
     assert caught.value.where
 
@@ -60,21 +62,21 @@ def test_only_saves_that_are_still_to_come_count(make, large, free):
     recipe = make("trainer.max_steps=8", "trainer.save_limit=-1")
     place = checkpoints.folder(recipe)
     (place / "global_step_6" / "actor").mkdir(parents=True)
-    free(16_000_000 + disk.MARGIN)
+    free(16_000_000 + machine.MARGIN)
     with pytest.raises(RecipeError, match="4 checkpoints"):
-        disk.inspect(recipe)
+        machine.inspect_disk(recipe)
     (place / "latest_checkpointed_iteration.txt").write_text("6")
-    assert disk.inspect(recipe) == []
+    assert machine.inspect_disk(recipe) == []
 
 
 def test_a_model_that_is_still_to_be_fetched_is_said_to_be_unknown(make, free, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    free(disk.MARGIN)
+    free(machine.MARGIN)
     recipe = make("worker.actor.model.model_path=Qwen/Qwen3-4B")
-    assert "not known before it is fetched" in disk.inspect(recipe)[0]
+    assert "not known before it is fetched" in machine.inspect_disk(recipe)[0]
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-4B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text('{"dtype": "bfloat16"}')
     (snapshot / "model.safetensors").write_bytes(bytes(2_000_000))
     with pytest.raises(RecipeError, match="checkpoints of 0.0 GB"):
-        disk.inspect(recipe)
+        machine.inspect_disk(recipe)

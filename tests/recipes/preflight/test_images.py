@@ -17,8 +17,8 @@ from PIL import Image
 from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import image_rows, image_tokens, image_worker, images
-from recipes.preflight.image_tokens import Pixels, by_processor, by_rule, smart_resize
+from recipes.preflight import image_worker, images
+from recipes.preflight.images import Pixels, by_processor, by_rule, smart_resize
 
 PROMPT = "<image>Which card is right?"
 TEMPLATE = (
@@ -107,7 +107,7 @@ def no_cache(monkeypatch, tmp_path):
 @pytest.fixture
 def in_process(monkeypatch):
     """The worker's work without a process of its own, which would import torch for every test."""
-    monkeypatch.setattr(image_tokens, "_asked", lambda question: image_worker.count(json.loads(json.dumps(question))))
+    monkeypatch.setattr(images, "_asked", lambda question: image_worker.count(json.loads(json.dumps(question))))
 
 
 # Rows.
@@ -182,11 +182,11 @@ def test_the_validation_file_is_looked_at_too(make, tmp_path):
 def test_images_may_be_paths(tmp_path):
     (tmp_path / "a.png").write_bytes(png(56, 84))
     write(tmp_path / "rows.parquet", [(PROMPT, ["a.png"])], image_type=pa.string())
-    found = image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
+    found = images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
     assert found.sizes == {(56, 84)}
     write(tmp_path / "rows.parquet", [(PROMPT, ["b.png"])], image_type=pa.string())
     with pytest.raises(RecipeError, match=r"broken image \(number 0\): .*No such file"):
-        image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
+        images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
 
 
 def test_easyr1s_wrapping_of_the_prompt_counts(in_process, make, processor, tmp_path):
@@ -208,7 +208,7 @@ def test_recipes_of_text_are_not_read(monkeypatch):
 
 def test_rows_of_one_kind_are_counted_together(tmp_path):
     write(tmp_path / "rows.parquet", [(PROMPT, [png(560, 1008)])] * 200 + [(PROMPT, [png(448, 784)])])
-    found = image_rows.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1)
+    found = images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1)
     assert (found.rows, len(found.counts), sorted(found.first.values())) == (201, 2, [0, 200])
     assert found.sizes == {(560, 1008), (448, 784)}
 
@@ -243,9 +243,7 @@ def easyr1s_own(processor, picture: Image.Image, low: int, high: int) -> int:
 @pytest.mark.parametrize(("engine", "own"), [("verl", verls_own), ("easyr1", easyr1s_own)])
 @pytest.mark.parametrize(("low", "high"), [(262_144, 4_194_304), (3136, 200_000)])
 def test_counts_are_what_the_engine_makes_of_real_pixels(in_process, processor, engine, own, low, high):
-    kinds = [
-        image_rows.Kind(json.dumps([{"role": "user", "content": PROMPT}], sort_keys=True), (size,)) for size in SIZES
-    ]
+    kinds = [images.Kind(json.dumps([{"role": "user", "content": PROMPT}], sort_keys=True), (size,)) for size in SIZES]
     pixels = Pixels(engine, low, high)
     counted = by_processor(kinds, pixels, processor[1], trust_remote_code=False)
     for kind, size in zip(kinds, SIZES, strict=True):
@@ -347,7 +345,7 @@ def test_a_model_of_text(make):
 
 def test_a_processor_that_cannot_be_loaded(make, monkeypatch, processor):
     ended = subprocess.CompletedProcess([], 1, "", "Traceback\nOSError: preprocessor_config.json is not valid JSON\n")
-    monkeypatch.setattr(image_tokens.subprocess, "run", lambda *_, **__: ended)
+    monkeypatch.setattr(images.subprocess, "run", lambda *_, **__: ended)
     with pytest.raises(RecipeError, match="cannot count image tokens: OSError: preprocessor_config.json is") as raised:
         images.inspect(make([(PROMPT, [png(560, 1008)])], model=processor[1]))
     assert raised.value.where == str(processor[1])

@@ -66,7 +66,7 @@ def test_every_check_runs(make, monkeypatch):
 
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
 def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, monkeypatch):
-    monkeypatch.setattr("recipes.engines.versions.installed", lambda name: "0.1.0")
+    monkeypatch.setattr("recipes.engines.support.installed", lambda name: "0.1.0")
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
     recipe = make().model_copy(update={"hardware": hardware})
     with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):

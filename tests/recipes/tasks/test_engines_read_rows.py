@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.tasks.countdown.generate import Problem
-from recipes.tasks.countdown.rows import rows
-from recipes.tasks.rows import write_split
+from recipes.data.rows import write_split
+from recipes.tasks.countdown.data import Problem, rows
 
 PROBLEMS = [Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6), Problem((20, 39, 37), 18, "37 + 20 - 39", 1)]
 

@@ -6,11 +6,8 @@ import subprocess
 
 import pytest
 
-from recipes.config import yaml_io
-from recipes.config.comparison import chosen, shell
-from recipes.config.comparison.checkout import EASYR1_CLASSES, EASYR1_CONFIG, VERL_DEFAULTS
-from recipes.config.comparison.dataclass_defaults import defaults
-from recipes.config.comparison.snapshots import write
+from recipes.config import official, text
+from recipes.config.official import EASYR1_CLASSES, EASYR1_CONFIG, VERL_DEFAULTS, chosen, defaults, write
 from recipes.errors import RecipeError
 
 CLASSES = '''
@@ -148,18 +145,18 @@ def test_names_alone_and_twice():
 
 
 def test_snapshots_hold_what_the_checkout_says(easyr1, tmp_path_factory, monkeypatch):
-    from recipes.config.comparison import snapshots
-    from recipes.config.comparison.catalogue import Example
+    from recipes.config import official
+    from recipes.config.official import Example
 
     revision = commit(easyr1)
-    monkeypatch.setattr(snapshots, "EXAMPLES", {"easyr1": {"toy": Example("Toy", "examples/toy_grpo.sh")}})
+    monkeypatch.setattr(official, "EXAMPLES", {"easyr1": {"toy": Example("Toy", "examples/toy_grpo.sh")}})
     folder = tmp_path_factory.mktemp("official")
     assert len(write(easyr1, folder)) == 3
-    tree = yaml_io.read(folder / "easyr1_toy.yaml", "toy")
+    tree = text.read(folder / "easyr1_toy.yaml", "toy")
     assert tree["commit"] == revision
     assert tree["below"] == ["config", "defaults"]
     assert tree["values"] == {"data.max_prompt_length": 7, "worker.actor.model.model_path": "org/m"}
-    assert yaml_io.read(folder / "easyr1_defaults.yaml", "d")["values"]["data.max_prompt_length"] == 512
+    assert text.read(folder / "easyr1_defaults.yaml", "d")["values"]["data.max_prompt_length"] == 512
 
 
 @pytest.mark.parametrize(
@@ -174,17 +171,17 @@ def test_snapshots_hold_what_the_checkout_says(easyr1, tmp_path_factory, monkeyp
     ],
 )
 def test_launchers_text(text, expected):
-    assert shell.arguments(text, "toy.sh") == expected
+    assert official.arguments(text, "toy.sh") == expected
 
 
 def test_a_launcher_that_starts_nothing():
     with pytest.raises(RecipeError, match="starts no trainer"):
-        shell.arguments("echo hello", "toy.sh")
+        official.arguments("echo hello", "toy.sh")
 
 
 def test_arrays_are_refused_rather_than_left_out():
     with pytest.raises(RecipeError, match="arrays"):
-        shell.arguments('D=(a=1)\npython3 -m verl.trainer.main_ppo "${D[@]}" b=2', "toy.sh")
+        official.arguments('D=(a=1)\npython3 -m verl.trainer.main_ppo "${D[@]}" b=2', "toy.sh")
 
 
 def test_defaults_that_cannot_be_read(tmp_path):

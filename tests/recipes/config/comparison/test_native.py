@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config import load
-from recipes.config.comparison import native
-from recipes.config.comparison.effective import canonical
-from recipes.config.comparison.rows import AS_WRITTEN
+from recipes.config import load, official
+from recipes.config.official import AS_WRITTEN, canonical
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.verl import translate
 
@@ -24,7 +22,7 @@ def back_and_forth(*arguments):
     keys = dict(translate(recipe))
     keys["custom_reward_function.path"] = keys.pop("reward.custom_reward_function.path")
     before = canonical({path: recipe.value(path) for path in leaves(Recipe) if path != "verl"})
-    after = canonical(native.to_schema(keys))
+    after = canonical(official.to_schema(keys))
     before["data.prompt_key"] = "prompt"
     return [(key, before[key], after[key]) for key in after if key in before and key not in FILLED]
 
@@ -58,12 +56,12 @@ def test_disabled_kl_reads_back():
 
 
 def test_every_rule_is_for_a_key_of_the_schema():
-    assert set(native.RULES) | set(native.SUPERSEDED) <= set(leaves(Recipe))
-    assert set(native.INVERSES) == {leaf.info.via for leaf in leaves(Recipe).values()} - {"", "rule"}
+    assert set(official.RULES) | set(official.SUPERSEDED) <= set(leaves(Recipe))
+    assert set(official.INVERSES) == {leaf.info.via for leaf in leaves(Recipe).values()} - {"", "rule"}
 
 
 def test_repeated_names_say_nothing_new():
     first, second = leaves(Recipe)["worker.actor.micro_batch_size_per_device_for_experience"].info.verl
-    assert native.repeats(second, {first: 8, second: 8})
-    assert not native.repeats(second, {first: 8, second: 4})
-    assert not native.repeats("data.truncation", {"data.truncation": "error"})
+    assert official.repeats(second, {first: 8, second: 8})
+    assert not official.repeats(second, {first: 8, second: 4})
+    assert not official.repeats("data.truncation", {"data.truncation": "error"})

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config.comparison import compare
-from recipes.config.comparison.effective import canonical
-from recipes.config.comparison.official import Official
-from recipes.config.comparison.reasons import comments
-from recipes.config.comparison.rows import ABSENT
+from recipes.config.official import ABSENT, Official, canonical, comments, compare
 from recipes.errors import RecipeError
 
 RECIPE = """

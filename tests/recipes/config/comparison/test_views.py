@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
 
-from recipes.config.comparison.markdown import block, markdown, page
-from recipes.config.comparison.official import Official
-from recipes.config.comparison.rows import ABSENT, Row, Table
-from recipes.config.comparison.views import html, terminal
+from recipes.config.official import ABSENT, Official, Row, Table, block, html, markdown, page, terminal
 from recipes.errors import RecipeError
 
 EXAMPLE = Official("verl", "toy", "Toy <1>", "https://example.org, commit abc, a.sh", {}, frozenset(), {"data.x": 1})
@@ -71,7 +69,7 @@ def test_html_holds_the_same_cells_and_no_foreign_tags():
 
 
 def test_terminal_shows_every_row():
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=200, record=True, file=io.StringIO())
     console.print(terminal(TABLE))
     shown = console.export_text()
     assert all(row.key in shown for row in ROWS)

@@ -13,10 +13,7 @@ import pytest
 from scipy import stats
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.buckets import SHARES, bucket
-from recipes.tasks.countdown.generate import draw, generate
-from recipes.tasks.countdown.prompt import ground_truth, prompt
-from recipes.tasks.countdown.settings import PRESETS, Settings
+from recipes.tasks.countdown.data import PRESETS, SHARES, Settings, bucket, draw, generate, ground_truth, prompt
 from recipes.tasks.countdown.solver import solve
 
 PAPER = PRESETS["paper"]

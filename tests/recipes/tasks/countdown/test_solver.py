@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.expressions import canonical, count, entries, template, tree
-from recipes.tasks.countdown.solver import all_solutions, check_exact, solve
+from recipes.tasks.countdown.solver import all_solutions, canonical, check_exact, count, entries, solve, template, tree
 
 spec = spec_from_file_location("brute_force", Path(__file__).with_name("brute_force.py"))
 brute_force = module_from_spec(spec)

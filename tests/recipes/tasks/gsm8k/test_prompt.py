@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
-from recipes.tasks.gsm8k.prompt import canonical, count_steps, gold_response, prompt, split_answer
+from recipes.tasks.gsm8k.rows import canonical, count_steps, gold_response, prompt, split_answer
 
 
 @pytest.mark.parametrize(

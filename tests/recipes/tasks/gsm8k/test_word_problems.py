@@ -9,9 +9,8 @@ from itertools import islice
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.gsm8k.prompt import count_steps, split_answer
-from recipes.tasks.gsm8k.templates import TEMPLATES
-from recipes.tasks.gsm8k.word_problems import TINY, WordSettings, generate
+from recipes.tasks.gsm8k.problems import TEMPLATES, TINY, WordSettings, generate
+from recipes.tasks.gsm8k.rows import count_steps, split_answer
 
 ANNOTATION = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
 
@@ -65,9 +64,9 @@ def test_same_seed_same_stream():
 def test_exhausted_settings_are_an_error(monkeypatch):
     with pytest.raises(RecipeError, match="after 0 different ones"):
         drawn(1, buckets=())
-    monkeypatch.setattr("recipes.tasks.gsm8k.word_problems.NAMES", ("Ada", "Ben"))
-    monkeypatch.setattr("recipes.tasks.gsm8k.word_problems.ITEMS", ("nuts",))
-    monkeypatch.setattr("recipes.tasks.gsm8k.word_problems.BOXES", ("bags",))
+    monkeypatch.setattr("recipes.tasks.gsm8k.problems.NAMES", ("Ada", "Ben"))
+    monkeypatch.setattr("recipes.tasks.gsm8k.problems.ITEMS", ("nuts",))
+    monkeypatch.setattr("recipes.tasks.gsm8k.problems.BOXES", ("bags",))
     found = []
     with pytest.raises(RecipeError, match="no further word problem"):
         found.extend(generate(WordSettings(steps=(1,), max_number=3, max_result=6), ("train", "test"), seed=0))

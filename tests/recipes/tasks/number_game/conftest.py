@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.tasks.number_game import chromium
+from recipes.tasks.number_game import screens
 from recipes.tasks.number_game.rules import parse_deal
 
 _spec = importlib.util.spec_from_file_location("fake_adb", Path(__file__).with_name("fake_adb.py"))
@@ -25,7 +25,7 @@ _spec.loader.exec_module(fake_adb)
 def chromium_path():
     """A Chromium, or a skip with the reason."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next((path for name in chromium.NAMES if (path := shutil.which(name))), None)
+    found = next((path for name in screens.NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("no Chromium: apt-get install chromium")
     return found

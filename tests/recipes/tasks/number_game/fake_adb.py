@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image, ImageDraw
 
-from recipes.tasks.number_game.pixels import colours
 from recipes.tasks.number_game.rules import parse_deal
+from recipes.tasks.number_game.screens import colours
 
 BARS = 60  # pixels of Android's own above the page
 

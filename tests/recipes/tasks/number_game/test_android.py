@@ -7,16 +7,11 @@ import json
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.agent import Agent, Server
-from recipes.tasks.number_game.android import AndroidScreen, find_devices
-from recipes.tasks.number_game.collect import collect
-from recipes.tasks.number_game.devices import openers
-from recipes.tasks.number_game.episodes import Journal, planned
-from recipes.tasks.number_game.looks import Look
-from recipes.tasks.number_game.pixels import decoded
-from recipes.tasks.number_game.play import play, summarise
-from recipes.tasks.number_game.screens import ScreenLost, TapLost
-from recipes.tasks.number_game.settings import Settings
+from recipes.tasks.number_game.android import AndroidScreen, find_devices, openers
+from recipes.tasks.number_game.collect import Journal, collect, planned
+from recipes.tasks.number_game.play import Agent, Server, play, summarise
+from recipes.tasks.number_game.rules import Look, Settings
+from recipes.tasks.number_game.screens import ScreenLost, TapLost, decoded
 
 pytest.importorskip("adbutils", reason="adbutils is not installed")
 SETTINGS = Settings(rounds=3)

@@ -10,15 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.collect import collect
-from recipes.tasks.number_game.episodes import Journal, planned
-from recipes.tasks.number_game.hub import HubScreens
-from recipes.tasks.number_game.prepare import from_journal, prepare
-from recipes.tasks.number_game.rules import START, points
+from recipes.tasks.number_game.collect import Journal, collect, planned
+from recipes.tasks.number_game.data import HubScreens, from_journal, prepare
+from recipes.tasks.number_game.rules import PRESETS, START, Settings, points
 from recipes.tasks.number_game.screens import Outcome
-from recipes.tasks.number_game.settings import PRESETS, Settings
-from recipes.tasks.rows import read_manifest
 
 SETTINGS = Settings(rounds=3)
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game import fleet
+from recipes.tasks.number_game import collect
 from recipes.tasks.number_game.screens import ScreenLost
 
 
@@ -37,7 +37,7 @@ def test_every_job_is_done_once():
         assert threading.get_ident() == screen.thread
         done.append(job)
 
-    report = fleet.run(range(50), [partial(opener, name) for name in "abc"], work)
+    report = collect.run(range(50), [partial(opener, name) for name in "abc"], work)
     assert sorted(done) == list(range(50))
     assert (report.dropped, report.unfinished) == ([], [])
     assert all(screen.closed for screen in screens)
@@ -54,7 +54,7 @@ def test_a_job_of_a_dropped_screen_goes_to_one_that_was_idle():
         assert taken.wait(5)
         done.append(job)
 
-    report = fleet.run([1, 2], [partial(Stub, "bad"), partial(Stub, "good")], work)
+    report = collect.run([1, 2], [partial(Stub, "bad"), partial(Stub, "good")], work)
     assert sorted(done) == [1, 2]
     assert [(name, why) for name, _, why in report.dropped] == [("bad", "pulled out")]
 
@@ -63,7 +63,7 @@ def test_without_a_screen_left_jobs_are_unfinished():
     def work(screen, job):
         raise ScreenLost("gone")
 
-    report = fleet.run([1, 2, 3], [partial(Stub, "a"), partial(Stub, "b")], work)
+    report = collect.run([1, 2, 3], [partial(Stub, "a"), partial(Stub, "b")], work)
     assert sorted(report.unfinished) == [1, 2, 3]
     assert len(report.dropped) == 2
 
@@ -74,7 +74,7 @@ def test_the_first_failure_is_raised_and_bugs_before_mistakes():
             raise RecipeError("mend it")
 
     with pytest.raises(RecipeError, match="mend it"):
-        fleet.run([0, 1], [partial(Stub, "a")], work)
+        collect.run([0, 1], [partial(Stub, "a")], work)
     barrier = threading.Barrier(2)
 
     def both(screen, job):
@@ -82,7 +82,7 @@ def test_the_first_failure_is_raised_and_bugs_before_mistakes():
         raise RecipeError("mend it") if job == 0 else ZeroDivisionError("bug")
 
     with pytest.raises(ZeroDivisionError):
-        fleet.run([0, 1], [partial(Stub, "a"), partial(Stub, "b")], both)
+        collect.run([0, 1], [partial(Stub, "a"), partial(Stub, "b")], both)
 
 
 def test_a_screen_that_cannot_be_opened():
@@ -90,7 +90,7 @@ def test_a_screen_that_cannot_be_opened():
         raise RecipeError("no browser")
 
     with pytest.raises(RecipeError, match="no browser"):
-        fleet.run([1], [opener], lambda screen, job: None)
+        collect.run([1], [opener], lambda screen, job: None)
 
 
 def test_ctrl_c_waits_until_the_screens_are_closed():
@@ -107,6 +107,6 @@ def test_ctrl_c_waits_until_the_screens_are_closed():
         done.append(job)
 
     with pytest.raises(KeyboardInterrupt):
-        fleet.run([1, 2, 3], [opener], work)
+        collect.run([1, 2, 3], [opener], work)
     assert done == [1], "what was begun is ended, and nothing else is begun"
     assert screens[0].closed

@@ -12,11 +12,19 @@ import pytest
 from PIL import Image
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.chromium import HAS_CHINESE, PAGE, ChromiumScreen, find_chromium
-from recipes.tasks.number_game.deals import all_deals, drawn
-from recipes.tasks.number_game.looks import CHOICES, Look
-from recipes.tasks.number_game.pixels import decoded, find_button, find_cards, verdict
-from recipes.tasks.number_game.screens import ScreenLost, TapLost
+from recipes.tasks.number_game.rules import CHOICES, Look, all_deals, drawn
+from recipes.tasks.number_game.screens import (
+    HAS_CHINESE,
+    PAGE,
+    ChromiumScreen,
+    ScreenLost,
+    TapLost,
+    decoded,
+    find_button,
+    find_cards,
+    find_chromium,
+    verdict,
+)
 
 
 @pytest.fixture(scope="module")

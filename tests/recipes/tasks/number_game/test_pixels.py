@@ -7,8 +7,8 @@ import io
 import pytest
 from PIL import Image, ImageDraw
 
-from recipes.tasks.number_game.looks import CHOICES, tokens
-from recipes.tasks.number_game.pixels import (
+from recipes.tasks.number_game.rules import CHOICES, tokens
+from recipes.tasks.number_game.screens import (
     BrokenPNG,
     as_png,
     colours,

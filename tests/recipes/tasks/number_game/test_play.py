@@ -8,12 +8,11 @@ import json
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.agent import Agent, Server
-from recipes.tasks.number_game.devices import openers
-from recipes.tasks.number_game.episodes import planned
-from recipes.tasks.number_game.pixels import decoded
-from recipes.tasks.number_game.play import play, summarise
-from recipes.tasks.number_game.settings import Settings
+from recipes.tasks.number_game.android import openers
+from recipes.tasks.number_game.collect import planned
+from recipes.tasks.number_game.play import Agent, Server, play, summarise
+from recipes.tasks.number_game.rules import Settings
+from recipes.tasks.number_game.screens import decoded
 
 CHROMIUM = openers(None, 1, page_url=None, adb_host="", adb_port=0)
 EPISODES = planned("test", 6, Settings(rounds=3, looks="plain", screens=((560, 1008),)), seed=0)

@@ -8,9 +8,21 @@ from collections import Counter
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.deals import LIGHTS, all_deals, balanced, cells, drawn
-from recipes.tasks.number_game.looks import SCREENS, Look, query, tokens, various
-from recipes.tasks.number_game.rules import Deal, parse_deal, points
+from recipes.tasks.number_game.rules import (
+    LIGHTS,
+    SCREENS,
+    Deal,
+    Look,
+    all_deals,
+    balanced,
+    cells,
+    drawn,
+    parse_deal,
+    points,
+    query,
+    tokens,
+    various,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ import random
 import pytest
 
 from recipes.config import load
+from recipes.data.rewards import load_reward
+from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.tasks.number_game.deals import cells
-from recipes.tasks.number_game.pretrain import screenshots
-from recipes.tasks.number_game.pretrain.demonstrations import Players, careful, demonstration, phrases, talkative
-from recipes.tasks.number_game.prompt import QUESTION, gold_response
-from recipes.tasks.number_game.rules import RANKS, Deal, parse_deal
-from recipes.tasks.rewards import load_reward
-from recipes.tasks.rows import read_manifest
+from recipes.tasks.number_game import pretraining
+from recipes.tasks.number_game.data import QUESTION, gold_response
+from recipes.tasks.number_game.pretraining import Players, careful, demonstration, phrases, talkative
+from recipes.tasks.number_game.rules import RANKS, Deal, cells, parse_deal
 
 TINY = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
 DATA = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data"
@@ -39,7 +38,7 @@ def processor():
 
 @pytest.fixture(scope="module")
 def shown():
-    return screenshots.read(DATA / "test.parquet", "test")
+    return pretraining.read(DATA / "test.parquet", "test")
 
 
 def test_players_earn_what_they_should(score):
@@ -72,7 +71,7 @@ def test_the_screenshots_are_those_of_their_manifests():
         assert manifest["source"] == "played in browser"
         assert manifest["counts"]["screens"] == {"140x224": rows}
         assert set(manifest["counts"]["light_and_answer"].values()) == {rows // 9}
-        deals[split] = {each.deal for each in screenshots.read(DATA / f"{split}.parquet", split)}
+        deals[split] = {each.deal for each in pretraining.read(DATA / f"{split}.parquet", split)}
         assert len(deals[split]) == rows
     assert not deals["train"] & deals["test"]
     assert sum(path.stat().st_size for path in DATA.iterdir()) <= 2**20
@@ -90,7 +89,7 @@ def test_the_model_is_the_one_of_its_manifest():
 
 def test_the_recipe_leaves_room_for_prompt_and_response(processor, shown):
     recipe = load("number_game", environ={}, hardware="cpu")
-    batch = screenshots.inputs(processor, shown[:2])
+    batch = pretraining.inputs(processor, shown[:2])
     assert batch["input_ids"].shape == (2, 79)
     assert (batch["input_ids"] == processor.image_token_id).sum(dim=1).tolist() == [40, 40]
     assert batch["input_ids"].shape[1] <= recipe.data.max_prompt_length
@@ -110,9 +109,7 @@ def test_any_text_comes_back_from_the_tokenizer(processor):
 def test_the_shipped_files_are_what_the_code_makes(processor):
     """Configuration and tokenizer; the weights take minutes."""
     pytest.importorskip("torch")
-    from recipes.tasks.number_game.pretrain.model import Shape, build_model
-    from recipes.tasks.number_game.pretrain.tokenizer import build_tokenizer
-    from recipes.tasks.number_game.pretrain.train import Plan
+    from recipes.tasks.number_game.pretraining import Plan, Shape, build_model, build_tokenizer
 
     assert json.loads((TINY / "manifest.json").read_text())["plan"] == Plan().as_dict()
     tokenizer = build_tokenizer(phrases())
@@ -127,7 +124,7 @@ def test_the_shipped_files_are_what_the_code_makes(processor):
 
 
 def test_only_the_response_and_its_end_are_learned(processor, shown):
-    from recipes.tasks.number_game.pretrain.train import IGNORED, labelled
+    from recipes.tasks.number_game.pretraining import IGNORED, labelled
 
     responses = [careful(shown[0].deal), talkative(1)]
     batch = labelled(processor, shown[:2], responses)
@@ -148,7 +145,7 @@ def test_the_shipped_model_looks(processor, shown):
 
     def right(pictures):
         with torch.no_grad():
-            last = model(**screenshots.inputs(processor, pictures)).logits[:, -1]
+            last = model(**pretraining.inputs(processor, pictures)).logits[:, -1]
         named = [max(lamps, key=lambda light: row[lamps[light]]) for row in last]
         return sum(light == each.deal.light for light, each in zip(named, shown, strict=True)) / len(shown)
 
@@ -158,6 +155,6 @@ def test_the_shipped_model_looks(processor, shown):
 
 def test_screenshots_that_cannot_be_used_are_named(tmp_path):
     with pytest.raises(RecipeError, match="there are no screenshots"):
-        screenshots.read(tmp_path / "train.parquet", "train")
+        pretraining.read(tmp_path / "train.parquet", "train")
     with pytest.raises(RecipeError, match="is not the train split"):
-        screenshots.read(DATA / "test.parquet", "train")
+        pretraining.read(DATA / "test.parquet", "train")

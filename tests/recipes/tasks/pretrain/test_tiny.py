@@ -11,12 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
-from recipes.tasks.countdown.pretrain import task as countdown
-from recipes.tasks.gsm8k.pretrain import task as gsm8k
-from recipes.tasks.pretrain.assess import accuracies, respond
-from recipes.tasks.pretrain.batches import chat_texts
-from recipes.tasks.pretrain.task import Task
-from recipes.tasks.pretrain.train import Plan
+from recipes.tasks.countdown import pretraining as countdown
+from recipes.tasks.gsm8k import pretraining as gsm8k
+from recipes.tasks.pretrain import Plan, Task, accuracies, chat_texts, respond
 
 SHIPPED = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 PLANS = [(countdown.COUNTDOWN, countdown.PLAN), (gsm8k.GSM8K, gsm8k.PLAN)]

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.tasks.countdown.pretrain.task import COUNTDOWN
-from recipes.tasks.countdown.pretrain.tokenizer import TAGS
-from recipes.tasks.countdown.prompt import gold_response, prompt
-from recipes.tasks.gsm8k.pretrain.examples import Annotators
-from recipes.tasks.gsm8k.pretrain.task import GSM8K
-from recipes.tasks.gsm8k.word_problems import TINY
-from recipes.tasks.pretrain.batches import chat_texts
+from recipes.tasks.countdown.data import gold_response, prompt
+from recipes.tasks.countdown.pretraining import COUNTDOWN, TAGS
+from recipes.tasks.gsm8k.pretraining import GSM8K, Annotators
+from recipes.tasks.gsm8k.problems import TINY
+from recipes.tasks.pretrain import chat_texts
 
 TOKENIZERS = {task.name: task.build_tokenizer() for task in (COUNTDOWN, GSM8K)}
 each = pytest.mark.parametrize("name", TOKENIZERS)

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.pretrain import task as countdown
-from recipes.tasks.gsm8k.pretrain import task as gsm8k
-from recipes.tasks.pretrain import train
-from recipes.tasks.pretrain.batches import IGNORED, encode
-from recipes.tasks.pretrain.model import Shape
+from recipes.tasks import pretrain
+from recipes.tasks.countdown import pretraining as countdown
+from recipes.tasks.gsm8k import pretraining as gsm8k
+from recipes.tasks.pretrain import IGNORED, Shape, encode
 
 SMALL = Shape(hidden=32, layers=1, heads=1, kv_heads=1, intermediate=64)
 COUNTDOWN, GSM8K = countdown.COUNTDOWN, gsm8k.GSM8K
@@ -55,13 +54,13 @@ def test_learning_rate_rises_then_falls_to_a_twentieth():
 def test_it_learns(tmp_path):
     losses = []
     plan = replace(PLAN, steps=50, lr=2e-2)
-    train.pretrain(COUNTDOWN, plan, tmp_path / "work", device="cpu", progress=lambda step, loss: losses.append(loss))
+    pretrain.pretrain(COUNTDOWN, plan, tmp_path / "work", device="cpu", progress=lambda step, loss: losses.append(loss))
     assert losses[0] < 3.3, losses  # an untrained model is at log(464) = 6.1
 
 
 def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path, monkeypatch):
-    whole, _, _ = train.pretrain(COUNTDOWN, PLAN, tmp_path / "whole", device="cpu", save_every=2)
-    real, steps = train._step, []
+    whole, _, _ = pretrain.pretrain(COUNTDOWN, PLAN, tmp_path / "whole", device="cpu", save_every=2)
+    real, steps = pretrain._step, []
 
     def interrupted(plan, step, *rest):
         steps.append(step)
@@ -69,31 +68,31 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path, monkeypatch
             raise KeyboardInterrupt
         return real(plan, step, *rest)
 
-    monkeypatch.setattr(train, "_step", interrupted)
+    monkeypatch.setattr(pretrain, "_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", save_every=2)
-    parts, _, _ = train.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", save_every=2)
+        pretrain.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", save_every=2)
+    parts, _, _ = pretrain.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", save_every=2)
     assert steps == [0, 1, 2, 3, 2, 3, 4, 5]
     for name, weight in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], weight, msg=name)
 
 
 def test_leftovers_of_another_plan_are_refused(tmp_path):
-    train.pretrain(COUNTDOWN, replace(PLAN, steps=1), tmp_path / "work", device="cpu")
+    pretrain.pretrain(COUNTDOWN, replace(PLAN, steps=1), tmp_path / "work", device="cpu")
     with pytest.raises(RecipeError, match="other settings") as error:
-        train.pretrain(COUNTDOWN, replace(PLAN, steps=1, seed=9), tmp_path / "work", device="cpu")
+        pretrain.pretrain(COUNTDOWN, replace(PLAN, steps=1, seed=9), tmp_path / "work", device="cpu")
     assert str(tmp_path / "work") in str(error.value)
 
 
 def test_training_stops_early_and_goes_on_later_as_if_it_had_not(tmp_path):
-    whole, _, _ = train.pretrain(COUNTDOWN, PLAN, tmp_path / "whole", device="cpu")
+    whole, _, _ = pretrain.pretrain(COUNTDOWN, PLAN, tmp_path / "whole", device="cpu")
     seen = []
-    early, _, seconds = train.pretrain(
+    early, _, seconds = pretrain.pretrain(
         COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", stop=3, progress=lambda step, loss: seen.append(step)
     )
-    again, _, spent = train.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", stop=3)
+    again, _, spent = pretrain.pretrain(COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", stop=3)
     assert 0 < spent <= seconds
-    parts, _, _ = train.pretrain(
+    parts, _, _ = pretrain.pretrain(
         COUNTDOWN, PLAN, tmp_path / "parts", device="cpu", progress=lambda step, loss: seen.append(step)
     )
     assert seen == [3, PLAN.steps]

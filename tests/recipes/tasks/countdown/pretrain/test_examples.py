@@ -9,13 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
-from recipes.tasks.countdown.buckets import bucket
-from recipes.tasks.countdown.pretrain.examples import LARGEST, Annotators, examples, expressions, problems, trials
-from recipes.tasks.countdown.prompt import DATA_SOURCE, ground_truth
-from recipes.tasks.countdown.settings import PRESETS
+from recipes.tasks.countdown.data import DATA_SOURCE, PRESETS, bucket, ground_truth
+from recipes.tasks.countdown.pretraining import LARGEST, Annotators, examples, expressions, problems, trials
 from recipes.tasks.countdown.solver import solve
-from recipes.tasks.rewards import load_reward
 
 TINY = PRESETS["tiny"]
 PROBLEM = re.compile(r"Make (\d+) from the numbers (\d+), (\d+), (\d+)\.")

@@ -10,8 +10,10 @@ from itertools import islice
 
 import pytest
 
-from recipes.tasks.buckets import bucket_of
-from recipes.tasks.gsm8k.pretrain.examples import (
+from recipes.data.prepare import bucket_of
+from recipes.data.rewards import load_reward
+from recipes.tasks.gsm8k.pretraining import (
+    GSM8K,
     LARGEST,
     Annotators,
     careful_response,
@@ -19,10 +21,8 @@ from recipes.tasks.gsm8k.pretrain.examples import (
     examples,
     possible,
 )
-from recipes.tasks.gsm8k.pretrain.task import GSM8K
-from recipes.tasks.gsm8k.prompt import DATA_SOURCE
-from recipes.tasks.gsm8k.word_problems import TINY, calculation_key, word_problems
-from recipes.tasks.rewards import load_reward
+from recipes.tasks.gsm8k.problems import TINY, calculation_key, word_problems
+from recipes.tasks.gsm8k.rows import DATA_SOURCE
 
 STEP = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 

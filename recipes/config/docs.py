@@ -1,0 +1,156 @@
+"""Tables of the documentation that are generated from the schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recipes.config import resolve, text
+from recipes.config.official import block as comparison
+from recipes.config.schema import Leaf, Recipe, describe_type, leaves
+from recipes.config.variables import CONTROLS, VARIABLES
+from recipes.errors import RecipeError
+
+ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
+
+
+def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; bars in the cells are escaped."""
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    names = list(header)
+    return "\n".join([line(names), line(["---"] * len(names)), *(line(row) for row in rows)])
+
+
+def environment_table() -> str:
+    """Variable, aliases, key, type, meaning."""
+    known = leaves(Recipe)
+    rows = []
+    for variable in VARIABLES:
+        leaf = known[variable.key]
+        keys = ", ".join(f"`{key}`" for key in (variable.key, *variable.also))
+        aliases = ", ".join(f"`{alias}`" for alias in variable.aliases)
+        rows.append((f"`{variable.name}`", aliases, keys, describe_type(leaf.field.annotation), leaf.info.doc))
+    return markdown(("variable", "also known as", "key", "type", "meaning"), rows)
+
+
+def control_table() -> str:
+    """Variables that steer the launcher."""
+    return markdown(("variable", "meaning"), ((f"`{control.name}`", control.doc) for control in CONTROLS))
+
+
+def schema_table() -> str:
+    """Every key by group: default, type, meaning, verl's name, and what an engine cannot do."""
+    groups: dict[str, list[Leaf]] = {}
+    for path, leaf in leaves(Recipe).items():
+        groups.setdefault(path.rpartition(".")[0] or "top level", []).append(leaf)
+    parts = []
+    for group, members in groups.items():
+        title = "Top level" if group == "top level" else f"`{group}`"
+        rows = [_row(leaf) for leaf in members]
+        parts.append(f"### {title}\n\n" + markdown(("key", "default", "type", "meaning", "verl", "engines"), rows))
+    return "\n\n".join(parts)
+
+
+def _row(leaf: Leaf) -> tuple[str, ...]:
+    verl = "<br>".join(f"`{name}`" for name in leaf.info.verl)
+    name = leaf.path.rpartition(".")[2]
+    default = _shown(leaf.default)
+    return (f"`{name}`", f"`{default}`", describe_type(leaf.field.annotation), leaf.info.doc, verl, _engines(leaf))
+
+
+def _shown(value: Any) -> str:
+    return text.flow(value)
+
+
+def _engines(leaf: Leaf) -> str:
+    notes = [f"not {ENGINES[engine]}: {reason}" for engine, reason in leaf.info.not_on.items()]
+    for engine, values in leaf.info.values_on.items():
+        listed = ", ".join(_shown(value) for value in values)
+        notes.append(f"{ENGINES[engine]}: {listed}")
+    return "; ".join(notes) or "both"
+
+
+def algorithm_table() -> str:
+    """Every algorithm: what it changes, its keys beside GRPO's, when it helps, its engines and its paper."""
+    grpo = resolve.read("grpo").values
+    rows = []
+    for name in sorted(resolve.names(), key=_in_order):
+        found = resolve.read(name)
+        own = {path: value for path, value in found.values.items() if name == "grpo" or grpo.get(path, grpo) != value}
+        keys = "<br>".join(f"`{path}: {_shown(value)}`" for path, value in own.items() if path not in _UNREMARKABLE)
+        engines = ", ".join(ENGINES[engine] for engine in ENGINES if _runs_on(engine, found.values))
+        paper = f"[{found.paper}](https://arxiv.org/abs/{found.paper.removeprefix('arXiv:')})"
+        rows.append((f"`{name}`", f"{found.title}: {found.changes}", keys, found.use, engines, paper))
+    return markdown(
+        ("`ALGORITHM`", "what it changes", "keys (`grpo`: all; others: beside `grpo`)", "when", "engines", "paper"),
+        rows,
+    )
+
+
+# Stated in every file so that nothing of another algorithm is left, and the default in all that follows from them.
+_UNREMARKABLE = ("algorithm.use_kl_in_reward", "algorithm.kl_loss_type", "worker.actor.loss_scale_factor")
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Groups first, the critic last."""
+    estimator = resolve.read(name).values["algorithm.adv_estimator"]
+    return {"grpo": 0, "gae": 2}.get(estimator, 1), "" if name == "grpo" else name
+
+
+def _runs_on(engine: str, values: dict[str, Any]) -> bool:
+    known = leaves(Recipe)
+    for path, value in values.items():
+        info, default = known[path].info, known[path].default
+        if (engine in info.not_on and value != default) or value not in info.values_on.get(engine, (value,)):
+            return False
+    return True
+
+
+BLOCKS: dict[str, Callable[..., str]] = {
+    "algorithms": algorithm_table,
+    "comparison": comparison,
+    "environment": environment_table,
+    "controls": control_table,
+    "schema": schema_table,
+}
+
+
+_BLOCK = re.compile(
+    r"<!-- generated: (?P<name>[\w-]+)(?P<words>(?: [\w:.-]+)*) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL
+)
+_OPEN = re.compile(r"<!-- generated: ([\w-]+)(?: [\w:.-]+)* -->")
+
+
+def pages_with_blocks(folder: Path) -> list[Path]:
+    """The Markdown files in the folders below `folder` that hold a generated block."""
+    return [page for page in sorted(folder.glob("*/*.md")) if _OPEN.search(page.read_text(encoding="utf-8"))]
+
+
+def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
+    """The page with its generated blocks made anew. Raises RecipeError for a block that is unknown or not closed."""
+    text = page.read_text(encoding="utf-8")
+    closed = {match["name"] for match in _BLOCK.finditer(text)}
+    for name in _OPEN.findall(text):
+        if name not in blocks:
+            raise RecipeError(
+                f"unknown generated block {name!r}", where=str(page), fix=f"use one of {', '.join(blocks)}"
+            )
+        if name not in closed:
+            raise RecipeError(
+                f"the generated block {name!r} has no end", where=str(page), fix=f"add <!-- end of {name} -->"
+            )
+    return _BLOCK.sub(lambda match: _filled(match["name"], match["words"], blocks), text)
+
+
+def _filled(name: str, words: str, blocks: Mapping[str, Callable[..., str]]) -> str:
+    return f"<!-- generated: {name}{words} -->\n\n{blocks[name](*words.split())}\n\n<!-- end of {name} -->"
+
+
+def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:
+    """Whether the page says something else than the code does."""
+    return rendered(page, blocks) != page.read_text(encoding="utf-8")

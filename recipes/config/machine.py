@@ -1,0 +1,91 @@
+"""What the machine and the user's accounts offer: GPUs, flash-attn, Weights & Biases."""
+
+from __future__ import annotations
+
+import importlib.util
+import netrc
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from recipes.config.text import did_you_mean
+from recipes.errors import RecipeError
+
+KINDS = ("cpu", "gpu")
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """NVIDIA GPUs that a process may use: those of the machine, cut down by CUDA_VISIBLE_DEVICES."""
+    present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
+    present = present or _ask_nvidia_smi()
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or not present:
+        return present
+    listed = [part.strip() for part in chosen.split(",") if part.strip()]
+    usable = listed[: listed.index("-1")] if "-1" in listed else listed
+    return min(present, len(usable))
+
+
+def _ask_nvidia_smi() -> int:
+    """Needed where the devices are not files under /dev, as on WSL."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    try:
+        answer = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+
+
+def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = os.environ) -> str:
+    """`cpu` or `gpu`: what was asked for, else what the machine has."""
+    if asked is None or asked == "auto":
+        return "gpu" if visible_gpus(environ) else "cpu"
+    if asked not in KINDS:
+        raise RecipeError(
+            f"unknown hardware {asked!r}",
+            where=where,
+            fix=did_you_mean(asked, KINDS) or f"use one of {', '.join(KINDS)}",
+        )
+    return asked
+
+
+def lacks_flash_attention(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
+    return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
+
+
+def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether W&B would find a key: in WANDB_API_KEY, or in the netrc file that `wandb login` writes."""
+    if environ.get("WANDB_API_KEY"):
+        return True
+    host = environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
+    home = environ.get("HOME")
+    candidates = [environ.get("NETRC"), f"{home}/.netrc" if home else None, f"{home}/_netrc" if home else None]
+    for candidate in candidates:
+        if candidate and Path(candidate).is_file():
+            try:
+                return netrc.netrc(candidate).authenticators(host) is not None
+            except (netrc.NetrcParseError, OSError):
+                return False
+    return False
+
+
+def chosen(loggers: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The loggers that take part: a recipe's `wandb` stays only if the user asked in this run or is logged in.
+
+    `file` always takes part: progress, history and the closing table are read from it.
+    """
+    wanted = loggers if asked or logged_in(environ) else [name for name in loggers if name != "wandb"]
+    return wanted if "file" in wanted else [*wanted, "file"]
+
+
+def wandb_environment(loggers: list[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for the trainer: offline where W&B takes part without a login, silent about it otherwise."""
+    if "wandb" not in loggers or logged_in(environ) or environ.get("WANDB_MODE"):
+        return {}
+    return {"WANDB_MODE": "offline"}

@@ -1,0 +1,1 @@
+"""Rows for both engines: from users' files, hubs and generators to parquet."""

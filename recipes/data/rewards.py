@@ -1,0 +1,75 @@
+"""Reward files, loaded by path as a trainer does, and the check that every gold answer earns full marks."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+Score = Callable[..., Any]
+
+
+def load_reward(location: str | Path) -> ModuleType:
+    """The module of a reward file, by `path` or `path:function`; a relative path may start at the repository's root.
+
+    Raises:
+        RecipeError: no such file, a file that fails while it is imported, or one without the function named.
+    """
+    text, _, name = str(location).partition(":")
+    path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)
+    if path is None:
+        raise RecipeError(f"there is no reward file {text}", where=str(location), fix="give the path of a Python file")
+    spec = importlib.util.spec_from_file_location(f"reward_file_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise RecipeError(f"{path} is not a Python file", where=str(location), fix="give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        kind = type(error).__name__
+        raise RecipeError(
+            f"the reward file fails at import: {kind}: {error}", where=str(path), fix="mend it"
+        ) from error
+    if name and not callable(getattr(module, name, None)):
+        raise RecipeError(f"{path} has no function {name}", where=str(location), fix="name one that it defines")
+    return module
+
+
+def gold_checked(rows: Iterable[dict], score: Score, gold_response: Callable[[dict], str]) -> Iterator[dict]:
+    """Pass rows through, each after its gold response earned 1.0 under its own reward.
+
+    Args:
+        rows: from `recipes.data.rows.make_row`.
+        score: the reward file's `compute_score`.
+        gold_response: the response that a row's gold answer stands for.
+
+    Raises:
+        RecipeError: at the first row whose gold response does not score 1.0, with the reward's own reason.
+    """
+    for row in rows:
+        truth = row["reward_model"]["ground_truth"]
+        response = gold_response(row)
+        result = score(row["data_source"], response, truth, row["extra_info"])
+        value = result["score"] if isinstance(result, dict) else result
+        if value != 1.0:
+            reason = result.get("reason", "no reason given") if isinstance(result, dict) else "no reason given"
+            info = row["extra_info"]
+            raise RecipeError(
+                f"the gold answer of {info['split']} row {info['index']} scores {value}, not 1.0 ({reason})",
+                where=f"ground truth {truth!r}, gold response {response[-200:]!r}",
+                fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
+            )
+        yield row
+
+
+def check_gold(rows: Iterable[dict], score: Score, gold_response: Callable[[dict], str]) -> int:
+    """Check rows that are already made, and return how many they are; see `gold_checked`."""
+    return sum(1 for _ in gold_checked(rows, score, gold_response))

@@ -1,0 +1,278 @@
+"""One row for both engines, and splits on disk: parquet files with a manifest beside each.
+
+A row has what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what EasyR1 reads
+(`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for an image
+processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import recipes
+from recipes.errors import RecipeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_PER_GROUP = 4096
+IMAGE_MARK = "<image>"
+
+
+def make_row(
+    *,
+    data_source: str,
+    prompt: str | list[dict[str, str]],
+    ground_truth: str,
+    ability: str,
+    extra_info: dict[str, Any],
+    images: Sequence[bytes] | None = None,
+) -> dict[str, Any]:
+    """A row with the columns of both engines.
+
+    Args:
+        data_source: the task, by which validation metrics are grouped.
+        prompt: the user's message, or chat messages: one from the user, before it one from the system if wanted.
+            EasyR1 has no system message, so `problem` holds both, one paragraph behind the other.
+        ground_truth: what the reward compares with; JSON where it is structured.
+        ability: verl's name for the kind of task, such as "math".
+        extra_info: at least `split` and `index`; the same keys and types in every row of a split.
+        images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
+            without one in a task that has them.
+    """
+    messages, problem = ([{"role": "user", "content": prompt}], prompt) if isinstance(prompt, str) else _chat(prompt)
+    if not isinstance(ground_truth, str) or not ground_truth:
+        raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="a text that is not empty")
+    if "split" not in extra_info or "index" not in extra_info:
+        raise RecipeError(f"extra_info has only {sorted(extra_info)}", where="extra_info", fix="add split and index")
+    row = {
+        "data_source": data_source,
+        "prompt": messages,
+        "ability": ability,
+        "reward_model": {"style": "rule", "ground_truth": ground_truth},
+        "extra_info": extra_info,
+        "problem": problem,
+        "answer": ground_truth,
+    }
+    if images is not None:
+        if problem.count(IMAGE_MARK) != len(images):
+            raise RecipeError(
+                f"{problem.count(IMAGE_MARK)} {IMAGE_MARK} in the prompt and {len(images)} images",
+                where="prompt, images",
+                fix=f"write one {IMAGE_MARK} for each image",
+            )
+        row["images"] = [{"bytes": image} for image in images]
+    return row
+
+
+def _chat(messages: list[dict[str, str]]) -> tuple[list[dict[str, str]], str]:
+    """The messages, and all of them as one text."""
+    roles = [message["role"] for message in messages]
+    if roles not in (["user"], ["system", "user"]):
+        raise RecipeError(
+            f"a prompt with the roles {roles}", where="prompt", fix="one user message, with a system message before it"
+        )
+    return messages, "\n\n".join(message["content"] for message in messages)
+
+
+class Staged(NamedTuple):
+    """A split that is written beside its final `path`, as `draft`, and not yet published."""
+
+    path: Path
+    draft: Path
+    manifest: dict[str, Any]
+
+
+def write_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any], force: bool = False) -> dict[str, Any]:
+    """Write one split and its manifest; `stage_split` and `publish` do the same for several splits together."""
+    return publish([stage_split(path, rows, manifest=manifest)], force=force)[0]
+
+
+def stage_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any]) -> Staged:
+    """Stream rows into a draft beside `path`, one row group at a time; nothing under `path` changes.
+
+    Args:
+        path: `<split>.parquet`.
+        rows: from `make_row`; consumed once, never held together.
+        manifest: where the rows come from: source, seed or revision, command, filters and what they dropped. Counts,
+            sizes, versions and the SHA-256 are added.
+
+    Raises:
+        RecipeError: no rows, rows of different shapes, or a disk that does not take them. No draft is left then.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    with _mended(path, draft):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        count, schema = _write(draft, rows, path)
+        facts = {
+            "file": path.name,
+            "rows": count,
+            "bytes": draft.stat().st_size,
+            "sha256": sha256(draft),
+            "columns": {field.name: str(field.type) for field in schema},
+            "written_by": _versions(),
+        }
+    return Staged(path, draft, manifest | facts)
+
+
+def publish(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, Any]]:
+    """Put staged splits in place, all or none; each returned manifest has a `status` beside what is on disk.
+
+    `status` is "written", "unchanged" (the same bytes were there already) or "replaced". Different data are replaced
+    only with `force`; without it every draft is removed and nothing changes.
+    """
+    try:
+        states = [_state(split) for split in splits]
+        if "replaced" in states and not force:
+            changed = splits[states.index("replaced")]
+            raise RecipeError(
+                f"{changed.path} holds other data ({_described(changed.path)})",
+                where="the split's path",
+                fix="give --force to replace it, or --output_dir to write elsewhere",
+            )
+        for split, state in zip(splits, states, strict=True):
+            if state != "unchanged":
+                os.replace(split.draft, split.path)
+            _write_manifest(split)
+    finally:
+        for split in splits:
+            split.draft.unlink(missing_ok=True)
+    return [split.manifest | {"status": state} for split, state in zip(splits, states, strict=True)]
+
+
+def manifest_path(path: Path) -> Path:
+    """`train.manifest.json` for `train.parquet`."""
+    return path.with_name(f"{path.stem}.manifest.json")
+
+
+def read_manifest(path: Path, *, verify: bool = False) -> dict[str, Any]:
+    """The manifest of a split, by the path of its parquet file.
+
+    Args:
+        verify: compare the parquet file's SHA-256 as well, which reads the whole file.
+
+    Raises:
+        RecipeError: no manifest, or not the one of this file.
+    """
+    beside = manifest_path(path)
+    again = "prepare the data again with --force"
+    if not beside.is_file():
+        raise RecipeError(f"{path} has no manifest", where=str(beside), fix=again)
+    try:
+        manifest = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError(f"the manifest is not JSON: {error}", where=str(beside), fix=again) from error
+    if verify and manifest.get("sha256") != sha256(path):
+        raise RecipeError(f"{path} is not the file that its manifest describes", where=str(beside), fix=again)
+    return manifest
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schema]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    iterator = iter(rows)
+    group = list(islice(iterator, ROWS_PER_GROUP))
+    if not group:
+        raise RecipeError("the split has no rows", where=str(path), fix="check the source and the filters")
+    schema = _schema(group)
+    count = 0
+    with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        for part in chain([group], _groups(iterator)):
+            _check_shape(part, group[0], path, count)
+            try:
+                writer.write_table(pa.Table.from_pylist(part, schema=schema))
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                where = f"{path}, rows {count} to {count + len(part) - 1}"
+                raise RecipeError(f"rows of different types: {error}", where=where, fix="use one type a key") from error
+            count += len(part)
+    return count, schema
+
+
+def _groups(iterator: Iterator[dict]) -> Iterator[list[dict]]:
+    while group := list(islice(iterator, ROWS_PER_GROUP)):
+        yield group
+
+
+def _schema(group: list[dict]) -> pa.Schema:
+    import pyarrow as pa
+
+    text = pa.string()
+    fields = {
+        "data_source": text,
+        "prompt": pa.list_(pa.struct([("role", text), ("content", text)])),
+        "ability": text,
+        "reward_model": pa.struct([("style", text), ("ground_truth", text)]),
+        "extra_info": pa.infer_type([row["extra_info"] for row in group]),
+        "problem": text,
+        "answer": text,
+    }
+    if "images" in group[0]:
+        fields["images"] = pa.list_(pa.struct([("bytes", pa.binary())]))
+    return pa.schema(list(fields.items()))
+
+
+def _check_shape(part: list[dict], first: dict, path: Path, start: int) -> None:
+    columns, extra = first.keys(), first["extra_info"].keys()
+    for index, row in enumerate(part, start):
+        if row.keys() != columns or row["extra_info"].keys() != extra:
+            differing = (row.keys() ^ columns) or (row["extra_info"].keys() ^ extra)
+            raise RecipeError(
+                f"row {index} and the first row differ in {sorted(differing)}",
+                where=str(path),
+                fix="give every row the same keys; images=[] stands for a row without images",
+            )
+
+
+@contextmanager
+def _mended(path: Path, draft: Path) -> Iterator[None]:
+    """Remove the draft if writing it fails in any way, and name a disk's refusal."""
+    try:
+        yield
+    except BaseException as error:
+        draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise RecipeError(
+                f"{path} cannot be written: {error}", where=str(path.parent), fix="free space, or write elsewhere"
+            ) from error
+        raise
+
+
+def _state(split: Staged) -> str:
+    if not split.path.exists():
+        return "written"
+    return "unchanged" if sha256(split.path) == split.manifest["sha256"] else "replaced"
+
+
+def _described(path: Path) -> str:
+    if not manifest_path(path).is_file():
+        return "no manifest says from where"
+    manifest = read_manifest(path)
+    return f"{manifest.get('rows')} rows, made by: {manifest.get('command', 'an unknown command')}"
+
+
+def _write_manifest(split: Staged) -> None:
+    draft = split.draft.with_suffix(".json")
+    draft.write_text(json.dumps(split.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(draft, manifest_path(split.path))
+
+
+def _versions() -> dict[str, str]:
+    import pyarrow as pa
+
+    return {"grpo-recipes": recipes.__version__, "pyarrow": pa.__version__}

@@ -1,0 +1,116 @@
+"""Checkpoints that vLLM and transformers can load."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+
+PREFIX = "base_model.model."
+BASE = ".base_layer."
+ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
+INDEX = "model.safetensors.index.json"
+TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
+"""Names of types in a safetensors file, and in a configuration."""
+OF_THE_RUN = ("attn_implementation",)
+"""Keys of a configuration that belong to the run that saved it, not to the model."""
+
+
+def merge_adapters(folder: Path) -> bool:
+    """Merge LoRA adapters, if the model in this folder has any, into the weights that they belong to.
+
+    Each weight W becomes W + (alpha / r) B A, in its own type; alpha and r are in `lora_train_meta.json` above.
+
+    Returns:
+        Whether there was something to merge. Files are replaced only after all new ones are written.
+    """
+    shards = sorted(folder.glob("*.safetensors"))
+    if not any(name.startswith(PREFIX) for shard in shards for name in header(shard)):
+        return False
+    meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
+    adapters = _adapters(shards)
+    written = [_write_merged(shard, adapters, meta["lora_alpha"] / meta["r"]) for shard in shards]
+    for new, shard in zip(written, shards, strict=True):
+        os.replace(new, shard)
+    if (folder / INDEX).is_file():
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        index["weight_map"] = {name: shard.name for shard in shards for name in header(shard)}
+        _write(folder / INDEX, index)
+    return True
+
+
+def name_the_type(folder: Path) -> None:
+    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
+    shards = sorted(folder.glob("*.safetensors"))
+    if not shards or not (folder / "config.json").is_file():
+        return
+    found = {TYPES.get(tensor["dtype"]) for tensor in header(shards[0]).values()}
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if len(found) == 1 and None not in found:
+        values["dtype"] = found.pop()
+    for key in OF_THE_RUN:
+        values.pop(key, None)
+    _write(folder / "config.json", values)
+
+
+def header(shard: Path) -> dict[str, dict[str, Any]]:
+    """Name, type, shape and place of each tensor in a safetensors file."""
+    with shard.open("rb") as file:
+        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    entries.pop("__metadata__", None)
+    return entries
+
+
+def _adapters(shards: Iterable[Path]) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    found = {}
+    for shard in shards:
+        names = [name for name in header(shard) if name.endswith(ADAPTERS)]
+        with safe_open(shard, framework="pt") as file:
+            found.update({name: file.get_tensor(name) for name in names})
+    return found
+
+
+def _write_merged(shard: Path, adapters: dict[str, Any], scaling: float) -> Path:
+    from safetensors.torch import load_file, save_file
+
+    merged = {}
+    for name, tensor in load_file(shard).items():
+        if name.endswith(ADAPTERS):
+            continue
+        stem, marked, _ = name.rpartition(BASE)
+        low, high = (adapters.get(stem + suffix) for suffix in ADAPTERS)
+        if marked and name.endswith(".weight") and low is not None and high is not None:
+            tensor = (tensor.float() + scaling * (high.float() @ low.float())).to(tensor.dtype)
+        merged[name.removeprefix(PREFIX).replace(BASE, ".")] = tensor.contiguous()
+    new = shard.with_suffix(".merged")
+    save_file(merged, new, metadata={"format": "pt"})
+    return new
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    new = path.with_suffix(".tmp")
+    new.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(new, path)
+
+
+class MergedModels(CheckpointCallback):
+    """LoRA adapters become part of the saved model; the files that a resumed run reads are not touched."""
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        for folder in Path(checkpoint_dir).glob("*/huggingface"):
+            merge_adapters(folder)
+
+
+class ExactModels(MergedModels):
+    """The saved configuration names the type of the saved weights too, so that nobody rounds them by default."""
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
+        for folder in Path(checkpoint_dir).glob("*/huggingface"):
+            name_the_type(folder)

@@ -1,0 +1,1 @@
+"""The run while it lives: processes, log, metrics, progress, summary."""

@@ -1,0 +1,229 @@
+"""The trainer's log, and the error that ended it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
+_VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?")
+
+# What the trainer prints when a phase begins -> what a user is told. In the order of a start.
+PHASES: tuple[tuple[str, str], ...] = (
+    ("Started a local Ray instance", "Ray is up; the trainer's driver loads"),
+    ("All configuration checks passed", "configuration accepted"),
+    ("train and validate dataloader initialized", "data loaded; starting the policy's workers"),
+    ("Before FSDP", "model read; sharding it"),
+    ("actor and ref model engine initialized", "policy ready; starting vLLM (the longest part)"),
+    ("checkpoint engine manager initialized", "vLLM is up; handing the weights over"),
+    ("Creating file logger", "ready: generating"),
+)
+
+
+class Line(NamedTuple):
+    """One line: the process that wrote it (empty for the trainer itself) and its text without decoration."""
+
+    speaker: str
+    text: str
+
+
+def clean(raw: str) -> Line:
+    """Take off colours, Ray's `(Name pid=1)`, also doubled, and vLLM's `ERROR 01-02 03:04:05 [file.py:1]`."""
+    text = _ANSI.sub("", raw)
+    speaker = ""
+    while match := _SPEAKER.match(text):
+        speaker += match.group().strip()
+        text = text[match.end() :]
+    if match := _VLLM.match(text):
+        speaker += "vllm"
+        text = text[match.end() :]
+    return Line(speaker, text.rstrip())
+
+
+class LogReader:
+    """Complete lines of a growing file, from an offset on; a progress bar's carriage returns end lines too."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path, self._offset, self._rest = path, offset, b""
+
+    def read(self) -> list[Line]:
+        """Lines that were completed since the last call."""
+        if not self._path.is_file():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        self._offset += len(data)
+        *done, self._rest = re.split(rb"[\r\n]", self._rest + data)
+        return [clean(raw.decode("utf-8", "replace")) for raw in done if raw.strip()]
+
+
+def phase_of(line: Line) -> str | None:
+    """What this line says about the start, in words; None for the flood."""
+    return next((told for printed, told in PHASES if printed in line.text), None)
+
+
+_START = "Traceback (most recent call last):"
+_CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
+_WRAPPERS = ("ray.exceptions.", "ray::")
+_NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
+
+# Text in the error or near the end of the log -> what to do.
+HINTS: tuple[tuple[str, str], ...] = (
+    (
+        r"CUDA out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
+        "lower MICRO_BATCH_SIZE or GPU_MEMORY_UTIL, or set worker.actor.offload.offload_optimizer=true",
+    ),
+    (
+        r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
+        "raise GPU_MEMORY_UTIL or lower MAX_RESPONSE_LENGTH",
+    ),
+    (
+        r"ray\.exceptions\.OutOfMemoryError|running low on memory|Killed$|SIGKILL|oom-kill",
+        "a process ran out of main memory: lower MICRO_BATCH_SIZE or ROLLOUT_BATCH_SIZE, or free memory (`free -h`)",
+    ),
+    (
+        r"/dev/shm|insufficient shared memory|Bus error",
+        "/dev/shm is too small: make it larger (for a container: --shm-size=16g)",
+    ),
+    (
+        r"No space left on device|Disk quota exceeded",
+        "the disk is full: make room, or set ARTIFACTS_DIR or SAVE_LIMIT",
+    ),
+    (
+        r"Address already in use|EADDRINUSE",
+        "a port is taken, mostly by what an earlier run left: see `ps -ef | grep -i ray`",
+    ),
+    (
+        r"A worker died or was killed|ActorDiedError|ActorUnavailableError",
+        "a worker process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
+    ),
+    (
+        r"No module named '(qwen_vl_utils|torchvision)'",
+        "prompts with images need it, and the extras cpu and gpu bring it: run scripts/setup_env.sh, or see "
+        "docs/INSTALLATION.md, section By hand",
+    ),
+    (
+        r"num_samples should be a positive integer value, but got num_samples=0",
+        "no row is left: every prompt is longer than MAX_PROMPT_LENGTH tokens of this model, or the file is empty",
+    ),
+    (r"node timed out during startup", "the machine is very busy: try again when it is less so"),
+    (r"NCCL (error|WARN)|nccl\w*Error", "see the NCCL lines of the log; NCCL_DEBUG=INFO says more"),
+    (
+        r"LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to",
+        "the hub did not answer: set MODEL_PATH to a folder, or HF_ENDPOINT to a mirror",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TrainerError:
+    """What went wrong.
+
+    Attributes:
+        error: exception and message, for instance `ValueError: boom`; empty if the log holds no exception.
+        frame: `file:line in function` where it was raised; empty if unknown.
+        speaker: Ray's name of the process that raised it; empty for the trainer itself.
+        hint: what to do; empty if nothing is known.
+    """
+
+    error: str
+    frame: str
+    speaker: str
+    hint: str
+
+
+@dataclass
+class _Traceback:
+    speaker: str
+    position: int
+    exceptions: list[tuple[str, str]]  # (exception line, innermost frame), in the order of the chain
+
+
+def first_error(lines: Iterable[Line]) -> TrainerError:
+    """The cause of a crash.
+
+    Args:
+        lines: the attempt's lines, in order.
+    """
+    everything = list(lines)
+    found = [traceback for traceback in _tracebacks(everything) if traceback.exceptions]
+    real = [(exception, tb) for tb in found for exception in tb.exceptions if not exception[0].startswith(_WRAPPERS)]
+    wrapped = [(exception, tb) for tb in found for exception in tb.exceptions]
+    fatal = _fatal(found)
+    chosen = ([one for one in real if one[0][0] in fatal] or real or wrapped)[:1]
+    tail = "\n".join(line.text for line in everything[-200:])
+    if not chosen:
+        told = next(
+            (
+                line
+                for line in reversed(everything)
+                if re.match(r"(\w+Error|[Ee]rror|Killed|Fatal|Could not)\b", line.text)
+            ),
+            None,
+        )
+        return TrainerError(told.text if told else "", "", told.speaker if told else "", _hint(tail))
+    (error, frame), traceback = chosen[0]
+    return TrainerError(error, frame, traceback.speaker, _hint(error) or _hint(tail))
+
+
+def is_alarming(line: Line) -> bool:
+    """Whether a line tells of an exception; one that the trainer survives is followed by more lines."""
+    return line.text.startswith(_START) or "EngineDeadError" in line.text or "The actor died" in line.text
+
+
+def _tracebacks(lines: list[Line]) -> list[_Traceback]:
+    """All tracebacks by their first line; each process's lines are followed on their own, since Ray mixes them."""
+    open_ones: dict[str, _Traceback] = {}
+    frames: dict[str, str] = {}
+    done: list[_Traceback] = []
+    for position, (speaker, text) in enumerate(lines):
+        current = open_ones.get(speaker)
+        if text.lstrip("| ").startswith(_START):
+            if current is None or not _chained(current, position, lines, speaker):
+                current = _Traceback(speaker, position, [])
+                done.append(current)
+            open_ones[speaker] = current
+            frames[speaker] = ""
+        elif current is None or any(noise in text for noise in _NOISE):
+            continue
+        elif frame := _FRAME.match(text):
+            frames[speaker] = f"{frame['file']}:{frame['line']} in {frame['function']}"
+        elif frames.get(speaker) is not None and not text.startswith((" ", "\t")) and _ends(text):
+            if current is not None:
+                current.exceptions.append((text, frames[speaker]))
+            if not text.startswith(_WRAPPERS):
+                del frames[speaker]
+    return done
+
+
+def _fatal(found: list[_Traceback]) -> set[str]:
+    """The exceptions that ended the trainer's own process: others were survived, where it names any but wrappers."""
+    own = [traceback for traceback in found if not traceback.speaker]
+    return {error for error, _ in own[-1].exceptions if not error.startswith(_WRAPPERS)} if own else set()
+
+
+def _chained(current: _Traceback, position: int, lines: list[Line], speaker: str) -> bool:
+    before = [line.text for line in lines[current.position : position] if line.speaker == speaker][-2:]
+    return any(text.startswith(_CHAIN) for text in before)
+
+
+def _ends(text: str) -> bool:
+    """Whether a line at the margin is the exception that ends a traceback."""
+    match = _EXCEPTION.match(text)
+    if match is None:
+        return False
+    name = match["name"].rsplit(".", 1)[-1]
+    return name[:1].isupper() and (
+        name.endswith(("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")) or match["message"] is not None
+    )
+
+
+def _hint(text: str) -> str:
+    return next((hint for pattern, hint in HINTS if re.search(pattern, text, re.IGNORECASE | re.MULTILINE)), "")

@@ -1,0 +1,194 @@
+"""Metrics and rollouts of a run, read while it lives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FULL_SCORE = 1.0
+
+
+class Step(NamedTuple):
+    """The metrics of one step; step 0 is the validation before training."""
+
+    step: int
+    data: dict[str, Any]
+
+    def get(self, *names: str) -> float | None:
+        """The first of these metrics that is there and a number."""
+        for name in names:
+            value = self.data.get(name)
+            if isinstance(value, int | float):
+                return float(value)
+        return None
+
+
+class MetricsFollower:
+    """Copies the lines of an attempt's file to the history.
+
+    Args:
+        attempt: the file that the trainer writes (`VERL_FILE_LOGGER_PATH`).
+        history: `metrics.jsonl` of the run.
+    """
+
+    def __init__(self, attempt: Path, history: Path) -> None:
+        self._attempt, self._history, self._offset = attempt, history, 0
+
+    def poll(self) -> list[Step]:
+        """The steps that were completed since the last call; they are in the history when this returns."""
+        if not self._attempt.is_file():
+            return []
+        with self._attempt.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        if whole:
+            with self._history.open("ab") as history:
+                history.write(whole)
+        return [step for line in whole.splitlines() if (step := _parsed(line))]
+
+
+def adopt_leftovers(attempts: list[Path], history: Path) -> None:
+    """Bring in what an attempt wrote after its launcher was killed, then remove the attempts' files."""
+    if not attempts:
+        return
+    have = set(history.read_bytes().splitlines()) if history.is_file() else set()
+    with history.open("ab") as file:
+        for attempt in attempts:
+            data = attempt.read_bytes()
+            for line in data[: data.rfind(b"\n") + 1].splitlines():
+                if line not in have:
+                    file.write(line + b"\n")
+    for attempt in attempts:
+        attempt.unlink()
+
+
+def read_history(history: Path) -> list[Step]:
+    """Every step once, in order; where a step was written again, the later values win.
+
+    A resumed run validates the step that it starts from: that line adds to the step's training metrics.
+    """
+    if not history.is_file():
+        return []
+    steps: dict[int, Step] = {}
+    for line in history.read_bytes().splitlines():
+        if step := _parsed(line):
+            earlier = steps.get(step.step)
+            steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
+    return [steps[number] for number in sorted(steps)]
+
+
+def rollout_accuracy(folder: Path | None, step: int, since: float = 0.0) -> float | None:
+    """Share of a step's training responses that earned the full score; None where they are not written (yet).
+
+    verl logs the mean score of training responses but not how many were right.
+
+    Args:
+        since: seconds since the epoch; an older file is an earlier attempt's, of a step that is done again.
+    """
+    path = folder / f"{step}.jsonl" if folder else None
+    if path is None or not path.is_file() or path.stat().st_mtime < since:
+        return None
+    scores = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            scores.append(float(json.loads(line)["score"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+    return sum(score >= FULL_SCORE for score in scores) / len(scores) if scores else None
+
+
+def validation(step: Step) -> dict[str, float]:
+    """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`.
+
+    A reward that answers with a dict without `acc` has `val-core/<source>/reward/mean@<n>` instead, its mean score.
+    """
+    found: dict[str, float] = {}
+    for measure in ("acc", "reward"):
+        for name in step.data:
+            source, middle, _ = name.removeprefix("val-core/").partition(f"/{measure}/mean@")
+            value = step.get(name)
+            if name.startswith("val-core/") and middle and value is not None:
+                found.setdefault(source, value)
+    return found
+
+
+def _parsed(line: bytes) -> Step | None:
+    try:
+        entry = json.loads(line)
+        return Step(int(entry["step"]), dict(entry["data"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class Sources:
+    """Finds the data source of a rollout among training rows of verl; empty where there is one source alone.
+
+    A ground truth that belongs to one source decides. Where several sources share it, the row decides whose prompt
+    stands in the rollout's input.
+    """
+
+    def __init__(self, files: Iterable[str]) -> None:
+        local = [file for file in files if Path(file).is_file()]
+        self.names = _names(local)
+        rows: dict[int, dict[str, str]] = {}
+        if len(self.names) > 1:
+            for source, truth, prompt in chain.from_iterable(map(_rows, local)):
+                rows.setdefault(hash(truth), {})[prompt] = source
+        # The prompts are kept only where the ground truth does not decide.
+        self._of_one = {
+            truth: next(iter(found.values())) for truth, found in rows.items() if len({*found.values()}) == 1
+        }
+        self._of_several = {truth: found for truth, found in rows.items() if truth not in self._of_one}
+
+    def accuracy(self, rollouts: Path) -> dict[str, float]:
+        """Share of the responses of each source with the full score; empty for one source, or no such file."""
+        if len(self.names) < 2 or not rollouts.is_file():
+            return {}
+        right: dict[str, list[bool]] = {}
+        known: dict[tuple[str, str], str | None] = {}
+        for line in rollouts.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                entry = json.loads(line)
+                score, asked = float(entry["score"]), (str(entry["gts"]), entry["input"])
+            except (ValueError, KeyError, TypeError):
+                return {}  # the file is still written
+            if asked not in known:
+                known[asked] = self.of(*asked)
+            right.setdefault(known[asked] or "unknown", []).append(score >= FULL_SCORE)
+        return {name: sum(found) / len(found) for name, found in sorted(right.items())}
+
+    def of(self, truth: str, text: str) -> str | None:
+        """The source of a ground truth and a rollout's input; None where no training row has both."""
+        if hash(truth) in self._of_one:
+            return self._of_one[hash(truth)]
+        found = self._of_several.get(hash(truth), {})
+        # The longest first: a short prompt may be a part of another.
+        return next((found[prompt] for prompt in sorted(found, key=len, reverse=True) if prompt in text), None)
+
+
+def _names(files: list[str]) -> set[str]:
+    import pyarrow.parquet as pq
+
+    found: set[str] = set()
+    for file in files:
+        with pq.ParquetFile(file) as opened:
+            if "data_source" in opened.schema_arrow.names:
+                for batch in opened.iter_batches(columns=["data_source"]):
+                    found.update(batch.column(0).unique().to_pylist())
+    return found
+
+
+def _rows(file: str) -> Iterable[tuple[str, str, str]]:
+    """(data source, ground truth, the user's message) of every row."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        for batch in opened.iter_batches(columns=["data_source", "reward_model.ground_truth", "prompt"]):
+            for row in batch.to_pylist():
+                said = row["prompt"][-1]["content"] if row.get("prompt") else ""
+                yield row["data_source"], str(row["reward_model"]["ground_truth"]), str(said)

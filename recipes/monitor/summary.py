@@ -1,0 +1,94 @@
+"""The table at the end of a run: what was reached, where it lies, and what to type next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipes.monitor.metrics import Step, validation
+from recipes.monitor.progress import number
+
+_STEP_FOLDER = re.compile(r"global_step_(\d+)")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved step; `model` is its folder for vLLM and transformers, None if the weights were not written so."""
+
+    step: int
+    folder: Path
+    model: Path | None
+
+
+def last_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint that a resumed run would go on from: verl's tracker file names it only when it is whole."""
+    tracker = folder / "latest_checkpointed_iteration.txt"
+    try:
+        step = int(tracker.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return None
+    saved = folder / f"global_step_{step}"
+    if not saved.is_dir():
+        return None
+    model = saved / "actor" / "huggingface"
+    has_weights = any(model.glob("*.safetensors")) or any(model.glob("*.bin"))
+    return Checkpoint(step, saved, model if has_weights else None)
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Steps that have a folder with an actor in it, whole or not."""
+    found = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def accuracy_before_and_after(history: list[Step]) -> list[tuple[str, float, int, float, int]]:
+    """For each data source: first accuracy and its step, last accuracy and its step."""
+    first: dict[str, tuple[float, int]] = {}
+    last: dict[str, tuple[float, int]] = {}
+    for step in history:
+        for source, value in validation(step).items():
+            first.setdefault(source, (value, step.step))
+            last[source] = (value, step.step)
+    return [(source, *first[source], *last[source]) for source in first]
+
+
+def summary(
+    history: list[Step],
+    total: int | None,
+    checkpoint: Checkpoint | None,
+    log: Path,
+    next_commands: list[tuple[str, str]],
+) -> list[tuple[str, str]]:
+    """The rows of the closing table.
+
+    Args:
+        history: all steps of the experiment, those of earlier attempts included.
+        total: steps of the run, where known.
+        checkpoint: the last one.
+        log: the trainer's log.
+        next_commands: (what for, command).
+    """
+    done = max((step.step for step in history), default=0)
+    rows = [("steps", f"{done} of {total}" if total else str(done))]
+    for source, before, at, after, then in accuracy_before_and_after(history):
+        later = f" -> {number(after)} (step {then})" if then != at else ""
+        rows.append(("validation accuracy", f"{source}: {number(before)} (step {at}){later}"))
+    if checkpoint:
+        rows.append(("checkpoint", str(shown(checkpoint.model or checkpoint.folder))))
+    else:
+        rows.append(("checkpoint", "none was saved"))
+    return [*rows, ("log", str(shown(log))), *next_commands]
+
+
+def table(rows: list[tuple[str, str]]) -> str:
+    """Rows as aligned text. Lines are never broken, so that paths and commands can be copied."""
+    width = max(len(name) for name, _ in rows)
+    rule = "-" * (width + 2 + min(100, max(len(value) for _, value in rows)))
+    return "\n".join([rule, *(f"{name:<{width}}  {value}" for name, value in rows), rule])
+
+
+def shown(path: Path) -> Path:
+    """A path as a user in the working folder would type it."""
+    base = Path.cwd()
+    return path.relative_to(base) if path.is_relative_to(base) else path

@@ -1,1 +1,0 @@
-"""A trainer under supervision: its log, its metrics, its processes, and what is said about them."""

@@ -1,1 +1,0 @@
-"""What the tiny Countdown model is made from: its tokenizer, the annotators' demonstrations, and the plan."""

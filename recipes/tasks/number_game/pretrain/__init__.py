@@ -1,1 +1,0 @@
-"""The tiny Qwen2.5-VL that ships in `tiny/`: its tokenizer, its shape, its demonstrations, its training."""

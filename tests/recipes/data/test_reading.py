@@ -1,0 +1,248 @@
+"""What people's files hold is read, and what is wrong is named with its line, its field and an example."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.data import readers
+from recipes.data.readers import raw_records, records
+from recipes.errors import RecipeError
+
+GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_reasoning"}
+LINE = json.dumps(GOOD)
+
+
+def read(folder, name, content, **options):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return list(records([path], **options))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", f"{LINE}\n{LINE}\n"),
+        ("a.jsonl", f"{LINE}\n{LINE}"),
+        ("bom.jsonl", f"\ufeff{LINE}\n{LINE}\n"),
+        ("windows.jsonl", f"{LINE}\r\n{LINE}\r\n"),
+        ("empty_lines.jsonl", f"\n\n{LINE}\n   \n{LINE}\n\n"),
+        ("commas.jsonl", f"{LINE},\n{LINE},\n"),
+        ("a.json", f"[{LINE}, {LINE}]"),
+        ("bom.json", f"\ufeff[{LINE},{LINE}]"),
+        ("pretty.json", json.dumps([GOOD, GOOD], indent=4)),
+        ("windows.json", json.dumps([GOOD, GOOD], indent=4).replace("\n", "\r\n")),
+        ("comma_at_the_end.json", f"[{LINE},\n{LINE},\n]\n"),
+        ("lines.json", f"{LINE}\n{LINE}\n"),
+        ("a.csv", "prompt,ground_truth,data_source\n" + 2 * "What is 1 + 1?,2,math_reasoning\n"),
+        ("bom.csv", "\ufeffprompt,ground_truth,data_source\r\n" + 2 * "What is 1 + 1?,2,math_reasoning\r\n"),
+        ("excel.csv", "prompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
+        ("a.tsv", "prompt\tground_truth\tdata_source\n\n" + 2 * "What is 1 + 1?\t2\tmath_reasoning\n"),
+    ],
+)
+def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
+    found = read(tmp_path, name, content)
+    assert [(r.question, r.ground_truth, r.data_source) for r in found] == 2 * [tuple(GOOD.values())]
+
+
+@pytest.mark.parametrize(
+    ("truth", "text"),
+    [
+        (42, "42"),
+        (4.5, "4.5"),
+        (True, "true"),
+        ("007", "007"),
+        (["Wien", "Vienna"], '["Wien", "Vienna"]'),
+        ({"inputs": ["1\n"], "outputs": ["2"]}, '{"inputs": ["1\\n"], "outputs": ["2"]}'),
+        ({"a": {"b": [{"c": None}]}}, '{"a": {"b": [{"c": null}]}}'),
+        ("北京", "北京"),
+        (10**40, "1" + 40 * "0"),
+    ],
+)
+def test_numbers_and_nested_truths_become_json(tmp_path, truth, text):
+    (found,) = read(tmp_path, "a.jsonl", json.dumps({**GOOD, "ground_truth": truth}))
+    assert found.ground_truth == text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "where"),
+    [
+        ("a.jsonl", f'{LINE}\n{{"question": "q", "ground_truth": 1, "data_source": "x"}}', "no field prompt", "line 2"),
+        ("a.jsonl", f'{LINE}\n\n{{"prompt": "p", "answer": 1, "data_source": "x"}}', "no field ground_truth", "line 3"),
+        ("a.jsonl", '{"prompt": "p", "ground_truth": 1}', "no field data_source", "line 1"),
+        ("a.jsonl", '{"prompt": "p", "ground_truth": null, "data_source": "x"}', "ground_truth is null", "line 1"),
+        ("a.jsonl", '{"prompt": "p", "ground_truth": "", "data_source": "x"}', "ground_truth is empty", "line 1"),
+        ("a.jsonl", '{"prompt": "  ", "ground_truth": 1, "data_source": "x"}', "prompt is empty", "line 1"),
+        ("a.jsonl", '{"prompt": 5, "ground_truth": 1, "data_source": "x"}', "neither a text nor chat", "line 1"),
+        ("a.jsonl", '{"prompt": "p", "ground_truth": 1, "data_source": 7}', "data_source is 7", "line 1"),
+        ("a.jsonl", '{"prompt": "p", "prompt": "q", "ground_truth": 1}', "prompt is given twice", "line 1"),
+        ("a.jsonl", '{"prompt": "p", "ground_truth": NaN}', "NaN is no number", "line 1"),
+        ("a.jsonl", f"{LINE}\n{LINE[:-1]}", "not JSON", "line 2"),
+        ("a.jsonl", f"{LINE} {LINE}", "text stands behind the record", "line 1"),
+        ("a.jsonl", "[1, 2]", "1 is not a record", "line 1"),
+        ("a.jsonl", b'{"prompt": "\xff"}', "not UTF-8", "line 1"),
+        ("a.json", json.dumps(GOOD, indent=2), "not JSON", "line 1"),
+        ("a.json", f'[\n{LINE},\n{{"prompt": 1}}\n]', "ground_truth", "line 3"),
+        ("a.json", f'[\n{LINE},\n{{"prompt": "a",,}}\n]', "not JSON", "line 3"),
+        ("a.json", f"[{LINE}\n{LINE}]", "comma is missing", "line 2"),
+        ("a.json", f"[{LINE},,{LINE}]", "comma with no record", "line 1"),
+        ("a.json", f"[{LINE},\n{LINE}", "array is not closed", "line 2"),
+        ("a.json", f"[{LINE}] {LINE}", "behind the array", "line 1"),
+        ("a.json", f"[{LINE},\n" + '{"prompt": "never closed', "not JSON", "line 2"),
+        ("a.csv", "prompt,ground_truth,data_source\na,b\n", "2 cells", "line 2"),
+        ("a.csv", "prompt,prompt,data_source\na,b,c\n", "there twice", "line 1"),
+        ("a.csv", "question,answer\na,b\n", "head line names question, answer", "line 1"),
+        ("a.csv", 'prompt,ground_truth,data_source\n"two\nlines",1,x\n,1,x\n', "no field prompt", "line 4"),
+        ("a.csv", 'prompt,ground_truth,data_source\n"never closed,1,x\n', "not CSV", "line 2"),
+        ("a.parquet", b"PAR1 no", "cannot be read as parquet", "a.parquet"),
+        ("a.txt", LINE, "neither JSON, JSONL, CSV nor parquet", "a.txt"),
+        ("a.jsonl", "\n\n", "no records", "a.jsonl"),
+        ("a.json", "[]", "no records", "a.json"),
+        ("a.csv", "prompt,ground_truth\n", "no records", "a.csv"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, what, where):
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, name, content)
+    assert what in caught.value.what
+    assert where in caught.value.where
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("raw", "hint"),
+    [
+        ({"question": "q", "ground_truth": 1, "data_source": "x"}, "rename question to prompt"),
+        ({"prompt": "q", "answer": 1, "data_source": "x"}, "rename answer to ground_truth"),
+        ({"promt": "q", "ground_truth": 1, "data_source": "x"}, "rename promt to prompt"),
+        ({"prompt": "q", "ground_truth": 1, "source": "x"}, "rename source to data_source"),
+        ({"prompt": "q", "ground_truth": 1}, "--data_source"),
+    ],
+)
+def test_a_missing_field_comes_with_a_guess_and_an_example(tmp_path, raw, hint):
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, "a.jsonl", json.dumps(raw))
+    assert hint in caught.value.fix
+    assert '"prompt": "What is 17 + 25?"' in caught.value.fix
+
+
+def test_one_data_source_for_rows_that_name_none(tmp_path):
+    lines = f'{LINE}\n{{"prompt": "p", "ground_truth": 1}}'
+    assert [r.data_source for r in read(tmp_path, "a.jsonl", lines, default_source="qa")] == ["math_reasoning", "qa"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "what"),
+    [
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "roles of the chat messages"),
+        ([{"role": "user"}], "not just role and content"),
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}]}], "not a text"),
+        ([], "neither a text nor chat messages"),
+    ],
+)
+def test_chat_messages_that_cannot_be_used(tmp_path, messages, what):
+    with pytest.raises(RecipeError, match=what):
+        read(tmp_path, "a.jsonl", json.dumps({**GOOD, "prompt": messages}))
+
+
+def test_chat_messages_also_in_a_cell(tmp_path):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "q"}]
+    (found,) = read(tmp_path, "a.jsonl", json.dumps({**GOOD, "prompt": messages}))
+    assert found.messages == (("system", "Be brief."), ("user", "q"))
+    cell = json.dumps(messages).replace('"', '""')
+    (found,) = read(tmp_path, "a.csv", f'prompt,ground_truth,data_source\n"{cell}",1,x\n')
+    assert found.messages == (("system", "Be brief."), ("user", "q"))
+    (found,) = read(tmp_path, "b.csv", 'prompt,ground_truth,data_source\n"[1] is a list",1,x\n')
+    assert found.question == "[1] is a list"
+
+
+def test_parquet_of_fields_and_of_finished_rows(tmp_path):
+    pq.write_table(pa.Table.from_pylist([{**GOOD, "level": 3}, {**GOOD, "level": 4}]), tmp_path / "a.parquet")
+    found = list(records([tmp_path / "a.parquet"]))
+    assert [r.rest["level"] for r in found] == [3, 4]
+    assert str(found[1].place).endswith("row 2")
+    row = {
+        "prompt": [{"role": "user", "content": "q"}],
+        "data_source": "x",
+        "reward_model": {"style": "rule", "ground_truth": "7"},
+        "extra_info": {"solution": "s"},
+    }
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "b.parquet")
+    (found,) = records([tmp_path / "b.parquet"])
+    assert (found.question, found.ground_truth, found.solution, found.rest) == ("q", "7", "s", {})
+
+
+TEXT = st.text(min_size=1, max_size=20).filter(str.strip)
+RECORD = st.fixed_dictionaries(
+    {
+        "prompt": TEXT,
+        "ground_truth": TEXT | st.integers() | st.lists(TEXT, min_size=1) | st.dictionaries(TEXT, TEXT, min_size=1),
+        "data_source": st.sampled_from(["math", "qa"]),
+    }
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    found=st.lists(RECORD, min_size=1, max_size=6),
+    indent=st.sampled_from([None, 1]),
+    ascii=st.booleans(),
+    piece=st.integers(1, 40),
+)
+def test_any_records_come_back_from_an_array_read_in_any_pieces(tmp_path_factory, found, indent, ascii, piece):
+    path = tmp_path_factory.mktemp("any") / "a.json"
+    path.write_text(json.dumps(found, indent=indent, ensure_ascii=ascii), encoding="utf-8", newline="")
+    before, readers.PIECE = readers.PIECE, piece
+    try:
+        assert [raw for _, raw in raw_records(path)] == found
+    finally:
+        readers.PIECE = before
+
+
+@settings(max_examples=60, deadline=None)
+@given(found=st.lists(RECORD, min_size=1, max_size=6), end=st.sampled_from(["\n", "\r\n", ",\n", "\n\n"]))
+def test_any_records_come_back_from_lines(tmp_path_factory, found, end):
+    path = tmp_path_factory.mktemp("any") / "a.jsonl"
+    path.write_bytes("".join(json.dumps(record, ensure_ascii=False) + end for record in found).encode())
+    assert [raw for _, raw in raw_records(path)] == found
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=60), suffix=st.sampled_from(["json", "jsonl", "csv", "parquet"]))
+def test_any_bytes_are_records_or_an_error_in_words(tmp_path_factory, content, suffix):
+    path = tmp_path_factory.mktemp("bytes") / f"a.{suffix}"
+    path.write_bytes(content)
+    with suppress(RecipeError):
+        assert list(records([path]))
+
+
+def test_lines_are_counted_over_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "PIECE", 7)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([GOOD, GOOD, GOOD], indent=2))
+    assert [place.number for place, _ in raw_records(path)] == [2, 7, 12]
+
+
+def test_brackets_without_end_do_not_crash(tmp_path):
+    for name in ("a.json", "a.jsonl"):
+        with pytest.raises(RecipeError):
+            read(tmp_path, name, "[" * 200_000)
+
+
+def test_a_large_array_is_read_in_linear_time(tmp_path):
+    def seconds(count):
+        path = tmp_path / f"{count}.json"
+        path.write_text("[" + ",\n".join([LINE] * count) + "]")
+        begin = time.process_time()
+        assert sum(1 for _ in raw_records(path)) == count
+        return time.process_time() - begin
+
+    few, many = seconds(5_000), seconds(50_000)
+    assert many < 30 * max(few, 0.01)

@@ -1,0 +1,56 @@
+"""Loading reward files by path, and the check that gold answers earn full marks."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.data.rewards import check_gold, gold_checked, load_reward
+from recipes.errors import RecipeError
+from recipes.tasks.countdown.data import Problem, row_gold_response, rows
+
+GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6)
+WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1", 6)
+
+
+def test_loads_from_the_root_and_from_anywhere(tmp_path):
+    assert callable(load_reward("reward_functions/countdown.py").compute_score)
+    mine = tmp_path / "mine.py"
+    mine.write_text("def grade(*_, **__): return 1.0\n")
+    assert load_reward(f"{mine}:grade").grade() == 1.0
+    assert load_reward(mine).grade() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "location", "message"),
+    [
+        (None, "none.py", "no reward file"),
+        ("1 / 0", "mine.py", "ZeroDivisionError"),
+        ("import nowhere_to_be_found", "mine.py", "nowhere_to_be_found"),
+        ("x = (", "mine.py", "SyntaxError"),
+        ("x = 1", "mine.py:x", "no function x"),
+        ("x = 1", "mine.py:compute_score", "no function compute_score"),
+        ("x = 1", "mine.txt", "not a Python file"),
+    ],
+)
+def test_unusable_files_are_named(tmp_path, text, location, message):
+    if text is not None:
+        (tmp_path / location.partition(":")[0]).write_text(text)
+    with pytest.raises(RecipeError, match=message):
+        load_reward(tmp_path / location)
+
+
+def test_gold_answers_pass_and_a_false_one_is_shown():
+    score = load_reward("reward_functions/countdown.py").compute_score
+    assert check_gold(rows([GOOD, GOOD], "train"), score, row_gold_response) == 2
+    checked = gold_checked(rows([GOOD, WRONG, GOOD], "test"), score, row_gold_response)
+    assert next(checked)["extra_info"]["index"] == 0
+    with pytest.raises(RecipeError, match="test row 1") as error:
+        next(checked)
+    assert "wrong_value" in str(error.value)
+    assert "8 * 3 + 1 + 1" in str(error.value)
+
+
+@pytest.mark.parametrize("value", [0.999, float("nan"), {"score": 0.0}, {"score": float("nan"), "reason": "bug"}])
+def test_anything_but_full_marks_is_refused(value):
+    with pytest.raises(RecipeError, match="scores"):
+        check_gold(rows([GOOD], "train"), lambda *_: value, row_gold_response)

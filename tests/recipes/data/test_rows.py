@@ -1,0 +1,173 @@
+"""Rows and splits: columns of both engines, manifests, atomic and reproducible files, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, publish, read_manifest, sha256, stage_split
+from recipes.data.rows import write_split as write
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+
+def row(index=0, **changes):
+    usual = {
+        "data_source": "sums",
+        "prompt": f"What is {index} + 1?",
+        "ground_truth": str(index + 1),
+        "ability": "math",
+        "extra_info": {"split": "train", "index": index, "parts": [index, 1]},
+    }
+    return make_row(**(usual | changes))
+
+
+def rows(count, start=0):
+    return (row(index) for index in range(start, start + count))
+
+
+def test_a_row_has_both_engines_columns():
+    text = row(3)
+    assert text["prompt"] == [{"role": "user", "content": "What is 3 + 1?"}]
+    assert text["reward_model"] == {"style": "rule", "ground_truth": "4"}
+    assert (text["problem"], text["answer"]) == ("What is 3 + 1?", "4")
+    assert "images" not in text  # EasyR1 would ask for an image processor
+    chat = row(prompt=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}])
+    assert chat["problem"] == "Be brief.\n\n1 + 1?"
+    seen = row(prompt="<image> What is it?", images=[b"png"])
+    assert seen["images"] == [{"bytes": b"png"}]
+    assert row(images=[])["images"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prompt": [{"role": "assistant", "content": "Hello"}]},
+        {"prompt": []},
+        {"ground_truth": ""},
+        {"ground_truth": 4},
+        {"extra_info": {"split": "train"}},
+        {"prompt": "<image>", "images": []},
+        {"images": [b"png"]},
+    ],
+)
+def test_wrong_rows_are_refused(wrong):
+    with pytest.raises(RecipeError):
+        row(**wrong)
+
+
+def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
+    count = ROWS_PER_GROUP + 7
+    path = tmp_path / "new" / "train.parquet"
+    manifest = write(path, rows(count), manifest={"source": "sums", "seed": 5})
+    assert manifest["status"] == "written"
+    file = pq.ParquetFile(path)
+    assert file.num_row_groups == 2
+    assert file.read().to_pylist() == list(rows(count))
+    stored = read_manifest(path, verify=True)
+    assert stored == {name: value for name, value in manifest.items() if name != "status"}
+    assert (stored["rows"], stored["source"], stored["seed"]) == (count, "sums", 5)
+    assert stored["sha256"] == sha256(path)
+    assert stored["bytes"] == path.stat().st_size
+    assert list(stored["columns"]) == list(row())
+    assert sorted(p.name for p in path.parent.iterdir()) == ["train.manifest.json", "train.parquet"]
+
+
+def test_same_rows_same_bytes_in_another_process_too(tmp_path):
+    write(tmp_path / "a.parquet", rows(50), manifest={"note": 1})
+    write(tmp_path / "b.parquet", rows(50), manifest={"note": 2})
+    assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "b.parquet")
+    code = f"""
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from recipes.tasks.rows import make_row, write_split
+rows = (make_row(data_source="sums", prompt=f"What is {{i}} + 1?", ground_truth=str(i + 1), ability="math",
+        extra_info={{"split": "train", "index": i, "parts": [i, 1]}}) for i in range(50))
+write_split(Path("c.parquet"), rows, manifest={{}})
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "c.parquet")
+
+
+def test_other_data_are_replaced_only_by_force(tmp_path):
+    path = tmp_path / "train.parquet"
+    write(path, rows(5), manifest={"command": "make five"})
+    assert write(path, rows(5), manifest={"command": "make five again"})["status"] == "unchanged"
+    before = sha256(path)
+    with pytest.raises(RecipeError, match="holds other data") as error:
+        write(path, rows(6), manifest={})
+    assert "make five again" in str(error.value)
+    assert "--force" in str(error.value)
+    assert sha256(path) == before
+    assert read_manifest(path, verify=True)["rows"] == 5
+    assert write(path, rows(6), manifest={}, force=True)["status"] == "replaced"
+    assert read_manifest(path, verify=True)["rows"] == 6
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_several_splits_are_published_together_or_not_at_all(tmp_path):
+    test = tmp_path / "test.parquet"
+    write(test, rows(3), manifest={})
+    staged = [stage_split(tmp_path / f"{name}.parquet", rows(4), manifest={}) for name in ("train", "test")]
+    with pytest.raises(RecipeError, match=r"test\.parquet holds other data"):
+        publish(staged)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["test.manifest.json", "test.parquet"]
+    assert read_manifest(test, verify=True)["rows"] == 3
+
+
+def failing(error):
+    yield row(0)
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ([], "no rows"),
+        ([row(0), row(1, images=[])], "differ in"),
+        ([row(0), row(1, extra_info={"split": "train", "index": 1})], "parts"),
+        ([row(0), row(1, extra_info={"split": "train", "index": "one", "parts": []})], "types"),
+        (failing(OSError(errno.ENOSPC, "No space left on device")), "No space left"),
+        (failing(RecipeError("the source is broken")), "the source is broken"),
+    ],
+)
+def test_a_split_that_cannot_be_written_leaves_nothing(tmp_path, bad, message):
+    path = tmp_path / "train.parquet"
+    with pytest.raises(RecipeError, match=message):
+        write(path, bad, manifest={})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "train.parquet"
+    write(path, rows(3), manifest={})
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(KeyboardInterrupt):
+        write(path, failing(KeyboardInterrupt()), manifest={}, force=True)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_broken_manifests_are_named(tmp_path):
+    path = tmp_path / "train.parquet"
+    with pytest.raises(RecipeError, match="no manifest"):
+        read_manifest(path)
+    write(path, rows(3), manifest={})
+    path.write_bytes(path.read_bytes() + b" ")
+    read_manifest(path)
+    with pytest.raises(RecipeError, match="not the file"):
+        read_manifest(path, verify=True)
+    manifest_path(path).write_text("{")
+    with pytest.raises(RecipeError, match="not JSON"):
+        read_manifest(path)
+
+
+def test_the_manifest_has_no_time_and_no_machine(tmp_path):
+    write(tmp_path / "train.parquet", rows(3), manifest={"source": "sums"})
+    text = manifest_path(tmp_path / "train.parquet").read_text()
+    assert str(tmp_path) not in text
+    assert set(json.loads(text)) == {"source", "file", "rows", "bytes", "sha256", "columns", "written_by"}
