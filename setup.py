@@ -47,7 +47,17 @@ setup(
         "gpu": ["verl[vllm]==0.9.1", "math-verify", *IMAGES],
         # What one part needs: playing and collecting the number game in a browser and on phones.
         "games": GAMES,
-        "dev": ["hypothesis", "optuna", "pytest", "pytest-timeout", "ruff", "scikit-learn", *GAMES],
+        "dev": [
+            "hypothesis",
+            "import-linter",
+            "optuna",
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "ruff",
+            "scikit-learn",
+            *GAMES,
+        ],
     },
     entry_points={
         # torch calls this at the end of its import, in every process; it does nothing where torch has CUDA.

@@ -12,7 +12,8 @@ if (($#)); then exec "$python" -m pytest "$@"; fi
 echo "== linter"
 "$python" -m ruff check .
 "$python" -m ruff format --check .
+"$(dirname "$python")/lint-imports" --no-cache
 echo "== unit tests"
-"$python" -m pytest -m "not trainer" --durations 5
+"$python" -m pytest -n 2 --dist loadfile -m "not trainer" --durations 5
 echo "== the real trainer, one step (a minute or two each)"
 exec "$python" -m pytest -m trainer --durations 0

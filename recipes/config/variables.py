@@ -13,7 +13,7 @@ import yaml
 from recipes.config import verl_names
 from recipes.config.layers import Setting, Source
 from recipes.config.merge import NATIVE, check_names
-from recipes.config.text import edits
+from recipes.config.text import edits, parse
 from recipes.errors import RecipeError
 
 
@@ -257,7 +257,7 @@ def read_arguments(arguments: Sequence[str]) -> list[Setting]:
 
 def _plain(text: str) -> object:
     try:
-        return text.parse(text)
+        return parse(text)
     except yaml.YAMLError:
         return text
 

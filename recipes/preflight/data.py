@@ -112,7 +112,7 @@ def _has_columns(recipe: Recipe, key: PathKey) -> None:
         raise RecipeError(
             f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(schema.names)})",
             where=f"{key.key}, from {key.source}",
-            fix=f"{recipe.engine} reads {', '.join(columns(recipe))}; recipes.tasks.rows.make_row makes such rows",
+            fix=f"{recipe.engine} reads {', '.join(columns(recipe))}; recipes.data.rows.make_row makes such rows",
         )
     if opened.metadata.num_rows == 0:
         raise RecipeError(

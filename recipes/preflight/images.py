@@ -117,7 +117,7 @@ def _kind(messages: list[dict[str, Any]], images: list[Any], limit: int, check: 
         raise _BadRow(
             f"has {_number(places, f'place {IMAGE_MARK}', f'places {IMAGE_MARK}')} in its prompt "
             f"and {_number(len(images), 'image', 'images')}",
-            f"write one {IMAGE_MARK} into the prompt for each image; recipes.tasks.rows.make_row checks it",
+            f"write one {IMAGE_MARK} into the prompt for each image; recipes.data.rows.make_row checks it",
         )
     if len(images) > limit:
         raise _BadRow(

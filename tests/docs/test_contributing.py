@@ -69,7 +69,7 @@ def test_its_data_its_tests_and_its_dry_run(clone):
 def test_its_reward_keeps_the_contract(clone):
     _, run = clone
     code = (
-        "from recipes.tasks.rewards import load_reward; r = load_reward('reward_functions/reverse.py');"
+        "from recipes.data.rewards import load_reward; r = load_reward('reward_functions/reverse.py');"
         "one = r.compute_score('reverse', '<answer>ba</answer>', 'ab');"
         "entry = {'response': '<answer>ba</answer>', 'response_length': 3, 'ground_truth': 'ab'};"
         "many = r.compute_score_batch([entry]);"

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from recipes.config import check, load, remarks, resolve, tasks, to_yaml
+from recipes.config.resolve import names
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError
 
@@ -173,6 +174,6 @@ def test_what_hardly_acts_is_remarked_on(resolve, environ, words):
 
 
 def test_there_is_nothing_to_remark_on_what_the_papers_do(resolve):
-    for name in resolve.names():
+    for name in names():
         assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []
     assert remarks(resolve(ALGORITHM="grpo")) == []

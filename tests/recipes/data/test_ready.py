@@ -80,7 +80,7 @@ def test_the_second_start_converts_and_counts_nothing_and_a_changed_file_does(fi
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "convert", never)
-        patch.setattr(module.tokens, "PromptLengths", never)
+        patch.setattr(module, "PromptLengths", never)
         again, said = made("--data", "mine.jsonl")
     assert again.data.train_files == first.data.train_files
     assert not any(line.startswith("converting") for line in said)

@@ -85,7 +85,7 @@ def test_same_rows_same_bytes_in_another_process_too(tmp_path):
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from recipes.tasks.rows import make_row, write_split
+from recipes.data.rows import make_row, write_split
 rows = (make_row(data_source="sums", prompt=f"What is {{i}} + 1?", ground_truth=str(i + 1), ability="math",
         extra_info={{"split": "train", "index": i, "parts": [i, 1]}}) for i in range(50))
 write_split(Path("c.parquet"), rows, manifest={{}})
