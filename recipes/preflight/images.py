@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -173,146 +172,6 @@ def _number(count: int, one: str, many: str) -> str:
 
 
 LIMIT_S = 600.0
-QWEN2_VL = 28
-"""Pixels of a side that become one token: patches of 14, merged two by two."""
-FETCHED = (4, 16384)
-"""Fewest and most tokens of an image as verl's reader (qwen_vl_utils) hands it to the processor."""
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """How an engine sizes an image before and in the processor.
-
-    Attributes:
-        engine: verl rounds to whole tokens first and gives both bounds to the processor; EasyR1 scales into the bounds
-            first and leaves the processor its own.
-        low, high: data.min_pixels and data.max_pixels; None where they are not set.
-    """
-
-    engine: str
-    low: int | None
-    high: int | None
-
-    def before(self, size: Size, factor: int) -> Size:
-        """The size that the processor is given."""
-        if self.engine == "verl":
-            return smart_resize(size, factor, FETCHED[0] * factor**2, FETCHED[1] * factor**2)
-        for bound, beyond in ((self.high, 1), (self.low, -1)):
-            area = size[0] * size[1]
-            if bound is not None and (area - bound) * beyond > 0:
-                scale = math.sqrt(bound / area)
-                size = (int(size[0] * scale), int(size[1] * scale))
-        return size
-
-    def shown(self, size: Size, factor: int) -> Size:
-        """The size that the model sees, by the rule of Qwen2-VL's processor."""
-        inner = (self.low, self.high) if self.engine == "verl" else (None, None)
-        return smart_resize(self.before(size, factor), factor, *inner)
-
-
-def smart_resize(size: Size, factor: int, low: int | None, high: int | None) -> Size:
-    """Qwen2-VL's rule: sides become multiples of `factor`, and the area lies within the bounds.
-
-    Source: `smart_resize` of transformers' Qwen2VLImageProcessor. Raises ValueError for an image that is 200 times as
-    long as it is wide, as the processor does.
-    """
-    width, height = size
-    if max(size) > 200 * min(size):
-        raise ValueError(f"an image of {width} x {height} is too narrow: one side may be 200 times the other")
-    columns, lines = round(width / factor), round(height / factor)
-    area = columns * lines * factor**2
-    if high is not None and area > high:
-        scale = math.sqrt(width * height / high) * factor
-        columns, lines = max(1, math.floor(width / scale)), max(1, math.floor(height / scale))
-    elif low is not None and area < low:
-        scale = math.sqrt(low / (width * height)) / factor
-        columns, lines = math.ceil(width * scale), math.ceil(height * scale)
-    return columns * factor, lines * factor
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Tokens of the parts of prompts.
-
-    Attributes:
-        by: "processor", or "rule" where only the images are counted, by Qwen2-VL's rule.
-        factor: pixels of a side that become one token.
-        text: tokens of the messages in the chat's format, images left out; by their JSON.
-        images: tokens of an image, by its size.
-    """
-
-    by: str
-    factor: int
-    text: dict[str, int]
-    images: dict[Size, int]
-
-    def total(self, kind: Kind) -> int:
-        """Tokens of a prompt."""
-        return self.text[kind.messages] + sum(self.images[size] for size in kind.sizes)
-
-
-def by_rule(kinds: Collection[Kind], pixels: Pixels) -> Counted:
-    """Images alone, counted without a processor. Raises ValueError for an image that is too narrow."""
-    sizes = {size: pixels.shown(size, QWEN2_VL) for kind in kinds for size in kind.sizes}
-    tokens = {size: shown[0] * shown[1] // QWEN2_VL**2 for size, shown in sizes.items()}
-    return Counted("rule", QWEN2_VL, {kind.messages: 0 for kind in kinds}, tokens)
-
-
-def by_processor(kinds: Collection[Kind], pixels: Pixels, model: Path, *, trust_remote_code: bool) -> Counted:
-    """Text and images, counted by the processor in the model's folder.
-
-    Raises:
-        RecipeError: the processor cannot be loaded, or refuses an image.
-    """
-    texts = sorted({kind.messages for kind in kinds})
-    sizes = sorted({size for kind in kinds for size in kind.sizes})
-    question = {
-        "model": str(model),
-        "trust_remote_code": trust_remote_code,
-        "engine": pixels.engine,
-        "low": pixels.low,
-        "high": pixels.high,
-        "texts": texts,
-        "sizes": sizes,
-    }
-    answer = _asked(question)
-    return Counted(
-        "processor",
-        answer["factor"],
-        dict(zip(texts, answer["text"], strict=True)),
-        dict(zip(sizes, answer["images"], strict=True)),
-    )
-
-
-def _asked(question: dict[str, Any]) -> dict[str, Any]:
-    """The worker's answer."""
-    command = [sys.executable, "-m", "recipes.preflight.image_worker"]
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(question),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RecipeError(
-            f"the processor took more than {LIMIT_S:.0f} s to count {len(question['texts']):,} prompts",
-            where=question["model"],
-        ) from error
-    said = next((line for line in done.stdout.splitlines() if line.startswith('{"factor"')), None)
-    if said is None:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise RecipeError(
-            f"the model's processor cannot count image tokens: {last[0]}",
-            where=question["model"],
-            fix="is it a whole vision-language model? set MODEL_PATH to one",
-        )
-    return json.loads(said)
-
-
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -326,22 +185,23 @@ def inspect(recipe: Recipe) -> list[str]:
         for key in data.files(recipe)
         if limit or image_key in data.names(key)
     }
-    kinds = {kind for found in scans.values() for kind in found.counts}
-    if not any(kind.sizes for kind in kinds):
+    if not any(kind.sizes for found in scans.values() for kind in found.counts):
         return []
-    pixels = Pixels(recipe.engine, recipe.data.min_pixels, recipe.data.max_pixels)
-    counted, remarks = _counted(recipe, kinds, pixels)
-    if counted:
-        fitting: Counter[str] = Counter()  # of all files of a split
-        for key, found in scans.items():
-            fitting[key.key] += sum(count for kind, count in found.counts.items() if _fits(recipe, kind, counted))
-        for key, found in scans.items():
-            remarks += _room(recipe, key, found, counted, pixels, left=fitting[key.key])
+    model, remarks = _model(recipe)
+    if remarks and model is None and not any(name in recipe.worker.actor.model.model_path for name in QWEN):
+        return remarks
+    rows_that_fit: Counter[str] = Counter()  # of all files of a split
+    counted = {}
+    for key, found in scans.items():
+        answer = counted[key] = _counted(recipe, list(found.counts), model)
+        fitting = zip(answer["tokens"], found.counts.values(), strict=True)
+        rows_that_fit[key.key] += sum(rows for tokens, rows in fitting if tokens <= recipe.data.max_prompt_length)
+    for key, found in scans.items():
+        remarks += _room(recipe, key, found, counted[key], model is not None, rows_that_fit[key.key])
     return remarks
 
 
-def _fits(recipe: Recipe, kind: Kind, counted: Counted) -> bool:
-    return counted.total(kind) <= recipe.data.max_prompt_length
+QWEN = ("Qwen2-VL", "Qwen2.5-VL")
 
 
 def _wrapping(recipe: Recipe) -> Callable[[str], str]:
@@ -354,100 +214,82 @@ def _wrapping(recipe: Recipe) -> Callable[[str], str]:
     return lambda prompt: template.render(content=prompt)
 
 
-def _counted(recipe: Recipe, kinds: set[Kind], pixels: Pixels) -> tuple[Counted | None, list[str]]:
-    model = recipe.worker.actor.model
-    folder = local_folder(model.model_path)
-    if folder is None or (not Path(model.model_path).is_dir() and not _has_processor(folder)):
-        if not any(family in model.model_path for family in ("Qwen2-VL", "Qwen2.5-VL")):
-            return None, [
-                f"{model.model_path} is not here yet: whether prompts have room for their images is not known"
-            ]
-        try:
-            counted = by_rule(kinds, pixels)
-        except ValueError as error:
-            raise RecipeError(str(error), where="the images of the data files", fix="cut it") from error
-        return counted, [
-            f"{model.model_path} is not here yet: image tokens are counted by Qwen2-VL's rule, text is left out"
-        ]
-    if not _has_processor(folder):
-        raise RecipeError(
-            f"the rows have images, and {folder} has no processor for images ({PROCESSOR[0]})",
-            where=f"worker.actor.model.model_path, from {recipe.source_of('worker.actor.model.model_path')}",
-            fix="set MODEL_PATH to a vision-language model",
+def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
+    """The folder of a model with a processor; None, with a remark, for one that is still on the hub."""
+    name = recipe.worker.actor.model.model_path
+    folder = local_folder(name)
+    has_processor = folder is not None and any((folder / file).is_file() for file in PROCESSOR)
+    if has_processor:
+        return folder, []
+    if folder is None or not Path(name).is_dir():
+        counting = "image tokens are counted by Qwen2-VL's rule, text is left out"
+        unknown = "whether prompts have room for their images is not known"
+        return None, [f"{name} is not here yet: {counting if any(family in name for family in QWEN) else unknown}"]
+    raise RecipeError(
+        f"the rows have images, and {folder} has no processor for images ({PROCESSOR[0]})",
+        where=f"worker.actor.model.model_path, from {recipe.source_of('worker.actor.model.model_path')}",
+        fix="set MODEL_PATH to a vision-language model",
+    )
+
+
+def _counted(recipe: Recipe, kinds: list[Kind], model: Path | None) -> dict[str, Any]:
+    """The answer of `recipes.preflight.image_tokens`."""
+    question = {
+        "model": model and str(model),
+        "trust_remote_code": recipe.worker.actor.model.trust_remote_code,
+        "engine": recipe.engine,
+        "low": recipe.data.min_pixels,
+        "high": recipe.data.max_pixels,
+        "limit": recipe.data.max_prompt_length,
+        "kinds": kinds,
+    }
+    where = str(model or "the images of the data files")
+    command = [sys.executable, "-m", "recipes.preflight.image_tokens"]
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(question),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
         )
-    return by_processor(kinds, pixels, folder, trust_remote_code=model.trust_remote_code), []
+    except subprocess.TimeoutExpired as error:
+        raise RecipeError(f"counting {len(kinds):,} prompts took more than {LIMIT_S:.0f} s", where=where) from error
+    answer = next((line for line in done.stdout.splitlines() if line.startswith('{"tokens"')), None)
+    if answer is None:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise RecipeError(
+            f"the image tokens of the prompts cannot be counted: {last[0]}",
+            where=where,
+            fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
+        )
+    return json.loads(answer)
 
 
-def _has_processor(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in PROCESSOR)
-
-
-def _room(recipe: Recipe, key: PathKey, found: Scan, counted: Counted, pixels: Pixels, *, left: int) -> list[str]:
+def _room(recipe: Recipe, key: PathKey, found: Scan, answer: dict[str, Any], has_text: bool, left: int) -> list[str]:
     """Raise where prompts of a file do not fit and too few are left of its split; a remark where enough are."""
     limit = recipe.data.max_prompt_length
-    long = sum(count for kind, count in found.counts.items() if not _fits(recipe, kind, counted))
+    long = sum(rows for tokens, rows in zip(answer["tokens"], found.counts.values(), strict=True) if tokens > limit)
     if not long:
         return []
-    worst = max(found.counts, key=counted.total)
-    what = (
-        f"{long:,} of {found.rows:,} prompts are longer than data.max_prompt_length {limit}: "
-        f"{_worst(worst, found, counted, pixels)}"
+    kind = list(found.counts)[answer["longest"]]
+    total = answer["tokens"][answer["longest"]]
+    images = ", ".join(
+        f"an image of {size[0]} x {size[1]}, shown to the model as {shown[0]} x {shown[1]}"
+        for size, shown in zip(kind.sizes, answer["shown"], strict=True)
     )
-    fix = "change one of these: " + "; or ".join(_ways_out(worst, limit, counted, pixels))
+    what = (
+        f"{long:,} of {found.rows:,} prompts are longer than data.max_prompt_length {limit}: row {found.first[kind]} "
+        f"has {images or 'no image'}, {total:,} tokens {'with' if has_text else 'without'} its text"
+    )
+    ways = [f"MAX_PROMPT_LENGTH={total}" + ("" if has_text else " and what the text needs")]
+    ways += [f"{name.upper()}={answer[name]}" for name in ("max_pixels", "min_pixels") if name in answer]
+    fix = f"set {' or '.join(ways)}"
     needed = recipe.data.rollout_batch_size if key.key == "data.train_files" else 1
     if recipe.data.filter_overlong_prompts and left >= needed:
         return [f"{key.path}: {what}. They are dropped. To keep them, {fix}"]
     keys = ("data.max_prompt_length", "data.min_pixels", "data.max_pixels")
     where = "; ".join([f"{key.path} ({key.key})", *(f"{name}, from {recipe.source_of(name)}" for name in keys)])
     raise RecipeError(what, where=where, fix=fix)
-
-
-def _worst(kind: Kind, found: Scan, counted: Counted, pixels: Pixels) -> str:
-    """`row 3 has an image of 720 x 1280, which takes 1,196 tokens as 728 x 1288, and text of 98`."""
-    images = ", ".join(
-        f"an image of {_shown(size)}, which takes {counted.images[size]:,} tokens as "
-        f"{_shown(pixels.shown(size, counted.factor))}"
-        for size in kind.sizes
-    )
-    text = f", and text of {counted.text[kind.messages]:,}" if counted.by == "processor" else ""
-    return f"row {found.first[kind]} has {images or 'no image'}{text}"
-
-
-def _ways_out(kind: Kind, limit: int, counted: Counted, pixels: Pixels) -> list[str]:
-    """Each change that makes room by itself: a longer prompt, fewer pixels, a smaller image."""
-    text = " and what the text needs" if counted.by == "rule" else ""
-    ways = [f"set MAX_PROMPT_LENGTH to {counted.total(kind)} or more{text}"]
-    if not kind.sizes:
-        return ways
-    each = (limit - counted.text[kind.messages]) // len(kind.sizes)
-    largest = max(kind.sizes, key=lambda size: counted.images[size])
-    factor = counted.factor
-
-    def fits(bounds: Pixels, size: Size) -> bool:
-        width, height = bounds.shown(size, factor)
-        return width * height <= each * factor**2
-
-    if pixels.low is not None and pixels.low > max(each, 0) * factor**2:
-        lower = [Pixels(pixels.engine, tokens * factor**2, pixels.high) for tokens in range(each, 0, -1)]
-        way = next((bounds for bounds in lower if fits(bounds, largest)), None)
-        return [*ways, f"set MIN_PIXELS to {way.low} or less, since smaller images are enlarged to it"] if way else ways
-    fewer = (Pixels(pixels.engine, pixels.low, tokens * factor**2) for tokens in range(each, 0, -1))
-    way = next((b for b in fewer if fits(b, largest) and (b.low or 0) <= (b.high or 0)), None)
-    if way:
-        shown = _shown(way.shown(largest, factor))
-        ways.append(f"set MAX_PIXELS to {way.high} or less, which shows that image as {shown}")
-    smaller = next((size for size in _scaled(largest, factor) if fits(pixels, size)), None)
-    if smaller:
-        ways.append(f"make images of {_shown(smaller)} or smaller")
-    return ways
-
-
-def _scaled(size: Size, factor: int) -> list[Size]:
-    """Smaller sizes of nearly the same shape, in whole tokens, the largest first."""
-    width, height = size
-    columns = range(width // factor, 0, -1)
-    return [(column * factor, max(1, height * column // width) * factor) for column in columns]
-
-
-def _shown(size: Size) -> str:
-    return f"{size[0]} x {size[1]}"

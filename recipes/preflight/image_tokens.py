@@ -1,0 +1,118 @@
+"""Counts the tokens of prompts with images, as an engine and a model's processor make them.
+
+A process of its own, since it imports torch: reads a question on standard input and prints one answer, both JSON.
+`recipes.preflight.images` asks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from recipes.data.rows import IMAGE_MARK
+
+QWEN2_VL = 28
+"""Pixels of a side that become one token: patches of 14, merged two by two."""
+
+Size = tuple[int, int]  # width, height
+Resize = Callable[[Size, int | None, int | None], Size]
+
+
+def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as both engines hand them to the chat template: every `<image>` a part of its own."""
+    return [{**message, "content": _parts(message["content"])} for message in messages]
+
+
+def _parts(content: Any) -> Any:
+    if not isinstance(content, str):
+        return content
+    pieces = re.split(f"({re.escape(IMAGE_MARK)})", content)
+    return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
+
+
+def resizing(engine: str, factor: int, own: Size | None) -> Resize:
+    """How an image becomes the one that the model sees: (size, min_pixels, max_pixels) -> size.
+
+    Args:
+        engine: verl rounds to whole tokens first (`fetch_image`) and gives both bounds to the processor; EasyR1 scales
+            into the bounds first and leaves the processor its own.
+        factor: pixels of a side that become one token.
+        own: the processor's own bounds; None where there is no processor.
+    """
+    from qwen_vl_utils.vision_process import smart_resize
+
+    def resize(size: Size, low: int | None, high: int | None) -> Size:
+        width, height = size
+        if engine == "verl":
+            height, width = smart_resize(height, width, factor)
+        else:
+            for bound, sign in ((high, 1), (low, -1)):
+                if bound is not None and (width * height - bound) * sign > 0:
+                    scale = math.sqrt(bound / (width * height))
+                    width, height = int(width * scale), int(height * scale)
+            low = high = None
+        smallest, largest = own or (None, None)
+        height, width = smart_resize(
+            height, width, factor, smallest if low is None else low, largest if high is None else high
+        )
+        return width, height
+
+    return resize
+
+
+def count(question: dict[str, Any]) -> dict[str, Any]:
+    """Tokens of every kind of prompt.
+
+    Args:
+        question: `model` (a folder, or null: images alone, by Qwen2-VL's rule), `trust_remote_code`, `engine`, `low`
+            and `high` (data.min_pixels, data.max_pixels), `limit` (data.max_prompt_length), `kinds`: messages as JSON
+            and sizes of images.
+
+    Returns:
+        `tokens` of each kind, and for the longest one its place `longest`, `text` (tokens of the messages), `shown`
+        (each image's size as the model sees it) and `max_pixels` or `min_pixels` that would make it fit.
+    """
+    kinds = [(messages, [tuple(size) for size in sizes]) for messages, sizes in question["kinds"]]
+    factor, own, text = QWEN2_VL, None, dict.fromkeys((messages for messages, _ in kinds), 0)
+    if question["model"]:
+        from transformers import AutoProcessor
+
+        processor = AutoProcessor.from_pretrained(question["model"], trust_remote_code=question["trust_remote_code"])
+        reader = processor.image_processor
+        factor = reader.patch_size * reader.merge_size
+        own = (reader.size["shortest_edge"], reader.size["longest_edge"])
+        text = {messages: _text_tokens(processor, json.loads(messages)) for messages in text}
+    resize, low, high = resizing(question["engine"], factor, own), question["low"], question["high"]
+    shown = {size: resize(size, low, high) for _, sizes in kinds for size in sizes}
+    tokens = [text[messages] + _tokens((shown[size] for size in sizes), factor) for messages, sizes in kinds]
+    longest = max(range(len(kinds)), key=tokens.__getitem__)
+    messages, sizes = kinds[longest]
+    answer = {"tokens": tokens, "longest": longest, "text": text[messages], "shown": [shown[size] for size in sizes]}
+    room = (question["limit"] - text[messages]) // len(sizes) if sizes else 0
+    enlarged = low is not None and low > room * factor**2
+    for pixels in range(room * factor**2, 0, -(factor**2)):
+        bounds = (pixels, high) if enlarged else (low, pixels)
+        if all(_tokens([resize(size, *bounds)], factor) <= room for size in sizes):
+            answer["min_pixels" if enlarged else "max_pixels"] = pixels
+            break
+    return answer
+
+
+def _text_tokens(processor: Any, messages: list[dict[str, Any]]) -> int:
+    """Tokens of the messages in the chat's format, images left out."""
+    written = processor.apply_chat_template(structured(messages), add_generation_prompt=True, tokenize=False)
+    tokens = processor.tokenizer(written, add_special_tokens=False)["input_ids"]
+    # The template writes one token for each image, in whose place the processor puts the image's own.
+    return len(tokens) - sum(str(message["content"]).count(IMAGE_MARK) for message in messages)
+
+
+def _tokens(sizes: Iterable[Size], factor: int) -> int:
+    return sum(width * height for width, height in sizes) // factor**2
+
+
+if __name__ == "__main__":
+    print(json.dumps(count(json.load(sys.stdin))))
