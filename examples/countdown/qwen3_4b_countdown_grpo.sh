@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # GRPO on Countdown: Qwen3-4B on 8 GPUs, or a tiny model on a machine without one.
-# MAX_STEPS=1 bash examples/countdown/qwen3_4b_countdown_grpo.sh [key=value ...]
+#
+#   MAX_STEPS=1 bash examples/countdown/qwen3_4b_countdown_grpo.sh [key=value ...]
+#
+# Variables, and what configs/countdown.yaml has for them:
+#   MODEL_PATH            Qwen/Qwen3-4B  a folder or a hub's name
+#   MAX_STEPS             null           steps; null: 15 epochs of 64 steps
+#   GPUS_PER_NODE         8              or CPU ranks
+#   TENSOR_PARALLEL_SIZE  1              GPUs of one vLLM engine
+#   ROLLOUT_BATCH_SIZE    64             prompts a step
+#   GLOBAL_BATCH_SIZE     64             prompts an update
+#   MICRO_BATCH_SIZE      4              responses of one pass of a GPU
+#   ROLLOUT_N             16             responses a prompt
+#   LR                    2e-06          learning rate
+#   KL_COEF               0.01           weight of KL, taken from the reward
+#   EXPERIMENT_NAME       countdown      names the run and its folders
+# Every other variable and key: docs/CONFIGURATION.md.
 set -euo pipefail
-
-# Only what is set is passed on: an empty variable leaves the value of configs/countdown.yaml.
-export MODEL_PATH="${MODEL_PATH:-}"                     # a folder or a hub's name; default Qwen/Qwen3-4B
-export MAX_STEPS="${MAX_STEPS:-}"                       # default: 15 epochs of 64 steps
-export GPUS_PER_NODE="${GPUS_PER_NODE:-}"               # default 8
-export TENSOR_PARALLEL_SIZE="${TENSOR_PARALLEL_SIZE:-}" # default 1
-export ROLLOUT_BATCH_SIZE="${ROLLOUT_BATCH_SIZE:-}"     # prompts a step; default 64
-export GLOBAL_BATCH_SIZE="${GLOBAL_BATCH_SIZE:-}"       # prompts an update; default 64
-export MICRO_BATCH_SIZE="${MICRO_BATCH_SIZE:-}"         # responses a GPU and pass; default 4
-export ROLLOUT_N="${ROLLOUT_N:-}"                       # responses a prompt; default 16
-export LR="${LR:-}"                                     # default 2e-6
-export KL_COEF="${KL_COEF:-}"                           # taken from the reward; default 0.01
-export EXPERIMENT_NAME="${EXPERIMENT_NAME:-}"           # names the run and its folders; default countdown
 
 exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" countdown "$@"
