@@ -22,9 +22,10 @@ from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor import agreement, rundir
 from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
-from recipes.monitor.process import Child, Limits, Outcome, cleared, supervise
+from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
 from recipes.monitor.summary import last_checkpoint, shown, summary, table
+from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path
 from recipes.preflight import checkpoints, data
 
@@ -144,7 +145,7 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
     def by_source(step: int) -> dict[str, float]:
         return sources.accuracy(folder / f"{step}.jsonl") if folder else {}
 
-    with cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
+    with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
             Child(command, {**os.environ, **variables}, files.log, ROOT),

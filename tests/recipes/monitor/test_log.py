@@ -1,8 +1,10 @@
-"""The trainer's log, read while it grows."""
+"""The trainer's log: lines, phases, and the error that ended it."""
 
 from __future__ import annotations
 
-from recipes.monitor.log import LogReader, clean, phase_of
+import pytest
+
+from recipes.monitor.log import LogReader, clean, first_error, is_alarming, phase_of
 
 
 def test_decoration_is_taken_off():
@@ -40,3 +42,149 @@ def test_bytes_that_are_no_text_do_not_stop_the_reader(tmp_path):
 def test_phases_of_a_start_are_recognised():
     assert "vLLM" in phase_of(clean("(TaskRunnerV1 pid=1) INFO:2026:actor and ref model engine initialized"))
     assert phase_of(clean("warnings.warn(1)")) is None
+
+
+RAY_CHAIN = """\
+\x1b[36m(TaskRunnerV1 pid=16491)\x1b[0m INFO:2026-11-21 20:09:50,257:Platform override from VERL_PLATFORM: cpu
+Error executing job with overrides: ['a=1']
+Traceback (most recent call last):
+  File "/env/bin/main_ppo.py", line 100, in main
+    run_ppo(config)
+  File "/env/site-packages/ray/_private/worker.py", line 990, in get_objects
+    raise value.as_instanceof_cause()
+ray.exceptions.RayTaskError(KeyError): \x1b[36mray::TaskRunnerV1.run()\x1b[39m (pid=16491, ip=192.0.2.2)
+  File "/env/site-packages/verl/trainer/main_ppo.py", line 50, in run
+    trainer.fit()
+  File "/opt/mine/reward.py", line 7, in compute_score
+    return table[key]
+KeyError: 'target'
+"""
+
+INTERLEAVED = """\
+(WorkerDict pid=1) Traceback (most recent call last):
+(RewardLoopWorker pid=2) Traceback (most recent call last):
+(WorkerDict pid=1)   File "a.py", line 1, in forward
+(RewardLoopWorker pid=2)   File "b.py", line 2, in judge
+(WorkerDict pid=1) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+(RewardLoopWorker pid=2) ZeroDivisionError: division by zero
+"""
+
+VLLM = """\
+(CpuHttpServer pid=3) (EngineCore pid=4) ERROR 11-21 20:10:47 [core.py:900] EngineCore encountered a fatal error.
+(CpuHttpServer pid=3) (EngineCore pid=4) ERROR 11-21 20:10:47 [core.py:900] Traceback (most recent call last):
+(CpuHttpServer pid=3) (EngineCore pid=4) ERROR 11-21 20:10:47 [core.py:900]   File "w.py", line 9, in sync
+(CpuHttpServer pid=3) (EngineCore pid=4) ERROR 11-21 20:10:47 [core.py:900] AttributeError: no weight
+(TaskRunnerV1 pid=1) Traceback (most recent call last):
+(TaskRunnerV1 pid=1)   File "client.py", line 2, in get
+(TaskRunnerV1 pid=1) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)
+"""
+
+SURVIVED = """\
+(TaskRunnerV1 pid=1) Traceback (most recent call last):
+(TaskRunnerV1 pid=1)   File "tracking.py", line 5, in login
+(TaskRunnerV1 pid=1) ConnectionError: no network, going on offline
+(WorkerDict pid=2) Traceback (most recent call last):
+(WorkerDict pid=2)   File "actor.py", line 9, in update
+(WorkerDict pid=2) ValueError: batch of 7
+Traceback (most recent call last):
+  File "/env/bin/main_ppo.py", line 100, in main
+    run_ppo(config)
+ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=1, ip=192.0.2.2)
+  File "actor.py", line 9, in update
+ValueError: batch of 7
+"""
+
+CAUSED = """\
+Traceback (most recent call last):
+  File "inner.py", line 3, in read
+OSError: [Errno 28] No space left on device
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "outer.py", line 8, in save
+RuntimeError: could not save
+"""
+
+
+def lines(text):
+    return [clean(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "frame"),
+    [
+        (RAY_CHAIN, "KeyError: 'target'", "/opt/mine/reward.py:7 in compute_score"),
+        (INTERLEAVED, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "a.py:1 in forward"),
+        (VLLM, "AttributeError: no weight", "w.py:9 in sync"),
+        (SURVIVED, "ValueError: batch of 7", "actor.py:9 in update"),
+        (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
+    ],
+)
+def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
+    found = first_error(lines(text))
+    assert (found.error, found.frame) == (error, frame)
+
+
+def test_the_process_that_failed_is_named():
+    assert first_error(lines(INTERLEAVED)).speaker == "(WorkerDict pid=1)"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory.", "MICRO_BATCH_SIZE"),
+        ("ValueError: No available memory for the cache blocks.", "GPU_MEMORY_UTIL"),
+        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "main memory"),
+        ("OSError: [Errno 28] No space left on device", "disk"),
+        ("RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
+        ("ModuleNotFoundError: No module named 'qwen_vl_utils'", "prompts with images"),
+        ("Exception: The current node timed out during startup.", "busy"),
+        (
+            "ValueError: num_samples should be a positive integer value, but got num_samples=0",
+            "MAX_PROMPT_LENGTH",
+        ),
+        ("OSError: [Errno 98] Address already in use", "port"),
+        ("huggingface_hub.errors.LocalEntryNotFoundError: nothing", "MODEL_PATH"),
+    ],
+)
+def test_known_errors_come_with_advice(error, advice):
+    text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{error}\n'
+    found = first_error(lines(text))
+    assert found.error == error
+    assert advice in found.hint
+
+
+def test_the_rest_of_the_log_advises_where_the_error_does_not():
+    text = "(raylet) A worker died or was killed while executing a task\n"
+    text += 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nRuntimeError: no trajectories\n'
+    found = first_error(lines(text))
+    assert found.error == "RuntimeError: no trajectories"
+    assert "dmesg" in found.hint
+
+
+def test_an_unknown_error_has_no_advice_and_a_clean_log_no_error():
+    assert (
+        first_error(lines('Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: odd')).hint
+        == ""
+    )
+    assert first_error(lines("all is well\nstill")).error == ""
+
+
+def test_without_a_traceback_the_last_line_that_says_error_counts():
+    assert first_error(lines("fine\nError: port in use\nbye")).error == "Error: port in use"
+
+
+def test_warnings_are_no_errors():
+    text = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x')\n  warnings.warn(1)\n"
+    assert first_error(lines(text)).error == ""
+
+
+def test_a_message_of_several_words_at_the_margin_does_not_end_a_traceback():
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nsome other print: here\nValueError: odd\n'
+    assert first_error(lines(text)).error == "ValueError: odd"
+
+
+def test_an_exception_alarms_and_a_warning_does_not():
+    assert is_alarming(clean("(W pid=1) Traceback (most recent call last):"))
+    assert not is_alarming(clean("(W pid=1) UserWarning: x"))

@@ -19,7 +19,7 @@ def artifacts(tmp_path, monkeypatch):
 
 
 def test_a_second_launcher_is_refused_and_told_who_has_the_run():
-    code = "from recipes import rundir\nwith rundir.opened('exp'): print('has it', flush=True); input()"
+    code = "from recipes.monitor import rundir\nwith rundir.opened('exp'): print('has it', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
     try:
         assert other.stdout.readline() == "has it\n"

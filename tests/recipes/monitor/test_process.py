@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import mmap
 
-from recipes.monitor.process import cleared
+from recipes.monitor.process import shared_memory_cleared
 
 
 def test_what_the_run_left_goes_and_everything_else_stays(tmp_path):
     (tmp_path / "verl_weights_before").write_bytes(b"x")
-    with cleared(tmp_path):
+    with shared_memory_cleared(tmp_path):
         for name in ("verl_weights_left", "psm_of_another_container"):
             (tmp_path / name).write_bytes(b"x" * 4096)
         opened = (tmp_path / "verl_weights_open").open("wb")
@@ -28,7 +28,7 @@ def test_what_the_run_left_goes_and_everything_else_stays(tmp_path):
 
 def test_it_is_given_back_after_an_error_too(tmp_path):
     try:
-        with cleared(tmp_path):
+        with shared_memory_cleared(tmp_path):
             (tmp_path / "verl_weights_left").write_bytes(b"x")
             raise KeyError
     except KeyError:
