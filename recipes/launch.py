@@ -19,15 +19,16 @@ from recipes import overview, preflight
 from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, remarks, to_yaml
 from recipes.data.custom import ready
 from recipes.engines import easyr1, verl
+from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor import agreement, rundir
 from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
-from recipes.monitor.summary import last_checkpoint, shown, summary, table
+from recipes.monitor.summary import shown, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path
-from recipes.preflight import checkpoints, data
+from recipes.preflight import data, resume
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 WATCHDOG_MINUTES = 20.0
@@ -89,7 +90,7 @@ def run(recipe: Recipe, console: Console, words: Sequence[str] = ()) -> int:
     total = accounting(recipe, data.rows(recipe)).total_steps or None
     bounds = agreement.bounds(recipe, os.environ)
     with rundir.opened(experiment) as files:
-        before = last_checkpoint(checkpoints.folder(recipe))
+        before = last_checkpoint(resume.folder(recipe))
         resumable = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
         if before and resumable:
             agreement.refuse_spoilt(read_history(files.metrics), before.step, bounds, str(shown(before.folder.parent)))
@@ -130,7 +131,7 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
     variables = trainer_variables(recipe, files.attempt)
     command = ENGINES[recipe.engine].command(recipe)
     limits = Limits.from_minutes(watchdog_minutes(os.environ))
-    checkpoints.record(recipe)
+    resume.record(recipe)
     offset = rundir.write(files, to_yaml(recipe), command, variables)
     say(console, f"the trainer's own output goes to {shown(files.log)}")
     rollouts = recipe.trainer.rollout_data_dir
@@ -168,7 +169,7 @@ def close(
     words: Sequence[str],
 ) -> int:
     """Say how it ended, and what to type next. Returns the exit code."""
-    checkpoint = last_checkpoint(checkpoints.folder(recipe))
+    checkpoint = last_checkpoint(resume.folder(recipe))
     if outcome and outcome.exit_code:
         say_failure(outcome, files, console)
         if outcome.fault:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
 from recipes.config.variables import CONTROLS, VARIABLES, read_words, usual_name, variable_names
-from recipes.monitor.summary import Checkpoint, shown
+from recipes.engines.checkpoints import Checkpoint
+from recipes.monitor.summary import shown
 from recipes.paths import ROOT
 
 if TYPE_CHECKING:

@@ -1,14 +1,14 @@
-"""Checkpoints that vLLM and transformers can load."""
+"""Checkpoints: which steps are saved, and models that vLLM and transformers can load."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
 PREFIX = "base_model.model."
 BASE = ".base_layer."
@@ -18,6 +18,38 @@ TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64
 """Names of types in a safetensors file, and in a configuration."""
 OF_THE_RUN = ("attn_implementation",)
 """Keys of a configuration that belong to the run that saved it, not to the model."""
+
+_STEP_FOLDER = re.compile(r"global_step_(\d+)")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved step; `model` is its folder for vLLM and transformers, None if the weights were not written so."""
+
+    step: int
+    folder: Path
+    model: Path | None
+
+
+def last_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint that a resumed run would go on from: verl's tracker file names it only when it is whole."""
+    tracker = folder / "latest_checkpointed_iteration.txt"
+    try:
+        step = int(tracker.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return None
+    saved = folder / f"global_step_{step}"
+    if not saved.is_dir():
+        return None
+    model = saved / "actor" / "huggingface"
+    has_weights = any(model.glob("*.safetensors")) or any(model.glob("*.bin"))
+    return Checkpoint(step, saved, model if has_weights else None)
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Steps that have a folder with an actor in it, whole or not."""
+    found = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
+    return sorted(int(match.group(1)) for match in found if match)
 
 
 def merge_adapters(folder: Path) -> bool:
@@ -97,20 +129,3 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     new = path.with_suffix(".tmp")
     new.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(new, path)
-
-
-class MergedModels(CheckpointCallback):
-    """LoRA adapters become part of the saved model; the files that a resumed run reads are not touched."""
-
-    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
-        for folder in Path(checkpoint_dir).glob("*/huggingface"):
-            merge_adapters(folder)
-
-
-class ExactModels(MergedModels):
-    """The saved configuration names the type of the saved weights too, so that nobody rounds them by default."""
-
-    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
-        super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
-        for folder in Path(checkpoint_dir).glob("*/huggingface"):
-            name_the_type(folder)

@@ -344,7 +344,7 @@ def _checkpoint(recipe: Recipe) -> dict[str, Any]:
         keys["critic.checkpoint.save_contents"] = list(contents)
     if recipe.trainer.save_hf_model:
         contents.append("hf_model")
-        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoints.MergedModels"
+        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.MergedModels"
     return {**keys, f"{ACTOR}.checkpoint.save_contents": contents}
 
 

@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from recipes.engines.checkpoints import Checkpoint
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
-
-_STEP_FOLDER = re.compile(r"global_step_(\d+)")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A saved step; `model` is its folder for vLLM and transformers, None if the weights were not written so."""
-
-    step: int
-    folder: Path
-    model: Path | None
-
-
-def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint that a resumed run would go on from: verl's tracker file names it only when it is whole."""
-    tracker = folder / "latest_checkpointed_iteration.txt"
-    try:
-        step = int(tracker.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):
-        return None
-    saved = folder / f"global_step_{step}"
-    if not saved.is_dir():
-        return None
-    model = saved / "actor" / "huggingface"
-    has_weights = any(model.glob("*.safetensors")) or any(model.glob("*.bin"))
-    return Checkpoint(step, saved, model if has_weights else None)
-
-
-def saved_steps(folder: Path) -> list[int]:
-    """Steps that have a folder with an actor in it, whole or not."""
-    found = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
-    return sorted(int(match.group(1)) for match in found if match)
 
 
 def accuracy_before_and_after(history: list[Step]) -> list[tuple[str, float, int, float, int]]:

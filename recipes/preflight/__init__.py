@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
-from recipes.preflight import checkpoints, data, images, machine, model, reward
+from recipes.preflight import data, images, machine, model, resume, reward
 
 CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
     machine.inspect,
     model.inspect_attention,
     data.inspect,
     model.inspect,
-    checkpoints.inspect,
+    resume.inspect,
     machine.inspect_disk,
     reward.inspect_reward,
     images.inspect,

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 from recipes.config import Recipe, accounting, path_keys
+from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
-from recipes.monitor.summary import last_checkpoint
 from recipes.paths import run_dir
-from recipes.preflight import checkpoints, data
+from recipes.preflight import data, resume
 from recipes.preflight.model import local_folder, weights
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -94,7 +94,7 @@ def _shards(recipe: Recipe, lora_rank: int) -> int:
 
 def inspect_disk(recipe: Recipe) -> list[str]:
     """Raise where the run's checkpoints will not fit; one more than is kept, since the old goes after the new came."""
-    trainer, folder = recipe.trainer, checkpoints.folder(recipe)
+    trainer, folder = recipe.trainer, resume.folder(recipe)
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(nearest).free
     one = checkpoint_bytes(recipe) if trainer.save_freq > 0 else 0
@@ -116,7 +116,7 @@ def _saves_to_come(recipe: Recipe) -> int:
     trainer = recipe.trainer
     if trainer.save_freq <= 0:
         return 0
-    last = last_checkpoint(checkpoints.folder(recipe)) if trainer.find_last_checkpoint else None
+    last = last_checkpoint(resume.folder(recipe)) if trainer.find_last_checkpoint else None
     steps = accounting(recipe, data.rows(recipe)).total_steps - (last.step if last else 0)
     return max(0, -(-steps // trainer.save_freq))
 

@@ -21,7 +21,7 @@ from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import read_history
 from recipes.paths import ROOT
-from recipes.preflight import checkpoints
+from recipes.preflight import resume
 
 FAKE = ROOT / "tests" / "recipes" / "monitor" / "fake_trainer.py"
 KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "trainer.save_freq=1", "trainer.max_steps=3")
@@ -34,7 +34,7 @@ def fake_engine(mode, steps, folder):
         return {
             **variables,
             "FAKE_ROLLOUTS": str(recipe.trainer.rollout_data_dir),
-            "FAKE_CHECKPOINTS": str(checkpoints.folder(recipe)),
+            "FAKE_CHECKPOINTS": str(resume.folder(recipe)),
         }
 
     return SimpleNamespace(

@@ -73,7 +73,7 @@ def _threads(ranks: int) -> int:
 def _cluster(ranks: int) -> dict[str, Any]:
     return {
         "trainer.device": "cpu",
-        "trainer.checkpoint_callback_class": "recipes.engines.checkpoints.ExactModels",
+        "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
         "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
         "critic.model.external_lib": f"{PACKAGE}.engine",
         # Logical slots: verl schedules by GPU slots alone, and its actors only wait or share the real cores.

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recipes.engines.checkpoints import Checkpoint, last_checkpoint, saved_steps
 from recipes.monitor.metrics import Step
-from recipes.monitor.summary import (
-    Checkpoint,
-    accuracy_before_and_after,
-    last_checkpoint,
-    saved_steps,
-    shown,
-    summary,
-    table,
-)
+from recipes.monitor.summary import accuracy_before_and_after, shown, summary, table
 
 
 def val(step, accuracy):

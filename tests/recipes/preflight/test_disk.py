@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.preflight import checkpoints, machine
+from recipes.preflight import machine, resume
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, chec
 
 def test_only_saves_that_are_still_to_come_count(make, large, free):
     recipe = make("trainer.max_steps=8", "trainer.save_limit=-1")
-    place = checkpoints.folder(recipe)
+    place = resume.folder(recipe)
     (place / "global_step_6" / "actor").mkdir(parents=True)
     free(16_000_000 + machine.MARGIN)
     with pytest.raises(RecipeError, match="4 checkpoints"):

@@ -1,0 +1,27 @@
+"""verl's hook after a save: it makes the saved model one that vLLM and transformers can load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+
+from recipes.engines.checkpoints import merge_adapters, name_the_type
+
+
+class MergedModels(CheckpointCallback):
+    """LoRA adapters become part of the saved model; the files that a resumed run reads are not touched."""
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        for folder in Path(checkpoint_dir).glob("*/huggingface"):
+            merge_adapters(folder)
+
+
+class ExactModels(MergedModels):
+    """The saved configuration names the type of the saved weights too, so that nobody rounds them by default."""
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
+        for folder in Path(checkpoint_dir).glob("*/huggingface"):
+            name_the_type(folder)

@@ -1,0 +1,163 @@
+"""Resuming: whose checkpoints are there, and which settings of this run take effect when it goes on from them.
+
+verl restores from a checkpoint the weights, the optimiser with its learning rate, the schedule's base rates, the random
+state (`FSDPCheckpointManager.load_checkpoint`) and the data loader with its sampler's generator
+(`PPOTrainer._load_checkpoint`). Everything else comes from the new command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from recipes.config import Recipe, load
+from recipes.config.schema import leaves
+from recipes.engines.checkpoints import last_checkpoint, saved_steps
+from recipes.errors import RecipeError
+from recipes.paths import ROOT, run_dir
+
+FINGERPRINT = "recipe.json"
+
+RESTORED = {
+    **{
+        f"worker.{role}.optim.{name}": "the optimiser and its schedule come from the checkpoint"
+        for role in ("actor", "critic")
+        for name in ("lr", "betas", "weight_decay", "strategy")
+    },
+    "data.seed": "the data loader goes on with the order that the checkpoint holds",
+    "data.shuffle": "the data loader goes on with the order that the checkpoint holds",
+}
+"""Keys that a resumed run cannot change -> why."""
+
+
+def folder(recipe: Recipe) -> Path:
+    """Where the run's checkpoints go."""
+    return Path(str(recipe.trainer.save_checkpoint_path))
+
+
+def fingerprint(recipe: Recipe) -> dict[str, Any]:
+    """What must be the same for one run to go on from another's checkpoint. Paths below the repository are relative."""
+    model = recipe.worker.actor.model
+    return {
+        "recipe": recipe.name,
+        "engine": recipe.engine,
+        "model": _portable(model.model_path),
+        "lora_rank": model.lora.rank,
+        "ranks": recipe.n_gpus,
+        "train_files": _portable(recipe.data.train_files),
+        "algorithm": recipe.algorithm.preset,
+        "adv_estimator": recipe.algorithm.adv_estimator,
+    }
+
+
+def inspect(recipe: Recipe) -> list[str]:
+    """Raise where the run would go on from, or write over, what is not its own, or cannot do what its settings say.
+
+    Returns:
+        What it goes on from, and each setting that differs from the earlier attempt.
+    """
+    start = recipe.trainer.load_checkpoint_path
+    if start and not (Path(start) / "actor").is_dir():
+        there = [f"global_step_{step}" for step in saved_steps(Path(start).parent)]
+        raise RecipeError(
+            f"{start} is not a checkpoint: it has no folder actor",
+            where=f"trainer.load_checkpoint_path, from {recipe.source_of('trainer.load_checkpoint_path')}",
+            fix=f"{Path(start).parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20",
+        )
+    saved = saved_steps(folder(recipe))
+    if saved:
+        _same_recipe(recipe)
+    if start:
+        return [f"going on from {start}", *changed_settings(recipe, Path(start).parent.name)]
+    if not saved:
+        return []
+    last = last_checkpoint(folder(recipe))
+    if not recipe.trainer.find_last_checkpoint:
+        raise RecipeError(
+            f"the folder has checkpoints (last: step {saved[-1]}), and RESUME is off: a new run would write over them",
+            where=str(folder(recipe)),
+            fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
+        )
+    if last is None:
+        return []
+    experiment = recipe.trainer.experiment_name or recipe.name
+    return [f"resuming from step {last.step}, in {last.folder}", *changed_settings(recipe, experiment)]
+
+
+def changed_settings(recipe: Recipe, experiment: str) -> list[str]:
+    """Settings that differ from the last attempt of an experiment, old and new, one a line.
+
+    Raises:
+        RecipeError: settings that the checkpoint decides were changed.
+    """
+    file = run_dir(experiment) / "config.yaml"
+    if not file.is_file():
+        return []
+    try:
+        earlier = load(str(file), environ={}, hardware=recipe.hardware)
+    except RecipeError as error:
+        return [f"the settings of the earlier attempt cannot be compared: {error.what} ({file})"]
+    changes = {
+        key: (earlier.value(key), recipe.value(key))
+        for key in leaves(Recipe)
+        if key not in NOT_COMPARED and earlier.value(key) != recipe.value(key)
+    }
+    if recipe.algorithm.adv_estimator != "gae":
+        changes = {key: change for key, change in changes.items() if not key.startswith("worker.critic.")}
+    restored = [key for key in changes if key in RESTORED]
+    if restored:
+        was = "; ".join(f"{key} was {changes[key][0]!r}, now {changes[key][1]!r}" for key in restored)
+        raise RecipeError(
+            f"a resumed run cannot change this: {was}: {RESTORED[restored[0]]}",
+            where="; ".join(str(recipe.source_of(key)) for key in restored),
+            fix="keep the old value; or begin a new run from the trained weights alone: EXPERIMENT_NAME=another "
+            f"MODEL_PATH={_weights(recipe)}",
+        )
+    return [f"changed since the last attempt: {key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
+
+
+NOT_COMPARED = ("trainer.load_checkpoint_path", "trainer.find_last_checkpoint")
+
+
+def _weights(recipe: Recipe) -> str:
+    last = last_checkpoint(folder(recipe))
+    return str(last.model) if last and last.model else ".../global_step_N/actor/huggingface"
+
+
+def record(recipe: Recipe) -> None:
+    """Say in the folder whose checkpoints it holds."""
+    place = folder(recipe)
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / FINGERPRINT
+    if saved_steps(place) and file.is_file():
+        return
+    draft = file.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(json.dumps(fingerprint(recipe), indent=2) + "\n", encoding="utf-8")
+    draft.replace(file)
+
+
+def _same_recipe(recipe: Recipe) -> None:
+    file = folder(recipe) / FINGERPRINT
+    fix = "choose a name for this run: EXPERIMENT_NAME=..., or move the folder away"
+    if not file.is_file():
+        raise RecipeError("the folder has checkpoints that another program wrote", where=str(folder(recipe)), fix=fix)
+    try:
+        theirs = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=fix) from error
+    ours = fingerprint(recipe)
+    different = [
+        f"{name} {theirs.get(name)!r} there, {ours[name]!r} here" for name in ours if theirs.get(name) != ours[name]
+    ]
+    if different:
+        raise RecipeError(
+            f"the folder has checkpoints of another recipe: {'; '.join(different)}", where=str(folder(recipe)), fix=fix
+        )
+
+
+def _portable(path: str | list[str]) -> Any:
+    if isinstance(path, list):
+        return [_portable(entry) for entry in path]
+    return os.path.relpath(path, ROOT) if Path(path).is_absolute() and Path(path).is_relative_to(ROOT) else path
