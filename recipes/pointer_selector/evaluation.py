@@ -18,7 +18,8 @@ from recipes.pointer_selector.frozen_model import FrozenModel, Verdict
 from recipes.pointer_selector.measuring import measure
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.preparation import prepare
-from recipes.pointer_selector.statistics import Paired, holm, paired
+from recipes.pointer_selector.statistics import Paired, paired
+from recipes.statistics import holm
 
 RANDOM_DRAWS = 8
 ORACLE_SETS = 50_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recipes.evaluation.statistics import mcnemar
+from recipes.statistics import mcnemar
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def paired(a: np.ndarray, b: np.ndarray, clusters: np.ndarray, *, draws: int = 5
     """
     a_only, b_only = int(((a > 0) & (b <= 0)).sum()), int(((b > 0) & (a <= 0)).sum())
     low, high = cluster_bootstrap(a - b, clusters, draws=draws, seed=seed)
-    return Paired(float((a - b).mean()), low, high, a_only, b_only, mcnemar(a_only, b_only)["p_value"])
+    return Paired(float((a - b).mean()), low, high, a_only, b_only, mcnemar(a_only, b_only).p_value)
 
 
 def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, draws: int, seed: int) -> tuple[float, float]:
@@ -48,16 +48,6 @@ def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, draws: int, s
     chosen = np.random.default_rng(seed).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=draws)
     low, high = np.quantile((chosen @ sums) / (chosen @ sizes), [0.025, 0.975])
     return float(low), float(high)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment for several tests: the p-value at which each would still be rejected."""
-    order = np.argsort(p_values)
-    adjusted, running = np.empty(len(p_values)), 0.0
-    for rank, index in enumerate(order):
-        running = max(running, (len(p_values) - rank) * p_values[index])
-        adjusted[index] = min(1.0, running)
-    return adjusted.tolist()
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:

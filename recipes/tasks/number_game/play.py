@@ -256,23 +256,25 @@ def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -
 
 
 def summarise(played: Played) -> dict[str, Any]:
-    """Figures over the episodes that were finished, with 95% intervals; see `recipes.evaluation.statistics`.
+    """Figures over the episodes that were finished, with 95% intervals; see `recipes.statistics`.
 
     `accuracy` is the share of rounds that were right, with a Wilson interval, in all and by light; `score` is the mean
     final score, its interval over episodes; `perfect` is the share of episodes without a mistake. A round without an
     answer counts as wrong.
     """
-    from recipes.evaluation.statistics import mean_with_interval
+    from recipes.statistics import mean_with_interval
 
     finished = [result for result in played.results if result["status"] == "finished"]
     rounds = [each for result in finished for each in result["rounds"]]
 
-    def share(values: list[bool]) -> Any:
-        return mean_with_interval([float(value) for value in values], bounds=(0.0, 1.0))
+    def figure(values: list[float], bounds: tuple[float, float], unit: str) -> dict[str, Any] | None:
+        interval = mean_with_interval(values, bounds=bounds, unit=unit)
+        return asdict(interval) if interval else None
 
-    score = mean_with_interval([float(result["score"]) for result in finished], bounds=_score_bounds(finished))
-    if score:
-        score["method"] = score["method"].replace("question", "episode")
+    def share(values: list[bool]) -> dict[str, Any] | None:
+        return figure([float(value) for value in values], (0.0, 1.0), "round")
+
+    score = figure([float(result["score"]) for result in finished], _score_bounds(finished), "episode")
     lights = sorted({each["light"] for each in rounds})
     return {
         "episodes": len(finished),

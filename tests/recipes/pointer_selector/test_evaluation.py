@@ -14,7 +14,8 @@ from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.evaluation import Result, baseline_results, compare, evaluate
 from recipes.pointer_selector.resolve import changed
-from recipes.pointer_selector.statistics import cluster_bootstrap, holm, mean_interval, paired
+from recipes.pointer_selector.statistics import cluster_bootstrap, mean_interval, paired
+from recipes.statistics import holm
 
 RNG = np.random.default_rng(0)
 

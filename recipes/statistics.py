@@ -1,0 +1,217 @@
+"""Intervals and tests for everything that is measured: questions, games, queries, training seeds. scipy does the work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+CONFIDENCE = 0.95
+SIGNIFICANCE = 0.05
+RESAMPLES = 9999
+# BCa needs n x n numbers for its jackknife, and differs from the plain percentiles only where n is small.
+BCA_UP_TO = 2000
+# Above it a t-test gives the p-value of the sign-flip test, which takes seconds there.
+SIGN_FLIP_UP_TO = 500
+BATCH_NUMBERS = 500_000
+# Values that differ by less are equal: 0.3 - 0.2 and 0.4 - 0.3 differ in the last bits only.
+NOISE = 1e-9
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95% interval.
+
+    Attributes:
+        value: the mean.
+        low, high: ends of the interval; None where the data allow none.
+        method: how the interval was made, or why there is none.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    method: str
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether there is an interval and 0 lies outside of it."""
+        return self.low is not None and self.high is not None and not self.low <= 0.0 <= self.high
+
+
+def mean_with_interval(
+    values: Sequence[float] | np.ndarray,
+    *,
+    bounds: tuple[float, float] | None = None,
+    unit: str = "question",
+    seed: int = 0,
+) -> Interval | None:
+    """Mean of independent values with its interval; None for no values.
+
+    Values of 0 and 1 get Wilson's interval, others a bootstrap (BCa). Where all values are equal up to rounding a
+    bootstrap would claim certainty: the bounds give an exact interval instead, and without bounds there is none.
+
+    Args:
+        values: one finite number per question (or game, or query).
+        bounds: smallest and largest value that a question can have.
+        unit: what the values are of, for `Interval.method`.
+        seed: of the bootstrap's resampling.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0:
+        return None
+    if bounds == (0.0, 1.0) and np.isin(data, (0.0, 1.0)).all():
+        return _wilson(int(data.sum()), data.size)
+    if np.ptp(data) <= _noise(data):
+        return _constant(float(data.mean()), data.size, bounds, unit)
+    interval = _bootstrap(data, unit, seed)
+    if bounds is None or interval.low is None or interval.high is None:
+        return interval
+    return replace(interval, low=max(interval.low, bounds[0]), high=min(interval.high, bounds[1]))
+
+
+def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
+    """Change in the share of right answers between two models on the same questions.
+
+    The interval is exact, given how many questions changed sides (Clopper and Pearson 1934, on the share of `won`
+    among them). It excludes 0 if and only if the exact McNemar test has p < 0.05.
+
+    Args:
+        won: questions that only the second model answers rightly; `lost`: that only the first does.
+        questions: all of them.
+    """
+    from scipy.stats import binomtest
+
+    changed = won + lost
+    value = (won - lost) / questions
+    if not changed:
+        return _constant(0.0, questions, (-1.0, 1.0), "question")
+    share = binomtest(won, changed).proportion_ci(CONFIDENCE, method="exact")
+    low, high = ((2.0 * float(end) - 1.0) * changed / questions for end in (share.low, share.high))
+    return Interval(value, low, high, "exact, given the questions that changed sides")
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """Exact two-sided McNemar test: `p_value` is the probability, were both equally good, of so uneven a split."""
+
+    won: int
+    lost: int
+    p_value: float
+
+
+def mcnemar(won: int, lost: int) -> McNemar:
+    """The test on the questions that only one of two models answers rightly; see `difference_of_shares`."""
+    from scipy.stats import binomtest
+
+    return McNemar(won, lost, float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0)
+
+
+def paired_p_value(differences: Sequence[float] | np.ndarray, seed: int = 0) -> float:
+    """Two-sided p-value for "the mean difference is 0", one difference per question.
+
+    Signs are flipped at random (`scipy.stats.permutation_test`, exact for few questions); above `SIGN_FLIP_UP_TO`
+    questions a t-test. Differences that are rounding noise count as 0.
+    """
+    from scipy.stats import permutation_test, ttest_1samp
+
+    data = np.asarray(differences, dtype=np.float64)
+    data = np.where(np.abs(data) <= NOISE, 0.0, data)
+    if data.size < 2 or not data.any():
+        return 1.0
+    if np.ptp(data) <= _noise(data):
+        return 2.0 ** (1 - data.size)
+    if data.size > SIGN_FLIP_UP_TO:
+        return float(ttest_1samp(data, 0.0).pvalue)
+    return float(
+        permutation_test(
+            (data,),
+            np.mean,
+            permutation_type="samples",
+            n_resamples=RESAMPLES,
+            vectorized=True,
+            rng=np.random.default_rng(seed),
+        ).pvalue
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm 1979: the p-values of several tests, adjusted for their number (scipy has only Benjamini and Hochberg)."""
+    adjusted, running = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(np.argsort(p_values)):
+        running = max(running, (len(p_values) - rank) * p_values[index])
+        adjusted[index] = min(1.0, running)
+    return adjusted
+
+
+def mean_over_seeds(values: Sequence[float]) -> Interval:
+    """Mean over training seeds with Student's t interval; none for a single seed."""
+    from scipy.stats import ttest_1samp
+
+    data = np.asarray(values, dtype=np.float64)
+    if data.size < 2:
+        return Interval(float(data.mean()), None, None, "none: one seed")
+    if np.ptp(data) <= _noise(data):
+        return Interval(float(data.mean()), None, None, "none: every seed has the same value")
+    interval = ttest_1samp(data, 0.0).confidence_interval(CONFIDENCE)
+    return Interval(float(data.mean()), float(interval.low), float(interval.high), "Student's t over seeds")
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Probability that k of n responses, drawn without replacement, hold at least one of the `correct` ones.
+
+    Source: Chen et al. 2021, arXiv:2107.03374, equation 1: 1 - C(n - c, k) / C(n, k), here in exact integers. Over
+    repeated sampling its mean is 1 - (1 - p)^k, which 1 - (1 - c/n)^k is not.
+    """
+    if not (1 <= k <= n and 0 <= correct <= n):
+        raise ValueError(f"need 1 <= k <= n and 0 <= correct <= n, not k={k}, n={n}, correct={correct}")
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def ks_for(n: int) -> list[int]:
+    """The k for which pass@k is reported in groups of n: powers of two, and n itself."""
+    return sorted({2**power for power in range(n.bit_length()) if 2**power <= n} | {n})
+
+
+def _noise(data: np.ndarray) -> float:
+    return NOISE * max(1.0, float(np.abs(data).max()))
+
+
+def _wilson(successes: int, n: int) -> Interval:
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(successes / n, float(interval.low), float(interval.high), "Wilson")
+
+
+def _constant(value: float, n: int, bounds: tuple[float, float] | None, unit: str) -> Interval:
+    """n equal values: with 95% confidence, what differs from them has a share under 1 - 0.025^(1/n)."""
+    if bounds is None:
+        return Interval(value, None, None, f"none: every {unit} has the same value")
+    share = 1.0 - ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / n)
+    low, high = (value + share * (bound - value) for bound in bounds)
+    return Interval(value, low, high, f"exact bound: every {unit} has the same value")
+
+
+def _bootstrap(data: np.ndarray, unit: str, seed: int) -> Interval:
+    from scipy.stats import bootstrap
+
+    result = None
+    for method in ("BCa", "percentile") if data.size <= BCA_UP_TO else ("percentile",):
+        result = bootstrap(
+            (data,),
+            np.mean,
+            n_resamples=RESAMPLES if result is None else 0,
+            batch=max(1, BATCH_NUMBERS // data.size),
+            confidence_level=CONFIDENCE,
+            method=method,
+            bootstrap_result=result,
+            rng=np.random.default_rng(seed),
+        )
+        low, high = (float(end) for end in result.confidence_interval)
+        # BCa has no answer where no resample lies on one side of the mean.
+        if math.isfinite(low) and math.isfinite(high):
+            return Interval(float(data.mean()), low, high, f"bootstrap over {unit}s ({method})")
+    return Interval(float(data.mean()), None, None, "none: the bootstrap gave no finite interval")
