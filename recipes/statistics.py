@@ -1,4 +1,4 @@
-"""Intervals and tests for everything that is measured: questions, games, queries, training seeds. scipy does the work."""
+"""Intervals and tests for what is measured over questions, games, queries or training seeds; scipy does the work."""
 
 from __future__ import annotations
 
