@@ -73,7 +73,8 @@ NOT_RIGHT = {
     "exponent": ("#### {g}e3", 0, 1, 0),  # as above
     "numerator": ("#### {g}/7", 0, 1, 0),  # states a seventh
     "mixed number": ("#### {g} 1/2", 0, 1, 0),  # states a half more
-    "percent": ("#### {g}%", 0, 1, 1),  # 72% is 0.72; the gold has no percent sign
+    "per mille": ("#### {g}‰", 0, 1, 1),  # a thousandth of it
+    "retracted": ("#### {g}\nNo wait, that is wrong.", 0, 1, 0),  # taken back, and nothing in its place
     "revised in a box": (r"#### {g}, no: \boxed{{{w}}}", 0, 1, 0),  # the last word is wrong
     "marked wrong, gold in a remark": ("#### {w}\nIt is not {g}", 0, 0, 1),  # a marker beats a later number
     "boxed wrong, gold in a remark": (r"\boxed{{{w}}} and not {g}", 0, 0, 1),
