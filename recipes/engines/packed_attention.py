@@ -9,8 +9,8 @@ transformers under the name `NAME`, through the functions that transformers expe
 - Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn;
 - verl's critic, which asks for "flash_attention_2" whatever the configuration names, is loaded with it too.
 
-verl imports this module where `model.external_lib` names it, in each process that builds a model. Tensors outside a
-GPU go through `reference_attention`, plain PyTorch, so that what surrounds the kernel is tested without one.
+`extensions.py` registers it in each process where verl builds a model. Tensors outside a GPU go through
+`reference_attention`, plain PyTorch, so that what surrounds the kernel is tested without one.
 """
 
 from __future__ import annotations
@@ -310,6 +310,3 @@ def _qwen2_vl_forward(shared_by_ranks: Callable[..., Any]) -> Callable[..., Any]
         return own[type(self)](self, *args, **kwargs)
 
     return forward
-
-
-register()  # verl's `external_lib` imports a module and calls nothing in it

@@ -16,6 +16,8 @@ from verl.utils import model as verl_model
 from recipes.engines import packed_attention
 from recipes.errors import RecipeError
 
+packed_attention.register()
+
 LENGTHS = (5, 1, 9)
 TEXT = {
     "vocab_size": 64,

@@ -1,0 +1,14 @@
+"""What verl imports before it builds a model on GPUs (`model.external_lib`): our losses, and packed attention.
+
+verl imports the module in each process that holds a model, and calls nothing in it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from recipes.engines import on_policy, packed_attention
+
+on_policy.register()
+if importlib.util.find_spec("flash_attn") is None:
+    packed_attention.register()

@@ -1,0 +1,68 @@
+"""Policy losses for steps with a single update: the policy that is trained is the one that sampled.
+
+verl computes the policy's log-probabilities twice a step: once before the update, as the old ones of the ratio, and
+once in the update itself. Where a step has one update over all its responses, once, both are of the same weights: the
+ratio is 1, whatever the responses. The detached log-probabilities of the update stand for the old pass then, and the
+gradient is the same up to the rounding of two passes. TRL does so (GRPOTrainer, `num_iterations == 1`).
+
+verl skips the old pass under `algorithm.rollout_correction.bypass_mode`; it hands vLLM's log-probabilities to the loss
+in place of the old ones. The losses here use them for what they are good for: to compare vLLM with the trainer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+PREFIX = "on_policy_"
+"""Before the name of the loss that verl would use (`policy_loss.loss_mode`)."""
+
+Loss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
+
+
+def on_policy(loss: Loss) -> Loss:
+    """A policy loss of verl whose old log-probabilities are the current ones.
+
+    Args:
+        loss: as verl registers it (verl/trainer/ppo/core_algos.py, `register_policy_loss`).
+
+    Returns:
+        A loss with the same arguments, where `old_log_prob` holds vLLM's log-probabilities (responses, tokens). Its
+        metrics have `rollout_corr/...`, which verl computes from the old pass otherwise.
+    """
+
+    @functools.wraps(loss)
+    def from_current(
+        old_log_prob: torch.Tensor, log_prob: torch.Tensor, response_mask: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        value, metrics = loss(old_log_prob=log_prob.detach(), log_prob=log_prob, response_mask=response_mask, **kwargs)
+        return value, {**metrics, **_agreement(log_prob.detach(), old_log_prob, response_mask)}
+
+    return from_current
+
+
+def _agreement(trainer: torch.Tensor, rollout: torch.Tensor, response_mask: torch.Tensor) -> dict[str, float]:
+    """verl's comparison of the trainer's log-probabilities with vLLM's, and the mean difference of probabilities."""
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_corr_metrics_from_logprobs
+    from verl.utils.torch_functional import masked_mean
+
+    if not response_mask.any():
+        return {}
+    difference = masked_mean((trainer.exp() - rollout.exp()).abs(), response_mask).item()
+    return {
+        **compute_rollout_corr_metrics_from_logprobs(trainer, rollout, response_mask),
+        "training/rollout_probs_diff_mean": difference,
+    }
+
+
+@functools.cache
+def register() -> None:
+    """Register an on-policy form of each of verl's policy losses."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, register_policy_loss
+
+    for name, loss in list(POLICY_LOSS_REGISTRY.items()):
+        if name != "bypass_mode":
+            register_policy_loss(PREFIX + name)(on_policy(loss))
