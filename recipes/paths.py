@@ -35,6 +35,12 @@ def checkpoint_dir(experiment: str) -> Path:
     return artifacts() / "checkpoints" / experiment
 
 
+def shown(path: Path) -> Path:
+    """A path as a user in the working folder would type it."""
+    base = Path.cwd()
+    return path.relative_to(base) if path.is_relative_to(base) else path
+
+
 def python_path() -> str:
     """PYTHONPATH for a process that imports this package: the root first and once, then what was there."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)

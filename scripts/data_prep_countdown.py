@@ -16,10 +16,11 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import command, print_splits, progress_bar, tracked
+from recipes.data.prepare import print_splits, progress_bar, tracked
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
+from recipes.provenance import command_line
 from recipes.tasks.countdown.data import PRESETS, Settings, Source, from_hub, generated, prepare
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
@@ -94,7 +95,7 @@ def main(
                 problems,
                 folder,
                 score=score,
-                command=command(),
+                command=command_line(),
                 force=force,
                 watch=lambda rows, split, total: tracked(rows, progress, split, total),
             )

@@ -16,8 +16,9 @@ ensure()
 import typer
 
 from recipes.data.custom import Wanted, convert, converted, count, folder_of
-from recipes.data.prepare import command, print_splits, progress_bar, tracked
+from recipes.data.prepare import print_splits, progress_bar, tracked
 from recipes.errors import RecipeError, reported_errors
+from recipes.provenance import command_line
 
 
 def main(
@@ -68,7 +69,7 @@ def main(
         with progress_bar() as progress:
             if manifests is None:
                 manifests = convert(
-                    wanted, folder, command(), lambda rows, split, total: tracked(rows, progress, split, total)
+                    wanted, folder, command_line(), lambda rows, split, total: tracked(rows, progress, split, total)
                 )
             print_splits(folder, manifests, time.perf_counter() - begin)
             for manifest in manifests:

@@ -16,10 +16,11 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import PromptLengths, command, print_lengths, print_splits, progress_bar, tracked
+from recipes.data.prepare import PromptLengths, print_lengths, print_splits, progress_bar, tracked
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
+from recipes.provenance import command_line
 from recipes.tasks.gsm8k.data import SplitSource, generated, prepare, published
 from recipes.tasks.gsm8k.problems import TINY
 
@@ -88,7 +89,7 @@ def main(
                 sources,
                 folder,
                 score=score,
-                command=command(),
+                command=command_line(),
                 force=force,
                 watch=lambda rows, split, total: tracked(rows, progress, split, total),
                 lengths=lengths,

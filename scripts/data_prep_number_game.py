@@ -18,10 +18,11 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import command, print_splits, progress_bar
+from recipes.data.prepare import print_splits, progress_bar
 from recipes.data.rewards import Score, load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
+from recipes.provenance import command_line
 from recipes.tasks.number_game.android import openers
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.data import SPLITS, from_journal, prepare
@@ -69,7 +70,7 @@ def from_screens(
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
     report(tally, time.perf_counter() - begin)
-    manifest = {"source": f"played in {source}", "seed": seed, "command": command(), "settings": settings.facts()}
+    manifest = {"source": f"played in {source}", "seed": seed, "command": command_line(), "settings": settings.facts()}
     return prepare(from_journal(journal, episodes), folder, score=score, manifest=manifest, force=force)
 
 
@@ -87,7 +88,7 @@ def from_hub(path: Path | None, revision: str, folder: Path, *, score: Score, fo
     from recipes.tasks.number_game.data import HubScreens
 
     screens = HubScreens(path, revision)
-    manifest = {"source": screens.source, "command": command()}
+    manifest = {"source": screens.source, "command": command_line()}
     sources = {split: lambda split=split: screens.rows(split) for split in SPLITS}
     return prepare(sources, folder, score=score, manifest=manifest, dropped=screens.dropped, force=force)
 

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
+from recipes.data.hub import local_folder
 from recipes.data.prepare import PromptLengths, progress_bar, tracked
 from recipes.data.readers import Record, images, records
-from recipes.data.rows import IMAGE_MARK, Staged, make_row, publish, read_manifest, stage_split
-from recipes.data.rows import sha256 as file_sha256
+from recipes.data.rows import IMAGE_MARK, Staged, engine_columns, make_row, publish, read_manifest, stage_split
 from recipes.errors import RecipeError
-from recipes.monitor.summary import shown
-from recipes.paths import data_dir
-from recipes.preflight.data import columns
-from recipes.preflight.model import local_folder
+from recipes.paths import data_dir, shown
+from recipes.provenance import sha256 as file_sha256
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -520,7 +518,7 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        return set(pq.read_schema(path).names) >= {name.split(".")[0] for name in columns(recipe)}
+        return set(pq.read_schema(path).names) >= {name.split(".")[0] for name in engine_columns(recipe)}
     except (OSError, pa.ArrowException):
         return True
 

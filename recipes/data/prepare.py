@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,11 +117,6 @@ def print_lengths(split: str, summary: dict[str, Any]) -> None:
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-
-def command() -> str:
-    """The command line that runs now, for a manifest; the script stands with its name alone."""
-    return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 @contextmanager

@@ -6,7 +6,6 @@ processor wherever it sees one. A file's bytes depend on its rows and on pyarrow
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import recipes
 from recipes.errors import RecipeError
+from recipes.provenance import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from recipes.config import Recipe
 
 ROWS_PER_GROUP = 4096
 IMAGE_MARK = "<image>"
@@ -79,6 +81,18 @@ def _chat(messages: list[dict[str, str]]) -> tuple[list[dict[str, str]], str]:
             f"a prompt with the roles {roles}", where="prompt", fix="one user message, with a system message before it"
         )
     return messages, "\n\n".join(message["content"] for message in messages)
+
+
+def prompt_column(recipe: Recipe) -> str:
+    """The column of the prompt: text for EasyR1, chat messages for verl."""
+    return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")
+
+
+def engine_columns(recipe: Recipe) -> tuple[str, ...]:
+    """The columns that the engine reads in every row; a dot goes into a struct."""
+    if recipe.engine == "easyr1":
+        return (prompt_column(recipe), recipe.data.answer_key)
+    return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
 
 
 class Staged(NamedTuple):
@@ -171,15 +185,6 @@ def read_manifest(path: Path, *, verify: bool = False) -> dict[str, Any]:
     if verify and manifest.get("sha256") != sha256(path):
         raise RecipeError(f"{path} is not the file that its manifest describes", where=str(beside), fix=again)
     return manifest
-
-
-def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schema]:

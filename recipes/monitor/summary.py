@@ -7,6 +7,7 @@ from pathlib import Path
 from recipes.engines.checkpoints import Checkpoint
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
+from recipes.paths import shown
 
 
 def accuracy_before_and_after(history: list[Step]) -> list[tuple[str, float, int, float, int]]:
@@ -53,9 +54,3 @@ def table(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     rule = "-" * (width + 2 + min(100, max(len(value) for _, value in rows)))
     return "\n".join([rule, *(f"{name:<{width}}  {value}" for name, value in rows), rule])
-
-
-def shown(path: Path) -> Path:
-    """A path as a user in the working folder would type it."""
-    base = Path.cwd()
-    return path.relative_to(base) if path.is_relative_to(base) else path

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import PathKey, Recipe, path_keys
+from recipes.data.rows import engine_columns, prompt_column
 from recipes.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -88,18 +89,6 @@ def _open(file: Path, where: str) -> pq.ParquetFile:
         ) from error
 
 
-def prompt_column(recipe: Recipe) -> str:
-    """The column of the prompt: text for EasyR1, chat messages for verl."""
-    return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")
-
-
-def columns(recipe: Recipe) -> tuple[str, ...]:
-    """The columns that the engine reads in every row; a dot goes into a struct."""
-    if recipe.engine == "easyr1":
-        return (prompt_column(recipe), recipe.data.answer_key)
-    return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
-
-
 def _has_columns(recipe: Recipe, key: PathKey) -> None:
     opened = _open(Path(key.path), f"{key.key}, from {key.source}")
     schema = opened.schema_arrow
@@ -107,12 +96,12 @@ def _has_columns(recipe: Recipe, key: PathKey) -> None:
     for field in schema:
         if hasattr(field.type, "num_fields"):
             have |= {f"{field.name}.{field.type.field(index).name}" for index in range(field.type.num_fields)}
-    lacking = [name for name in columns(recipe) if name not in have]
+    lacking = [name for name in engine_columns(recipe) if name not in have]
     if lacking:
         raise RecipeError(
             f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(schema.names)})",
             where=f"{key.key}, from {key.source}",
-            fix=f"{recipe.engine} reads {', '.join(columns(recipe))}; recipes.data.rows.make_row makes such rows",
+            fix=f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py",
         )
     if opened.metadata.num_rows == 0:
         raise RecipeError(

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.config import PathKey, Recipe
-from recipes.data.rows import IMAGE_MARK
+from recipes.data.hub import local_folder
+from recipes.data.rows import IMAGE_MARK, prompt_column
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import data
-from recipes.preflight.model import local_folder
 
 ROWS_AT_ONCE = 64
 DECODED = 256
@@ -116,7 +116,7 @@ def _kind(messages: list[dict[str, Any]], images: list[Any], limit: int, check: 
         raise _BadRow(
             f"has {_number(places, f'place {IMAGE_MARK}', f'places {IMAGE_MARK}')} in its prompt "
             f"and {_number(len(images), 'image', 'images')}",
-            f"write one {IMAGE_MARK} into the prompt for each image; recipes.data.rows.make_row checks it",
+            f"write one {IMAGE_MARK} into the prompt for each image; see make_row in recipes/data/rows.py",
         )
     if len(images) > limit:
         raise _BadRow(
@@ -178,7 +178,7 @@ PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 def inspect(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit = recipe.worker.rollout.limit_images
-    prompt_key, image_key = data.prompt_column(recipe), recipe.data.image_key
+    prompt_key, image_key = prompt_column(recipe), recipe.data.image_key
     options = {"limit": limit, "image_dir": recipe.data.image_dir, "wrap": _wrapping(recipe)}
     scans = {
         key: scan(Path(key.path), prompt_key, image_key, **options)

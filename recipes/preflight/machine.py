@@ -8,12 +8,13 @@ import shutil
 from pathlib import Path
 
 from recipes.config import Recipe, accounting, path_keys
+from recipes.data.hub import local_folder
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import data, resume
-from recipes.preflight.model import local_folder, weights
+from recipes.preflight.model import weights
 
 SHARED_MEMORY = Path("/dev/shm")
 SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}

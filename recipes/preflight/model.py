@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.machine import lacks_flash_attention
+from recipes.data.hub import local_folder
 from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
 
@@ -130,7 +131,7 @@ def _has_tokenizer(key: PathKey) -> None:
 
 
 def _on_hub(key: PathKey) -> list[str]:
-    if _snapshots(key.path):
+    if local_folder(key.path):
         return []
     offline = next((name for name in _OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
     if offline:
@@ -140,17 +141,3 @@ def _on_hub(key: PathKey) -> list[str]:
             fix=f"unset {offline}, or set MODEL_PATH to a folder",
         )
     return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
-
-
-def local_folder(name: str) -> Path | None:
-    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
-    if Path(name).is_dir():
-        return Path(name)
-    snapshots = [config.parent for config in _snapshots(name)]
-    return max(snapshots, key=lambda folder: folder.stat().st_mtime, default=None)
-
-
-def _snapshots(name: str) -> list[Path]:
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    return list((hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from recipes.config import accounting, load
 from recipes.engines import easyr1, verl
 from recipes.preflight import model
-from recipes.tasks.gsm8k.pretraining import GSM8K, Annotators, build_tokenizer, examples
-from recipes.tasks.gsm8k.problems import TINY
+from recipes.tasks.gsm8k.pretraining import SPEC as GSM8K
 from recipes.tasks.gsm8k.rows import PUBLISHED
 from recipes.tasks.pretrain import chat_texts
 
@@ -73,9 +72,9 @@ def test_the_cosine_reaches_its_end_with_the_last_step_on_a_cpu_too():
 
 
 def test_generated_problems_and_their_answers_fit_the_lengths():
-    tokenizer = build_tokenizer()
+    tokenizer = GSM8K.tokenizer()
     limits = load("gsm8k", environ={}, hardware="cpu").data
-    drawn = list(examples(Annotators(), TINY, 0, 1000))
+    drawn = list(GSM8K.examples(GSM8K.plan, 0, 1000))
     prompts = [len(ids) for ids in tokenizer(chat_texts(tokenizer, [example.prompt for example in drawn])).input_ids]
     responses = [len(ids) + 1 for ids in tokenizer([example.response for example in drawn]).input_ids]
     assert limits.max_prompt_length - 10 <= max(prompts) <= limits.max_prompt_length

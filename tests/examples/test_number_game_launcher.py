@@ -147,7 +147,7 @@ vllm_metadata.install()
 import pyarrow.parquet as pq
 from vllm import LLM, SamplingParams
 
-from recipes.tasks.number_game.prompt import QUESTION
+from recipes.tasks.number_game.data import QUESTION
 
 if __name__ == "__main__":
     patches.inspect_models_here()

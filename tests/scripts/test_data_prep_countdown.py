@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from recipes.data.rows import read_manifest, sha256
+from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
+from recipes.provenance import sha256
 from recipes.tasks.countdown.data import bucket
 
 SCRIPT = ROOT / "scripts" / "data_prep_countdown.py"

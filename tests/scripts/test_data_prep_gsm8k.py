@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from recipes.data.rows import read_manifest, sha256
+from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
+from recipes.provenance import sha256
 
 SCRIPT = ROOT / "scripts" / "data_prep_gsm8k.py"
 STAND_IN = """

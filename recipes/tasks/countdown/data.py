@@ -14,8 +14,9 @@ import numpy as np
 from recipes.data.hub import load_hub_table
 from recipes.data.prepare import SHARES, bucket_of
 from recipes.data.rewards import Score, gold_checked
-from recipes.data.rows import Staged, make_row, publish, sha256, stage_split
+from recipes.data.rows import Staged, make_row, publish, stage_split
 from recipes.errors import RecipeError
+from recipes.provenance import sha256
 from recipes.tasks.countdown.solver import check_exact, count, count_placed, evaluate, solve
 
 
@@ -34,7 +35,7 @@ class Settings:
         min_number, max_number: range of the numbers, both ends included.
         min_target, max_target: range of the target, both ends included.
         train_size, test_size: problems in each split.
-        train_buckets, test_buckets: where the multisets of numbers of each split come from (see `buckets.py`).
+        train_buckets, test_buckets: where the multisets of numbers of each split come from (see `recipes.data.prepare`).
     """
 
     sizes: tuple[int, ...] = (3, 4)
@@ -135,7 +136,7 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
     longer draw starts with the shorter one.
 
     Args:
-        buckets: only multisets of numbers from these buckets (see `buckets.py`).
+        buckets: only multisets of numbers from these buckets (see `recipes.data.prepare`).
         seed: any non-negative integer.
 
     Raises:

@@ -11,7 +11,6 @@ from itertools import combinations_with_replacement, islice
 from typing import TYPE_CHECKING
 
 from recipes.tasks.countdown.data import (
-    DATA_SOURCE,
     PRESETS,
     Settings,
     bucket,
@@ -20,7 +19,10 @@ from recipes.tasks.countdown.data import (
     ground_truth,
     prompt,
 )
-from recipes.tasks.pretrain import Example, Plan, Problem, Shape, Task, train_tokenizer
+from recipes.tasks.pretrain import Example, Problem, TextPlan, TextSpec, train_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 BUCKET = "pretrain"
 LARGEST = 99  # what annotators write behind `=`: one token each
@@ -117,15 +119,6 @@ def demonstrate(annotators: Annotators, settings: Settings, rng: random.Random) 
     return Example(prompt(numbers, target), gold_response(written[-1], reasoning), found[written[-1]] == target)
 
 
-def examples(annotators: Annotators, settings: Settings, seed: int, count: int) -> Iterator[Example]:
-    """`count` demonstrations; the same seed gives the same ones."""
-    rng = random.Random(seed)
-    return (demonstrate(annotators, settings, rng) for _ in range(count))
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
 # As the think tags are in Qwen3: no special tokens.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -141,37 +134,30 @@ def corpus() -> Iterator[str]:
     yield from ("user", "assistant", "system", "(1 + 2) * 3 - 4 / 5 = 2\n")
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Train the tokenizer: always the same one."""
-    return train_tokenizer(corpus(), PIECES, TAGS)
+class Countdown(TextSpec):
+    """Countdown's tiny Qwen3."""
+
+    name = "countdown"
+    what = "a tiny Qwen3 for Countdown, pretrained on demonstrations by imperfect annotators"
+    architecture = "Qwen3"
+    response = 64  # four trials and an answer take at most 60
+    plan = TextPlan(examples=300_000, steps=2800, batch=512, lr=2e-3, annotators=Annotators(), settings=PRESETS["tiny"])
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """See `TextSpec.tokenizer`."""
+        return train_tokenizer(corpus(), PIECES, TAGS)
+
+    def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
+        """See `TextSpec.examples`."""
+        rng = random.Random(seed)
+        return (demonstrate(plan.annotators, plan.settings, rng) for _ in range(count))
+
+    def held_out(self, plan: TextPlan, count: int) -> list[Problem]:
+        """Problems whose multisets of numbers are in neither the pretraining bucket nor that of RL training."""
+        return [
+            Problem(prompt(found.numbers, found.target), ground_truth(found.numbers, found.target))
+            for found in islice(generate(plan.settings, ("test",), seed=plan.seed + 1), count)
+        ]
 
 
-def held_out(settings: Settings, count: int, seed: int) -> list[Problem]:
-    """Problems whose multisets of numbers are in neither the pretraining bucket nor that of RL training."""
-    return [
-        Problem(prompt(found.numbers, found.target), ground_truth(found.numbers, found.target))
-        for found in islice(generate(settings, ("test",), seed=seed), count)
-    ]
-
-
-COUNTDOWN = Task(
-    name="countdown",
-    title="Countdown",
-    data_source=DATA_SOURCE,
-    architecture="Qwen3",
-    response=64,  # four trials and an answer take at most 60
-    build_tokenizer=build_tokenizer,
-    examples=examples,
-    held_out=held_out,
-)
-
-PLAN = Plan(
-    seed=1,
-    examples=300_000,
-    steps=2800,
-    batch=512,
-    lr=2e-3,
-    annotators=Annotators(),
-    shape=Shape(),
-    settings=PRESETS["tiny"],
-)
+SPEC = Countdown()

@@ -17,12 +17,14 @@ from recipes.tasks.gsm8k.problems import (
     TEMPLATES,
     TINY,
     WordProblem,
-    WordSettings,
     calculated,
     word_problems,
 )
-from recipes.tasks.gsm8k.rows import DATA_SOURCE, INSTRUCTION, MARK, gold_response, prompt
-from recipes.tasks.pretrain import Example, Plan, Problem, Shape, Task, train_tokenizer
+from recipes.tasks.gsm8k.rows import INSTRUCTION, MARK, gold_response, prompt
+from recipes.tasks.pretrain import Example, Problem, TextPlan, TextShape, TextSpec, train_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 BUCKET = "pretrain"
 OPERATORS = "+-*/"
@@ -89,16 +91,6 @@ def demonstrate(problem: WordProblem, annotators: Annotators, rng: random.Random
     return Example(prompt(problem.question), response, value == problem.gold)
 
 
-def examples(annotators: Annotators, settings: WordSettings, seed: int, count: int) -> Iterator[Example]:
-    """`count` demonstrations of different questions; the same seed gives the same ones."""
-    rng = random.Random(seed)
-    drawn = word_problems(settings, (BUCKET,), seed=seed)
-    return (demonstrate(next(drawn), annotators, rng) for _ in range(count))
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
 # How Qwen2's tokenizer cuts text before BPE. transformers loads every Qwen2 model's tokenizer with this pattern,
 # whatever its tokenizer.json says; so what it would cut differently is an added token, which is taken out before.
 PIECES = (
@@ -119,38 +111,38 @@ def corpus() -> Iterator[str]:
     yield from ("So + - * / =", MARK, "user", "assistant", "system", "\n")
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Train the tokenizer: always the same one."""
-    return train_tokenizer(corpus(), PIECES, ADDED)
+class GSM8K(TextSpec):
+    """The tiny Qwen2 for word problems; the recipe's Qwen2.5 is of this architecture."""
+
+    name = "gsm8k"
+    what = "a tiny Qwen2 for word problems in GSM8K's format, pretrained on demonstrations by imperfect annotators"
+    architecture = "Qwen2"
+    response = 48
+    stop = 1000  # the arithmetic is nearly always right by then, and RL has the rest to teach
+    plan = TextPlan(
+        examples=200_000,
+        steps=2400,
+        batch=128,
+        lr=2e-3,
+        annotators=Annotators(),
+        shape=TextShape(hidden=128, heads=4, kv_heads=4),
+        settings=TINY,
+    )
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """See `TextSpec.tokenizer`."""
+        return train_tokenizer(corpus(), PIECES, ADDED)
+
+    def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
+        """See `TextSpec.examples`; all questions are different."""
+        rng = random.Random(seed)
+        drawn = word_problems(plan.settings, (BUCKET,), seed=seed)
+        return (demonstrate(next(drawn), plan.annotators, rng) for _ in range(count))
+
+    def held_out(self, plan: TextPlan, count: int) -> list[Problem]:
+        """Problems whose calculations are in neither the pretraining bucket nor that of RL training."""
+        drawn = islice(word_problems(plan.settings, ("test",), seed=plan.seed + 1), count)
+        return [Problem(prompt(problem.question), str(problem.gold)) for problem in drawn]
 
 
-def held_out(settings: WordSettings, count: int, seed: int) -> list[Problem]:
-    """Problems whose calculations are in neither the pretraining bucket nor that of RL training."""
-    drawn = islice(word_problems(settings, ("test",), seed=seed), count)
-    return [Problem(prompt(problem.question), str(problem.gold)) for problem in drawn]
-
-
-GSM8K = Task(
-    name="gsm8k",
-    title="word problems in GSM8K's format",
-    data_source=DATA_SOURCE,
-    architecture="Qwen2",  # the recipe's Qwen2.5 is of this architecture
-    response=48,
-    build_tokenizer=build_tokenizer,
-    examples=examples,
-    held_out=held_out,
-)
-
-# Where training was stopped: the arithmetic is nearly always right by then, and RL has the rest to teach.
-STOP = 1000
-
-PLAN = Plan(
-    seed=1,
-    examples=200_000,
-    steps=2400,
-    batch=128,
-    lr=2e-3,
-    annotators=Annotators(),
-    shape=Shape(hidden=128, heads=4, kv_heads=4),
-    settings=TINY,
-)
+SPEC = GSM8K()

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.data.hub import load_hub_table
-from recipes.data.rows import make_row, sha256
+from recipes.data.rows import make_row
 from recipes.errors import RecipeError
+from recipes.provenance import sha256
 
 DATA_SOURCE = "gsm8k"
 ABILITY = "math"

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import hashlib
 import io
-import json
-import platform
 import random
-import shutil
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.data.rewards import Score
+from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
-from recipes.paths import ROOT
+from recipes.paths import data_dir
 from recipes.tasks.number_game.data import QUESTION, gold_response
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
+from recipes.tasks.pretrain import IGNORED, Plan, Problem, Spec, sampling, train_tokenizer
 from recipes.tasks.pretrain import SPECIAL as CHAT
-from recipes.tasks.pretrain import train_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    import torch
+    from PIL.Image import Image
+    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 IMAGE, VIDEO = "<|image_pad|>", "<|video_pad|>"
 VISION_START, VISION_END = "<|vision_start|>", "<|vision_end|>"
@@ -55,20 +49,11 @@ CHAT_TEMPLATE = (
 PIECES = r"[0-9]|[.:,?] ?|\n"
 
 
-def build_tokenizer(phrases: Iterator[str]) -> PreTrainedTokenizerFast:
-    """Train the tokenizer (milliseconds, no randomness).
-
-    All 256 bytes are in the vocabulary, so that any text can be encoded and comes back unchanged.
-
-    Args:
-        phrases: texts beside the question whose pieces are to be one token each.
-    """
-    corpus = [QUESTION, "user", "assistant", "system", *phrases]
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer, the same one each time; every piece of the question and of a demonstration is one token."""
+    corpus = [QUESTION, "user", "assistant", "system", *phrases()]
     return train_tokenizer(corpus, PIECES, special=SPECIAL, chat_template=CHAT_TEMPLATE, max_length=2048)
 
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 PATCH, MERGE, FRAMES = 14, 2, 2  # pixels, patches of a token's side, frames: as Qwen2.5-VL
 # The processor's own limits, in pixels, for who loads the model without a recipe: from 4 tokens to 256.
@@ -109,7 +94,7 @@ class Shape:
 def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> Qwen2_5_VLForConditionalGeneration:
     """A freshly initialised Qwen2.5-VL in float32 whose vocabulary is exactly the tokenizer's."""
     import torch
-    from transformers import GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
     torch.manual_seed(seed)
     identity = tokenizer.convert_tokens_to_ids
@@ -155,9 +140,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> 
         tie_word_embeddings=True,
     )
     model = Qwen2_5_VLForConditionalGeneration(config)
-    model.generation_config = GenerationConfig(
-        eos_token_id=[eos, pad], pad_token_id=pad, do_sample=True, temperature=1.0, top_k=0, top_p=1.0
-    )
+    model.generation_config = sampling(eos, pad)
     return model
 
 
@@ -177,11 +160,6 @@ def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLProcessor:
         tokenizer=tokenizer,
         chat_template=tokenizer.chat_template,
     )
-
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from transformers import Qwen2_5_VLProcessor
 
 
 @dataclass(frozen=True)
@@ -270,125 +248,20 @@ def phrases() -> Iterator[str]:
     yield from map(talkative, POSITIONS)
 
 
-if TYPE_CHECKING:
-    import torch
-    from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
-
-IGNORED = -100
 EVERYONE_CAREFUL = Players(careful=1.0, hasty=0.0)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides the weights, apart from the screenshots.
+@dataclass(frozen=True, kw_only=True)
+class GamePlan(Plan):
+    """A plan whose demonstrations are about screenshots, drawn anew at every step.
 
     Attributes:
         reading: first steps, in which every player is careful: the model learns to look.
-        lr: peak learning rate, reached after `warmup` steps and then falling linearly to a twentieth.
     """
 
-    seed: int = 1
-    steps: int = 620
     reading: int = 496
-    batch: int = 16
-    lr: float = 3e-3
-    warmup: int = 10
-    weight_decay: float = 0.01
     players: Players = field(default_factory=Players)
     shape: Shape = field(default_factory=Shape)
-
-    def rate(self, step: int) -> float:
-        """The learning rate of one step (0-based)."""
-        rising = (step + 1) / self.warmup
-        falling = 1 - 0.95 * (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.lr * min(rising, falling, 1.0)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as JSON values."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
-
-
-def pretrain(
-    plan: Plan,
-    shown: Sequence[Screenshot],
-    work: Path,
-    *,
-    progress: Callable[[int, float], None] = lambda step, loss: None,
-    save_every: int = 50,
-) -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor, float]:
-    """Train on CPUs, or go on from what `work` holds.
-
-    Args:
-        shown: screenshots of the training split; each step draws from them anew.
-        work: folder of the unfinished training, `state.pt` and `plan.json`; made if missing.
-        progress: called with step (1-based) and loss, every 25 steps and at the end.
-
-    Returns:
-        The model, its processor, and the seconds spent, earlier runs included.
-
-    Raises:
-        RecipeError: `work` belongs to another plan.
-    """
-    import torch
-
-    processor = build_processor(build_tokenizer(phrases()))
-    model = build_model(processor.tokenizer, plan.shape, plan.seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.lr, betas=(0.9, 0.98), weight_decay=plan.weight_decay)
-    rng = random.Random(plan.seed)
-    first, spent = _resume(plan, work, model, optimizer, rng)
-    model.train()
-    begun = time.perf_counter()
-    for step in range(first, plan.steps):
-        players = EVERYONE_CAREFUL if step < plan.reading else plan.players
-        chosen = rng.choices(shown, k=plan.batch)
-        batch = labelled(processor, chosen, [demonstration(each.deal, players, rng) for each in chosen])
-        for group in optimizer.param_groups:
-            group["lr"] = plan.rate(step)
-        loss = model(**batch).loss
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if (step + 1) % 25 == 0 or step + 1 == plan.steps:
-            progress(step + 1, loss.item())
-        if (step + 1) % save_every == 0 or step + 1 == plan.steps:
-            _save(work, step + 1, spent + time.perf_counter() - begun, model, optimizer, rng)
-    return model.eval(), processor, spent + time.perf_counter() - begun
-
-
-def _resume(
-    plan: Plan, work: Path, model: Any, optimizer: torch.optim.Optimizer, rng: random.Random
-) -> tuple[int, float]:
-    """Load the last state, if there is one: its step and the seconds spent so far."""
-    import torch
-
-    written, state = work / "plan.json", work / "state.pt"
-    if written.exists() and json.loads(written.read_text(encoding="utf-8")) != plan.as_dict():
-        raise RecipeError(
-            "an unfinished training with other settings is in the way",
-            where=str(work),
-            fix=f"give the settings in {written}, or delete the folder, or choose another --out",
-        )
-    work.mkdir(parents=True, exist_ok=True)
-    written.write_text(json.dumps(plan.as_dict(), indent=2) + "\n", encoding="utf-8")
-    if not state.exists():
-        return 0, 0.0
-    saved = torch.load(state, weights_only=True)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    version, numbers, gauss = saved["rng"]
-    rng.setstate((version, tuple(numbers), gauss))
-    return saved["step"], saved["seconds"]
-
-
-def _save(
-    work: Path, step: int, seconds: float, model: Any, optimizer: torch.optim.Optimizer, rng: random.Random
-) -> None:
-    import torch
-
-    weights = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save({"step": step, "seconds": seconds, "rng": rng.getstate(), **weights}, work / "state.tmp")
-    (work / "state.tmp").replace(work / "state.pt")
 
 
 def labelled(
@@ -417,125 +290,52 @@ def labelled(
     }
 
 
-if TYPE_CHECKING:
-    from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
+class NumberGame(Spec):
+    """The number game's tiny Qwen2.5-VL."""
 
-RESPONSE = 24  # tokens; a careful response takes 16
-BATCH = 72  # responses at once
+    name = "number_game"
+    what = "a tiny Qwen2.5-VL for the number game, pretrained on demonstrations about real screenshots"
+    auto_model, auto_processor = "AutoModelForImageTextToText", "AutoProcessor"
+    together = problems = 72
+    response = 24  # tokens; a careful response takes 16
+    plan = GamePlan(steps=620, batch=16, lr=3e-3, warmup=10, weight_decay=0.01)
 
+    def __init__(self, screenshots: Path | None = None) -> None:
+        """Take the folder that holds train.parquet and test.parquet, of one screen size."""
+        self.screenshots = screenshots or data_dir("number_game_tiny")
 
-def assess(
-    model: Qwen2_5_VLForConditionalGeneration,
-    processor: Qwen2_5_VLProcessor,
-    shown: Sequence[Screenshot],
-    score: Score,
-    *,
-    seed: int,
-    samples: int = 4,
-) -> dict[str, Any]:
-    """Greedy and sampled accuracy on screenshots that the model has not seen.
+    def build(self, plan: GamePlan) -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
+        """See `Spec.build`."""
+        processor = build_processor(build_tokenizer())
+        return build_model(processor.tokenizer, plan.shape, plan.seed), processor
 
-    Returns:
-        The number of screenshots, `greedy_accuracy`, `sampled_accuracy`, `sampled_score`, `mixed_groups` (the share of
-        screenshots whose samples earn different scores, without which GRPO has nothing to learn) and `reasons`.
-    """
-    import torch
+    def losses(self, plan: GamePlan, model: Any, processor: Any) -> Callable[[int], torch.Tensor]:
+        """See `Spec.losses`: cross-entropy of the responses to screenshots of the training split."""
+        shown = read(self.screenshots / "train.parquet", "train")
 
-    torch.manual_seed(seed)
-    greedy = _scored(model, processor, shown, score, do_sample=False)
-    sampled = _scored(model, processor, [each for each in shown for _ in range(samples)], score, do_sample=True)
-    groups = [sampled[start : start + samples] for start in range(0, len(sampled), samples)]
-    mixed = sum(len({found["score"] for found in group}) > 1 for group in groups)
-    return {
-        "screenshots": len(shown),
-        "samples": samples,
-        "greedy_accuracy": _mean(greedy, "accuracy"),
-        "sampled_accuracy": _mean(sampled, "accuracy"),
-        "sampled_score": _mean(sampled, "score"),
-        "mixed_groups": round(mixed / len(shown), 4),
-        "reasons": dict(Counter(found["reason"] for found in sampled).most_common()),
-    }
+        def loss(step: int) -> torch.Tensor:
+            rng = random.Random(f"{plan.seed}/{step}")
+            players = EVERYONE_CAREFUL if step < plan.reading else plan.players
+            chosen = rng.choices(shown, k=plan.batch)
+            batch = labelled(processor, chosen, [demonstration(each.deal, players, rng) for each in chosen])
+            return model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).loss
 
+        return loss
 
-def _scored(model: Any, processor: Any, shown: Sequence[Screenshot], score: Score, *, do_sample: bool) -> list[dict]:
-    settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if do_sample else {}
-    found = []
-    for start in range(0, len(shown), BATCH):
-        part = shown[start : start + BATCH]
-        batch = inputs(processor, part)
-        written = model.generate(**batch, max_new_tokens=RESPONSE, do_sample=do_sample, **settings)
-        responses = processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-        found += [score("number_game", text, str(each.deal.answer)) for text, each in zip(responses, part, strict=True)]
-    return found
+    def held_out(self, plan: GamePlan, count: int) -> list[Problem]:
+        """Screenshots of the test split, whose deals training does not have."""
+        shown = read(self.screenshots / "test.parquet", "test")[:count]
+        return [Problem(each, str(each.deal.answer)) for each in shown]
 
+    def respond(self, model: Any, processor: Any, prompts: Sequence[Screenshot], *, sample: bool) -> list[str]:
+        """See `Spec.respond`."""
+        batch = {name: tensor.to(model.device) for name, tensor in inputs(processor, prompts).items()}
+        choice = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0} if sample else {"do_sample": False}
+        written = model.generate(**batch, max_new_tokens=self.response, **choice)
+        return processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
 
-def _mean(scored: Sequence[dict[str, Any]], key: str) -> float:
-    return round(sum(found[key] for found in scored) / len(scored), 4)
-
-
-if TYPE_CHECKING:
-    from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
-
-TINY = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
-MANIFEST = "manifest.json"
-
-
-def refuse_existing(out: Path) -> None:
-    """Raise a `RecipeError` where `out` exists: a finished model is never overwritten."""
-    if out.exists():
-        raise RecipeError(f"{out} exists", where="--out", fix="choose another folder, or delete this one first")
-
-
-def save(model: Qwen2_5_VLForConditionalGeneration, processor: Qwen2_5_VLProcessor, folder: Path) -> None:
-    """Weights in bfloat16, configuration, generation settings, tokenizer, processor and chat template."""
-    import torch
-
-    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
-    processor.save_pretrained(folder)
-    for path in folder.iterdir():
-        path.chmod(0o644)  # safetensors keeps its files from others
-
-
-def publish(
-    model: Qwen2_5_VLForConditionalGeneration,
-    processor: Qwen2_5_VLProcessor,
-    out: Path,
-    plan: Plan,
-    *,
-    facts: dict[str, Any],
-    assess: Callable[[Any, Any], dict[str, Any]],
-) -> dict[str, Any]:
-    """Write `out` in one move, assessed as it was saved, with `manifest.json`; returns the manifest.
-
-    Args:
-        facts: for the manifest: command, screenshots, seconds.
-        assess: (model, processor) -> how good they are; called with what was saved.
-    """
-    import torch
-    import transformers
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    refuse_existing(out)
-    temporary = out.with_name(out.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    save(model, processor, temporary)
-    saved = AutoModelForImageTextToText.from_pretrained(temporary, dtype=torch.float32).eval()
-    found = assess(saved, AutoProcessor.from_pretrained(temporary))
-    files = sorted(temporary.iterdir())
-    manifest = {
-        "what": "a tiny Qwen2.5-VL for the number game, pretrained on demonstrations about real screenshots",
-        **facts,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "parameters": sum(parameter.numel() for parameter in saved.parameters()),
-        "bytes": sum(path.stat().st_size for path in files),
-        "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-        "held_out": found,
-        "plan": plan.as_dict(),
-    }
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    temporary.rename(out)
-    return manifest
+    def facts(self) -> dict[str, Any]:
+        """The screenshots, for the manifest."""
+        manifests = {split: read_manifest(self.screenshots / f"{split}.parquet") for split in ("train", "test")}
+        kept = ("rows", "source", "seed", "sha256")
+        return {"screenshots": {split: {name: found[name] for name in kept} for split, found in manifests.items()}}

@@ -10,10 +10,11 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, publish, read_manifest, sha256, stage_split
+from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, publish, read_manifest, stage_split
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.provenance import sha256
 
 
 def row(index=0, **changes):

@@ -109,10 +109,10 @@ def test_any_text_comes_back_from_the_tokenizer(processor):
 def test_the_shipped_files_are_what_the_code_makes(processor):
     """Configuration and tokenizer; the weights take minutes."""
     pytest.importorskip("torch")
-    from recipes.tasks.number_game.pretraining import Plan, Shape, build_model, build_tokenizer
+    from recipes.tasks.number_game.pretraining import NumberGame, Shape, build_model, build_tokenizer
 
-    assert json.loads((TINY / "manifest.json").read_text())["plan"] == Plan().as_dict()
-    tokenizer = build_tokenizer(phrases())
+    assert json.loads((TINY / "manifest.json").read_text())["plan"] == NumberGame.plan.as_dict()
+    tokenizer = build_tokenizer()
     assert tokenizer.get_vocab() == processor.tokenizer.get_vocab()
     assert tokenizer.chat_template == processor.chat_template
     one, two = (build_model(tokenizer, Shape(), seed=3).state_dict() for _ in range(2))

@@ -1,0 +1,100 @@
+"""Pretrain a tiny model: `python scripts/pretrain.py countdown`, `gsm8k` or `number_game`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recipes.interpreter import ensure
+
+ensure()
+
+import typer
+
+from recipes.errors import reported_errors
+from recipes.tasks.countdown.pretraining import Countdown
+from recipes.tasks.gsm8k.pretraining import GSM8K
+from recipes.tasks.number_game.pretraining import NumberGame
+from recipes.tasks.pretrain import Plan, Spec, run
+
+SPECS: dict[str, type[Spec]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame)}
+GROUPS = ("annotators", "players")
+"""Fields of a plan whose own fields are options; `shape` and `settings` belong to the shipped configuration."""
+
+
+def plan_values(plan: Plan) -> dict[str, int | float]:
+    """The plan's numbers by option: `--lr`, `--steps`, and of the annotators `--hasty`."""
+    found = {}
+    for field in dataclasses.fields(plan):
+        value = getattr(plan, field.name)
+        if field.name in GROUPS:
+            found |= dataclasses.asdict(value)
+        elif isinstance(value, int | float):
+            found[field.name] = value
+    return found
+
+
+def changed_plan(plan: Plan, given: dict[str, Any]) -> Plan:
+    """The plan with these values."""
+    changes = {name: given[name] for name in given if hasattr(plan, name)}
+    for name in GROUPS:
+        if group := getattr(plan, name, None):
+            fields = {field.name for field in dataclasses.fields(group)}
+            changes[name] = dataclasses.replace(group, **{key: given[key] for key in fields & given.keys()})
+    return dataclasses.replace(plan, **changes)
+
+
+def command(task: str) -> Callable[..., None]:
+    """The command of one task: the trainer's options, and one for each number of its plan."""
+    spec = SPECS[task]
+
+    def main(
+        out: Annotated[Path | None, typer.Option(help="New folder; default artifacts/models/<task>_tiny.")] = None,
+        device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+        stop: Annotated[int | None, typer.Option(min=1, help="End after this step.")] = spec.stop,
+        compiled: Annotated[bool, typer.Option("--compile", help="Twice as fast on a CPU with a compiler.")] = False,
+        commit: Annotated[str, typer.Option(help="For the manifest, outside a checkout.")] = "",
+        problems: Annotated[
+            int, typer.Option("--problems", "--judged", min=1, help="Held-out problems to assess on.")
+        ] = spec.problems,
+        screenshots: Annotated[
+            Path | None, typer.Option(help="number_game: folder with train.parquet and test.parquet, one screen size.")
+        ] = None,
+        **given: Any,
+    ) -> None:
+        with reported_errors():
+            made = NumberGame(screenshots) if spec is NumberGame else spec()
+            plan = changed_plan(made.plan, given)
+            run(made, plan, out=out, device=device, stop=stop, compiled=compiled, commit=commit, problems=problems)
+
+    main.__doc__ = f"Train {spec.what.split(',')[0]} from scratch. An interrupted run goes on where it was."
+    signature = inspect.signature(main, eval_str=True)
+    options = [one for one in signature.parameters.values() if one.name != "given"]
+    if spec is not NumberGame:
+        options = [one for one in options if one.name != "screenshots"]
+    for name, value in plan_values(spec.plan).items():
+        least = 0 if isinstance(value, float) or name in ("seed", "reading") else 1
+        annotation = Annotated[type(value), typer.Option(f"--{name}", min=least)]
+        options.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation))
+    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    main.__signature__ = signature.replace(parameters=options)
+    main.__annotations__ = {one.name: one.annotation for one in options}
+    return main
+
+
+def application() -> typer.Typer:
+    """A command for each task."""
+    app = typer.Typer(add_completion=False, help=__doc__)
+    for task in SPECS:
+        app.command(task)(command(task))
+    return app
+
+
+if __name__ == "__main__":
+    application()()

@@ -1,0 +1,79 @@
+"""`scripts/pretrain.py`: each task writes a loadable folder with a manifest, in a few steps, and overwrites nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from recipes.paths import ROOT
+
+SCRIPTS = ROOT / "scripts"
+SCREENSHOTS = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data"
+STEPS = {"countdown": 5, "number_game": 2}
+FAST = {
+    "countdown": ("--device", "cpu", "--steps", STEPS["countdown"], "--examples", 80, "--batch", 8, "--hasty", 0.5),
+    "number_game": (
+        "--steps",
+        STEPS["number_game"],
+        "--batch",
+        2,
+        "--screenshots",
+        ROOT / "recipes/tasks/number_game/tiny_data",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def call():
+    spec = importlib.util.spec_from_file_location("pretrain_script", SCRIPTS / "pretrain.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return lambda *arguments: CliRunner().invoke(module.application(), [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("task", FAST)
+def test_a_model_is_written_whole_and_never_overwritten(call, tmp_path, monkeypatch, task):
+    import transformers
+
+    out = tmp_path / "tiny"
+    monkeypatch.setattr(sys, "argv", ["scripts/pretrain.py", task, "--steps", "5"])
+    arguments = (task, *FAST[task], "--out", out, "--problems", 2)
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"], "the unfinished work is cleared away"
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["command"] == f"python scripts/pretrain.py {task} --steps 5"
+    assert (manifest["trained_steps"], manifest["held_out"]["problems"]) == (STEPS[task], 2)
+    shipped = json.loads((ROOT / "recipes" / "tasks" / task / "tiny" / "manifest.json").read_text())
+    assert set(manifest["sha256"]) == set(shipped["sha256"])
+    assert manifest["sha256"]["tokenizer.json"] == shipped["sha256"]["tokenizer.json"]
+    if task == "countdown":
+        assert manifest["plan"]["annotators"]["hasty"] == 0.5
+        model = transformers.AutoModelForCausalLM.from_pretrained(out)
+        assert model.config.vocab_size == len(transformers.AutoTokenizer.from_pretrained(out))
+    else:
+        assert manifest["screenshots"]["train"]["rows"] == 90
+    before = (out / "model.safetensors").read_bytes()
+    again = call(*arguments)
+    assert (again.exit_code, f"{out} exists" in again.output.replace("\n", "")) == (2, True)
+    assert (out / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(("--batch", 100), "--batch 100 is larger than --examples 80"), (("--device", "tpu"), "no device 'tpu'")],
+)
+def test_mistakes_are_named(call, tmp_path, wrong, message):
+    done = call("countdown", *FAST["countdown"], "--out", tmp_path / "tiny", *wrong)
+    assert (done.exit_code, message in done.output) == (2, True), done.output
+
+
+def test_the_old_names_are_the_same_commands():
+    shown = subprocess.run([sys.executable, SCRIPTS / "pretrain_gsm8k.py", "--help"], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "--careless" in shown.stdout
