@@ -35,7 +35,7 @@ class Settings:
         min_number, max_number: range of the numbers, both ends included.
         min_target, max_target: range of the target, both ends included.
         train_size, test_size: problems in each split.
-        train_buckets, test_buckets: where the multisets of numbers of each split come from (see `recipes.data.prepare`).
+        train_buckets, test_buckets: where the multisets of numbers of each split come from (see `bucket`).
     """
 
     sizes: tuple[int, ...] = (3, 4)
