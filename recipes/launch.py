@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from rich.console import Console
 from recipes import overview, preflight
 from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, remarks, to_yaml
 from recipes.data.custom import ready
+from recipes.data.prepare import make_missing
 from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import RecipeError, reported_errors
@@ -83,7 +82,7 @@ def run(recipe: Recipe, console: Console, words: Sequence[str] = ()) -> int:
     told = "tiny embedded model and data" if recipe.embedded_on and not own_model else model
     say(console, f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {told}; experiment {experiment}")
     preflight.inspect_machine(recipe)
-    prepare(recipe, console)
+    make_missing(recipe, lambda line: say(console, line))
     recipe = ready(recipe, lambda line: say(console, line))
     for remark in preflight.inspect(recipe):
         say(console, f"note: {remark}")
@@ -100,21 +99,6 @@ def run(recipe: Recipe, console: Console, words: Sequence[str] = ()) -> int:
         else:
             outcome = train(recipe, files, total, console)
         return close(recipe, files, total, outcome, console, words)
-
-
-def prepare(recipe: Recipe, console: Console) -> None:
-    """Make the data, if files that the recipe itself names are missing."""
-    absent = [key for key in data.missing(recipe) if not key.source.by_user]
-    if not absent or not recipe.prepare:
-        return
-    say(console, f"making the data: python {' '.join(recipe.prepare)}")
-    code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
-    if code:
-        raise RecipeError(
-            f"the data could not be made (exit code {code}; its message is above)",
-            where=f"prepare, from {recipe.source_of('prepare')}",
-            fix=f"mend it, then: python {' '.join(recipe.prepare)}",
-        )
 
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes.config import Recipe, path_keys
 from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+
+def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
+    """Run the recipe's `prepare` command if data files that the recipe itself names are missing.
+
+    Args:
+        log: takes the line that says what is run.
+
+    Raises:
+        RecipeError: the command failed.
+    """
+    files = (key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub)
+    absent = [key for key in files if not Path(key.path).exists() and not key.source.by_user]
+    if not absent or not recipe.prepare:
+        return
+    log(f"making the data: python {' '.join(recipe.prepare)}")
+    code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
+    if code:
+        raise RecipeError(
+            f"the data could not be made (exit code {code}; its message is above)",
+            where=f"prepare, from {recipe.source_of('prepare')}",
+            fix=f"mend it, then: python {' '.join(recipe.prepare)}",
+        )
+
 
 # Shares in percent. RL training gets fewer than pretraining because each of its problems is sampled many times.
 SHARES = {"pretrain": 50, "train": 30, "test": 20}

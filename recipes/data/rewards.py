@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,24 @@ from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
 Score = Callable[..., Any]
+# Rewards are sums such as 0.1 + 0.2 + 0.7, whose last bits may be missing.
+FULL_MARKS = 1.0 - 1e-9
+
+
+def is_right(result: Mapping[str, Any] | float) -> bool:
+    """Whether a response is right: the one definition, for training and for evaluation.
+
+    Args:
+        result: what a reward returned, or a line of verl's rollouts: `accuracy` (verl's `acc`) decides, or `score`
+            where neither is there; or the score alone.
+
+    Raises:
+        KeyError: the result has none of the three.
+    """
+    if not isinstance(result, Mapping):
+        return float(result) >= FULL_MARKS
+    key = next((key for key in ("accuracy", "acc") if result.get(key) is not None), "score")
+    return float(result[key]) >= FULL_MARKS
 
 
 def load_reward(location: str | Path) -> ModuleType:

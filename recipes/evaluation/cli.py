@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -82,12 +83,10 @@ def existing(files: list[Path], task: str) -> Path:
 
 
 def _prepare(task: str) -> None:
-    from rich.console import Console
-
     from recipes.config import load
-    from recipes.launch import prepare
+    from recipes.data.prepare import make_missing
 
-    prepare(load(task), Console(stderr=True))
+    make_missing(load(task), lambda line: print(line, file=sys.stderr))
 
 
 def _paths(files: str | list[str]) -> list[Path]:

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FULL_SCORE = 1.0
+from recipes.data.rewards import is_right
 
 
 class Step(NamedTuple):
@@ -93,13 +93,13 @@ def rollout_accuracy(folder: Path | None, step: int, since: float = 0.0) -> floa
     path = folder / f"{step}.jsonl" if folder else None
     if path is None or not path.is_file() or path.stat().st_mtime < since:
         return None
-    scores = []
+    right = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            scores.append(float(json.loads(line)["score"]))
+            right.append(is_right(json.loads(line)))
         except (ValueError, KeyError, TypeError):
             return None
-    return sum(score >= FULL_SCORE for score in scores) / len(scores) if scores else None
+    return sum(right) / len(right) if right else None
 
 
 def validation(step: Step) -> dict[str, float]:
@@ -154,12 +154,12 @@ class Sources:
         for line in rollouts.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 entry = json.loads(line)
-                score, asked = float(entry["score"]), (str(entry["gts"]), entry["input"])
+                correct, asked = is_right(entry), (str(entry["gts"]), entry["input"])
             except (ValueError, KeyError, TypeError):
                 return {}  # the file is still written
             if asked not in known:
                 known[asked] = self.of(*asked)
-            right.setdefault(known[asked] or "unknown", []).append(score >= FULL_SCORE)
+            right.setdefault(known[asked] or "unknown", []).append(correct)
         return {name: sum(found) / len(found) for name, found in sorted(right.items())}
 
     def of(self, truth: str, text: str) -> str | None:

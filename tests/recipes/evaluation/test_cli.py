@@ -217,14 +217,14 @@ def test_a_reward_may_return_a_plain_number(eval_sums, tmp_path):
 
 def test_data_that_the_recipe_can_make_are_made(tmp_path, monkeypatch):
     made = tmp_path / "train.parquet"
-    monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: made.write_text(recipe.name))
+    monkeypatch.setattr("recipes.data.prepare.make_missing", lambda recipe, log: made.write_text(recipe.name))
     assert existing([made], "countdown").read_text() == "countdown"
-    monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: pytest.fail("it is there"))
+    monkeypatch.setattr("recipes.data.prepare.make_missing", lambda recipe, log: pytest.fail("it is there"))
     assert existing([made], "countdown") == made
 
 
 def test_data_that_nothing_makes_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("recipes.launch.prepare", lambda recipe, console: None)
+    monkeypatch.setattr("recipes.data.prepare.make_missing", lambda recipe, log: None)
     with pytest.raises(RecipeError, match="no data file") as found:
         existing([tmp_path / "none.parquet"], "countdown")
     assert "--data_path" in found.value.fix
