@@ -18,7 +18,7 @@ from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
 from recipes.config.docs import pages_with_blocks, rendered, stale
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
-from recipes.pointer_selector.documents import key_table
+from recipes.pointer_selector.config import key_table
 
 BLOCKS = {**RECIPE_BLOCKS, "pointer-selector-keys": key_table}
 PAGES = (

@@ -29,7 +29,7 @@ FORMAT = 1
 FREE = (
     "name", "workload.", "data.candidates", "data.query_embeddings", "data.candidate_embeddings",
     "data.frozen_model", "validation.batch_size", "trainer.experiment_name", "trainer.project_name", "trainer.logger",
-    "trainer.resume", "trainer.save_steps", "trainer.device",
+    "trainer.resume", "trainer.save_steps", "trainer.device", "trainer.threads",
 )  # fmt: skip
 """Keys that may change between a run and its continuation; the data itself is compared by content."""
 
@@ -89,14 +89,14 @@ def latest(folder: Path) -> Path | None:
     path = folder / LATEST
     if not path.is_file():
         return None
-    found = folder / f"global_step_{path.read_text(encoding='utf-8').strip()}"
-    if not (found / "trainer_state.pt").is_file():
+    checkpoint = folder / f"global_step_{path.read_text(encoding='utf-8').strip()}"
+    if not (checkpoint / "trainer_state.pt").is_file():
         raise RecipeError(
-            f"{LATEST} names {found.name}, which cannot be resumed from",
+            f"{LATEST} names {checkpoint.name}, which cannot be resumed from",
             where=str(folder),
             fix="choose another EXPERIMENT_NAME, or remove the folder",
         )
-    return found
+    return checkpoint
 
 
 def prune(folder: Path, keep: set[str]) -> None:
@@ -203,7 +203,9 @@ def require_same(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
             where=where,
             fix=fix,
         )
-    changed = [f"{key}: {before.get(key)!r} -> {value!r}" for key, value in after.items() if before.get(key) != value]
+    defaults = flatten(PointerRecipe().model_dump())  # of keys that the checkpoint is older than
+    pairs = {key: (before.get(key, defaults[key]), value) for key, value in after.items()}
+    changed = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in pairs.items() if old != new]
     if changed:
         raise RecipeError(f"the checkpoint belongs to another recipe ({'; '.join(changed)})", where=where, fix=fix)
     if saved["data"] != now["data"]:

@@ -1,36 +1,76 @@
-"""`train_pointer_selector.py [key=value ...]`: resolve, prepare, train, sum up."""
+"""The commands of the pointer selector: look at the data, train, evaluate, sweep, benchmark."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import tempfile
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from recipes.config import machine
 from recipes.config.variables import dry_run
-from recipes.paths import checkpoint_dir, run_dir
-from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.resolve import resolve, to_yaml
+from recipes.errors import RecipeError, reported_errors
+from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.pointer_selector.config import PointerRecipe, resolve, to_yaml
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
+    from recipes.pointer_selector.evaluation import Results
     from recipes.pointer_selector.metrics import Sinks
     from recipes.pointer_selector.preparation import Prepared
-    from recipes.pointer_selector.progress import Progress
-    from recipes.pointer_selector.training import EpochReport
+    from recipes.pointer_selector.training import EpochReport, Progress
+
+RESULTS = ROOT / "docs" / "results" / "pointer_selector"
+GROWTH_SIZES = (1_000, 10_000, 100_000)
+Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 workload.seed=1")]
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def data_command(settings: Settings = None) -> None:
+    """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
+    with reported_errors():
+        recipe = resolve(settings or [])
+        from recipes.pointer_selector.preparation import files, prepare
+
+        prepared = prepare(recipe)
+        splits = [(f"{name} queries", f"{len(part):,}") for name, part in prepared.parts.items()]
+        dropped = [(f"dropped from training: {name}", f"{count:,}") for name, count in prepared.dropped.items()]
+        rows = [*prepared.report.rows(), *splits, *dropped]
+        _console().print(_listing(str(files(recipe.data).candidates), rows))
+
+
+# --- train ----------------------------------------------------------------------------------------------------------
+
+
+def train_command(settings: Settings = None) -> None:
+    """Train the pointer selector; a run that was interrupted goes on where its last checkpoint is."""
+    console = _console()
+    try:
+        with reported_errors():
+            train(settings or [], console)
+    except KeyboardInterrupt:
+        console.print("interrupted: the same command goes on from the last checkpoint")
+        raise typer.Exit(130) from None
 
 
 def train(arguments: Sequence[str], console: Console) -> None:
     """Train as the layers say; with DRY_RUN=1 print the resolved recipe and the accounting, and stop."""
     recipe = resolve(arguments)
+    from recipes.pointer_selector.policy import use_threads
     from recipes.pointer_selector.preparation import prepare
 
+    use_threads(recipe.trainer.threads)
     if dry_run():
         print(to_yaml(recipe), end="")
         for line in accounting(recipe, prepare(recipe)):
@@ -39,16 +79,17 @@ def train(arguments: Sequence[str], console: Console) -> None:
     started = time.perf_counter()
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
-    _show_report(prepared, console)
+    dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]
+    console.print(_listing("logged candidates", [*prepared.report.rows(), *dropped]))
     for line in accounting(recipe, prepared):
         console.print(line)
-    progress = run(recipe, prepared, console)
-    summarise(recipe, prepared, progress, time.perf_counter() - started, console)
+    progress = _run(recipe, prepared, console)
+    _summarise(recipe, prepared, progress, time.perf_counter() - started, console)
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Queries, groups and updates, in words."""
-    from recipes.pointer_selector.rewards import equal_groups, rewards
+    """Queries, groups and updates, and which weights of the reward nothing reads."""
+    from recipes.pointer_selector.losses import equal_groups, reward_notes, rewards
 
     train_part = prepared.parts["train"]
     equal = equal_groups(rewards(train_part, recipe.reward), train_part)
@@ -59,12 +100,13 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
         f"training groups: {len(train_part.group_query):,} with {len(train_part.lengths):,} candidates",
         f"groups with equal rewards (advantage 0): {len(equal):,}{first}",
         f"updates: {per_epoch:,} an epoch, at most {per_epoch * (recipe.rce.epochs + recipe.grpo.epochs):,}",
+        *(f"note: {note}" for note in reward_notes(recipe)),
     ]
 
 
-def run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progress:
+def _run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progress:
     """Train, with one line an epoch; leaves checkpoints and metrics in the experiment's folders."""
-    from recipes.pointer_selector.machine import device
+    from recipes.pointer_selector.policy import choose_device
     from recipes.pointer_selector.training import Trainer
 
     name = recipe.trainer.experiment_name
@@ -73,28 +115,23 @@ def run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progress
     (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
     data = {**prepared.report.as_dict(), "dropped": prepared.dropped}
     (folder / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    chosen = device(recipe.trainer.device)
-    console.print(f"training on {chosen.type}; metrics: {_short(folder / 'metrics.jsonl')}")
-    sinks = make_sinks(recipe, folder, console)
+    device = choose_device(recipe.trainer.device)
+    console.print(f"training on {device.type}; metrics: {_short(folder / 'metrics.jsonl')}")
+    sinks = _make_sinks(recipe, folder, console)
+
+    def show(report: EpochReport) -> None:
+        _show_epoch(report, console)
+
     try:
-        trainer = Trainer(
-            recipe,
-            prepared.parts,
-            prepared.judge,
-            checkpoint_dir(name),
-            sinks,
-            lambda report: _show(report, console),
-            chosen,
-        )
-        return trainer.run()
+        return Trainer(recipe, prepared.parts, prepared.model, checkpoint_dir(name), sinks, show, device).run()
     finally:
         sinks.close()
 
 
-def make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
+def _make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
     """The places for metrics that the recipe names; W&B offline where there is no login.
 
-    A recorder that is not installed is left out, and said so: a run does not depend on it.
+    A logger that is not installed is left out with a message: a run does not depend on it.
     """
     from recipes.pointer_selector.metrics import JsonLines, Sinks, TensorBoard, Wandb
 
@@ -112,22 +149,13 @@ def make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
     return Sinks(sinks)
 
 
-def _show_report(prepared: Prepared, console: Console) -> None:
-    table = Table(title="logged candidates", show_header=False, title_justify="left", box=None)
-    for name, value in [*prepared.report.rows(), *((f"dropped: {k}", f"{v:,}") for k, v in prepared.dropped.items())]:
-        table.add_row(name, value)
-    console.print(table)
-
-
-def _show(report: EpochReport, console: Console) -> None:
+def _show_epoch(report: EpochReport, console: Console) -> None:
     m = report.metrics
     shots = {key.rsplit("@", 1)[1]: value for key, value in m.items() if key.startswith("val-core") and "@" in key}
     parts = [f"{report.phase} {report.epoch}/{report.epochs} step {report.step}"]
     parts.append("val " + " ".join(f"{name}-shot {value:.1%}" for name, value in sorted(shots.items())))
-    if (
-        train_value := next((v for k, v in m.items() if k.startswith("train-core") and k.endswith("/mean")), None)
-    ) is not None:
-        parts.append(f"train {train_value:.1%}")
+    on_train = [value for key, value in m.items() if key.startswith("train-core") and key.endswith("/mean")]
+    parts += [f"train {value:.1%}" for value in on_train]
     names = {"rce_loss": "loss", "pg_loss": "loss", "kl_loss": "kl", "pg_clipfrac": "clip", "entropy": "entropy"}
     parts += [f"{short} {m[f'actor/{name}']:.3f}" for name, short in names.items() if f"actor/{name}" in m]
     console.print("  ".join(parts) + ("  [bold]best[/]" if report.is_best else ""), highlight=False)
@@ -135,28 +163,21 @@ def _show(report: EpochReport, console: Console) -> None:
         console.print(f"    [yellow]{finding.text}[/]", highlight=False)
 
 
-def summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, seconds: float, console: Console) -> None:
+def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, seconds: float, console: Console) -> None:
     """Test the best checkpoint and the warm-up against the baselines; print a table and write summary.json."""
     from recipes.pointer_selector.checkpoints import load_policy
-    from recipes.pointer_selector.evaluation import baseline_results, policy_results
-    from recipes.pointer_selector.machine import memory_peak_mib
+    from recipes.pointer_selector.evaluation import accuracies, baseline_results, measure
+    from recipes.pointer_selector.metrics import memory_peak_mib
 
-    name = recipe.trainer.experiment_name
+    name, best = recipe.trainer.experiment_name, progress.best
     folder, shots, test = checkpoint_dir(name), recipe.validation.shots, prepared.parts["test"]
     console.print(f"testing on {len(test):,} queries: the baselines, the warm-up and the best checkpoint ...")
-    results = baseline_results(test, prepared.judge, shots)
-    marks = {"after RCE": progress.warm_up or progress.best, "best": progress.best}
-    for label, mark in marks.items():
-        results[label] = policy_results(load_policy(folder / mark.folder)[0], test, prepared.judge, shots)
-    table = Table(title=f"right answers on {len(test):,} test queries", title_justify="left")
-    for column in ("", *(f"{count}-shot" for count in shots)):
-        table.add_column(column, justify="right" if column else "left")
-    for label, by_shots in results.items():
-        table.add_row(label, *(f"{by_shots[s].correct.mean():.1%}" if s in by_shots else "" for s in shots))
-    console.print(table)
+    results = baseline_results(test, prepared.model, shots)
+    for label, mark in {"after RCE": progress.warm_up or best, "best": best}.items():
+        results[label] = measure(load_policy(folder / mark.folder)[0], test, prepared.model, shots)
+    console.print(_accuracy_table(f"right answers on {len(test):,} test queries", results, shots))
     for phase, end in progress.ends.items():
         console.print(f"{phase}: {end}")
-    best = progress.best
     console.print(
         f"best: {best.phase} epoch {best.epoch}, {_short(folder / best.folder)}; "
         f"{seconds:.0f} s before the test, {memory_peak_mib():.0f} MiB"
@@ -167,9 +188,184 @@ def summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, sec
         "ends": progress.ends,
         "seconds": round(seconds, 1),
         "peak_mib": round(memory_peak_mib()),
-        "test": {label: {str(s): float(r.correct.mean()) for s, r in by.items()} for label, by in results.items()},
+        "test": accuracies(results),
     }
     (run_dir(name) / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+# --- evaluate -------------------------------------------------------------------------------------------------------
+
+
+def evaluate_command(
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value of the recipe that was trained")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="a checkpoint, or an experiment's folder; default: the recipe's")
+    ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(help="another checkpoint to test against; may be repeated")
+    ] = None,
+    part: Annotated[str, typer.Option(help="queries to use: test or validation")] = "test",
+    out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
+) -> None:
+    """Right answers at each number of shots, and paired tests with Holm's correction over all of them."""
+    console = _console()
+    with reported_errors():
+        recipe = resolve(settings or [])
+        from recipes.pointer_selector.evaluation import evaluate
+        from recipes.pointer_selector.policy import use_threads
+
+        use_threads(recipe.trainer.threads)
+        folder = checkpoint or checkpoint_dir(recipe.trainer.experiment_name)
+        evaluation = evaluate(recipe, folder, against or [], part)
+        shots = recipe.validation.shots
+        title = f"right answers on {evaluation.queries:,} {part} queries"
+        console.print(_accuracy_table(title, evaluation.results, shots))
+        title = "paired tests: difference in points, 95% interval by query image, McNemar with Holm"
+        tests = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # 80 columns
+        for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
+            tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
+        for c in evaluation.comparisons:
+            interval = f"{100 * c.low:+.1f} to {100 * c.high:+.1f}"
+            cells = [f"{100 * c.difference:+.1f}", interval, f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"]
+            tests.add_row(f"{c.a} - {c.b}", str(c.shots), *cells)
+        console.print(tests)
+        trained_for = evaluation.trained_for
+        if trained_for < max(shots):
+            console.print(f"the selector was trained for {trained_for} shots; more than that is extrapolation")
+        if out:
+            out.write_text(json.dumps(evaluation.as_dict(), indent=1) + "\n", encoding="utf-8")
+
+
+# --- sweep ----------------------------------------------------------------------------------------------------------
+
+
+def sweep_command(
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value, what the arms vary around")] = None,
+    seeds: Annotated[int, typer.Option(help="seeds of every arm, from 1 on")] = 3,
+    only: Annotated[str, typer.Option(help="arms to run and show, as patterns, such as 'main/*|GRPO lr/*'")] = "*",
+    against: Annotated[str, typer.Option(help="the arm that the others are compared with")] = "main/recipe",
+    jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
+    gpu_jobs: Annotated[int, typer.Option(help="how many of them use the GPU, if there is one")] = 2,
+    minutes: Annotated[float, typer.Option(help="start no trial after so many minutes; 0: no limit")] = 0.0,
+    folder: Annotated[Path | None, typer.Option(help="trials; default artifacts/runs/pointer_selector_sweep")] = None,
+    out: Annotated[Path, typer.Option(help="where table, figure and JSON go")] = RESULTS,
+    render: Annotated[bool, typer.Option("--render", help="only make table and figure from what is there")] = False,
+) -> None:
+    """Run the arms that are missing, then write sweep.json, sweep.md and sweep.svg of those asked for."""
+    console = _console()
+    with reported_errors():
+        recipe = resolve(settings or [])
+        from recipes.pointer_selector import report, sweep
+        from recipes.pointer_selector.evaluation import accuracies, baseline_results
+        from recipes.pointer_selector.preparation import prepare
+
+        folder = folder or run_dir("pointer_selector_sweep")
+        prepared = prepare(recipe)
+        arms, every_seed = sweep.arms(recipe, only), range(1, 1 + seeds)
+        if not render:
+            started = time.perf_counter()
+
+            def show(name: str, result: dict, left: int) -> None:
+                clock = f"{time.perf_counter() - started:5.0f} s, {left:3d} left"
+                test = f"test {report.over_shots(result):.1%}, {result['seconds']:.0f} s"
+                console.print(f"[{clock}] {name}: {test}", markup=False)
+
+            trials = [(f"{arm.name}, seed {seed}", sweep.trial(arm, seed)) for arm in arms for seed in every_seed]
+            workers = sweep.Workers(jobs, gpu_jobs, 60 * minutes if minutes else float("inf"))
+            sweep.sweep(trials, folder, workers, show)
+        finished = sweep.results(arms, every_seed, folder)
+        if not finished:
+            raise RecipeError("no trial of this recipe is finished", where=str(folder), fix="drop --render")
+        test = prepared.parts["test"]
+        baselines = accuracies(baseline_results(test, prepared.model, recipe.validation.shots))
+        asked = shlex.join([*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against])
+        command = f"python scripts/sweep_pointer_selector.py {asked}"
+        rows = report.summary(finished, against)
+        content = {"command": command, "test_queries": len(test), "baselines": baselines, "arms": rows}
+        content["epochs_of_first_seed"] = report.curves(finished)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "sweep.json").write_text(report.compact_json(content), encoding="utf-8")
+        table = report.markdown(rows, baselines, against)
+        (out / "sweep.md").write_text(f"Made by `{command}`.\n\n{table}", encoding="utf-8")
+        report.figure(finished, baselines, against, out / "sweep.svg")
+        console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(rows)} arms")
+
+
+# --- benchmark ------------------------------------------------------------------------------------------------------
+
+
+def bench_command(
+    out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
+    queries: Annotated[int, typer.Option(help="queries of the comparison")] = 16,
+    repeats: Annotated[int, typer.Option(help="runs of which the fastest counts")] = 3,
+    largest: Annotated[int, typer.Option(help="queries of the largest growth test; 0: none")] = 100_000,
+    recipe: Annotated[bool, typer.Option(help="also run the default recipe, timed, in a fresh folder")] = True,
+    threads: Annotated[int, typer.Option(help="threads of torch; 0: its own choice")] = 1,
+) -> None:
+    """Measure throughput, the cost of a query as queries grow, and the default recipe."""
+    console = _console()
+    with reported_errors():
+        settings = resolve([], environ={})
+        import torch
+
+        from recipes.pointer_selector import bench
+        from recipes.pointer_selector.losses import rewards
+        from recipes.pointer_selector.policy import PointerPolicy, use_threads
+        from recipes.pointer_selector.preparation import prepare
+        from recipes.pointer_selector.training import Tables
+
+        use_threads(threads)
+        figures: dict = {"threads": torch.get_num_threads(), "growth": []}
+        train_part = prepare(settings).parts["train"]
+        policy = PointerPolicy(settings.policy, train_part.queries.width, train_part.examples.width)
+        tables = Tables(torch.from_numpy(rewards(train_part, settings.reward)))
+        c = bench.compare(policy, train_part, tables, queries, repeats)
+        figures["comparison"] = {**c.__dict__, "speed_up": c.batched / c.one_at_a_time}
+        console.print(
+            f"loss and gradient: {c.batched:,.0f} candidates/s batched, {c.one_at_a_time:,.0f} one at a time: "
+            f"{c.batched / c.one_at_a_time:.1f} times; losses differ by {c.loss_difference:.1e}, "
+            f"gradients by {c.gradient_difference:.1e} of their norm"
+        )
+        narrow = settings.policy.model_copy(update={"hidden": 64})  # how cost grows does not depend on the width
+        with tempfile.TemporaryDirectory() as folder:
+            for size in (size for size in GROWTH_SIZES if size <= largest):
+                grown = bench.growth(Path(folder), size, narrow)
+                figures["growth"].append(grown.__dict__)
+                console.print(
+                    f"{size:>7,} queries: {grown.read_ms:.3f} + {grown.train_ms:.3f} ms of CPU to read and train one; "
+                    f"peak {grown.peak_mib:,.0f} MiB so far"
+                )
+        if recipe:
+            with tempfile.TemporaryDirectory() as folder:
+                figures["recipe"] = bench.default_recipe(Path(folder))
+            console.print(
+                f"default recipe: {figures['recipe']['seconds']:.0f} s, {figures['recipe']['peak_mib']:,} MiB"
+            )
+        if out:
+            out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _listing(title: str, rows: Sequence[tuple[str, str]]) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left", box=None)
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _accuracy_table(title: str, results: Results, shots: Sequence[int]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in ("", *(f"{count}-shot" for count in shots)):
+        table.add_column(column, justify="right" if column else "left")
+    for name, by_shots in results.items():
+        table.add_row(name, *(f"{by_shots[s].mean('accuracy'):.1%}" if s in by_shots else "" for s in shots))
+    return table
 
 
 def _short(path: Path) -> str:

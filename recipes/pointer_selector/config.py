@@ -1,10 +1,27 @@
-"""The recipe's keys, in the form that every recipe's keys have: a default, bounds and one line of meaning."""
+"""The recipe's keys, its environment variables, and how files, variables and arguments become one recipe.
+
+Later layers win: configs/pointer_selector.yaml, HARDWARE, environment variables, `key=value` arguments.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal
 
-from recipes.config.schema.field import Section, key
+from pydantic import ValidationError
+
+from recipes.config import machine, text
+from recipes.config.docs import markdown
+from recipes.config.layers import DEFAULT, Setting, Source, flatten, nest
+from recipes.config.machine import kind_of_machine
+from recipes.config.schema.field import Section, describe_type, key, leaves, sections
+from recipes.config.text import did_you_mean, parse_as
+from recipes.config.variables import Variable, read_settings
+from recipes.errors import RecipeError
+from recipes.paths import CONFIGS, ROOT, artifacts
 
 Quality = Literal["beam_score", "logprob_score"]
 RewardMode = Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"]
@@ -52,6 +69,7 @@ class DataConfig(Section):
         "up_to", "train on sequences of 1 to shot_num picks, or of shot_num only"
     )
     batch_size: int = key(16, "queries in a batch, each with all its candidates", ge=1)
+    train_queries: int = key(0, "train on so many of the training queries, 100 of them among 200; 0: on all", ge=0)
     split: SplitConfig = SplitConfig()
     filters: FilterConfig = FilterConfig()
 
@@ -123,9 +141,10 @@ class KlConfig(Section):
 
 
 class CurriculumConfig(Section):
-    """Few candidates first, all of them later."""
+    """Few candidates of each group in the early epochs (early top-k), more of them later (late top-k)."""
 
-    early_candidates: int = key(3, "best candidates of each group used early; 0: all from the start", ge=0)
+    early_candidates: int = key(3, "best candidates of each group used in the early epochs; 0: all", ge=0)
+    late_candidates: int = key(0, "best candidates of each group used after them; 0: all", ge=0)
     early_share: float = key(0.0, "share of the GRPO epochs that counts as early; 0: no curriculum", ge=0, le=1)
 
 
@@ -167,6 +186,9 @@ class TrainerConfig(Section):
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", gt=0)
     save_steps: int = key(0, "also save after every so many steps; 0: after epochs only", ge=0)
     resume: bool = key(True, "go on from the last checkpoint of the experiment")
+    start_from: str | None = key(
+        None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
+    )
     warm_up_from: str | None = key(None, "folder of a finished warm-up to begin GRPO from; skips RCE", path="input")
     logger: list[Literal["console", "file", "tensorboard", "wandb"]] = key(
         lambda: ["console", "file", "tensorboard", "wandb"],
@@ -174,6 +196,7 @@ class TrainerConfig(Section):
     )
     project_name: str = key("grpo-recipes", "project, for loggers")
     device: Literal["auto", "cpu", "cuda"] = key("auto", "auto: a GPU if there is one")
+    threads: int = key(1, "CPU threads of torch; more than there are free cores cost time; 0: torch's choice", ge=0)
 
 
 class PointerRecipe(Section):
@@ -188,3 +211,157 @@ class PointerRecipe(Section):
     grpo: GrpoConfig = GrpoConfig()
     validation: ValidationConfig = ValidationConfig()
     trainer: TrainerConfig = TrainerConfig()
+
+
+RECIPE = CONFIGS / "pointer_selector.yaml"
+ENGINE = "pointer_selector"
+"""What `engine` says in the file, since no other trainer can run this recipe."""
+VARIABLES: tuple[Variable, ...] = (
+    Variable("RCE_EPOCHS", "rce.epochs"),
+    Variable("GRPO_EPOCHS", "grpo.epochs"),
+    Variable("BATCH_SIZE", "data.batch_size"),
+    Variable("RCE_LR", "rce.lr"),
+    Variable("GRPO_LR", "grpo.lr"),
+    Variable("KL_BETA", "grpo.kl.beta"),
+    Variable("REWARD_ALPHA", "reward.alpha"),
+    Variable("REWARD_BETA", "reward.beta"),
+    Variable("REWARD_MODE", "reward.mode"),
+    Variable("NUM_LAYERS", "policy.layers"),
+    Variable("SHOT_NUM", "data.shot_num"),
+    Variable("EARLY_STOP_PATIENCE", "trainer.early_stop_patience"),
+    Variable("SEED", "trainer.seed"),
+    Variable("CANDIDATES", "data.candidates"),
+    Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
+    Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
+    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
+    Variable("PROJECT_NAME", "trainer.project_name"),
+    Variable("LOGGER", "trainer.logger"),
+    Variable("RESUME", "trainer.resume"),
+)
+"""The environment variables, in the form of the table that the other recipes share."""
+
+
+def resolve(
+    arguments: Sequence[str] = (), *, environ: Mapping[str, str] = os.environ, path: Path = RECIPE
+) -> PointerRecipe:
+    """The recipe after all layers.
+
+    Args:
+        arguments: `key=value`, the last layer.
+        environ: where variables are read; `HARDWARE` (cpu or gpu) sets the device.
+        path: the first layer.
+
+    Raises:
+        RecipeError: an unknown key or variable, or a wrong type; names the key and the layer.
+    """
+    shown = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+    tree = text.read(path, shown)
+    if tree.pop("engine", ENGINE) != ENGINE:
+        raise RecipeError("this recipe is for another engine", where=shown, fix=f"engine: {ENGINE}")
+    settings = [Setting(key, value, Source("recipe", shown)) for key, value in flatten(tree).items()]
+    settings += [*_hardware(environ), *read_settings(environ, VARIABLES), *_arguments(arguments)]
+    values, sources = _merged(settings)
+    loggers_by_user = "trainer.logger" in sources and sources["trainer.logger"].by_user
+    recipe = _validated(values, sources)
+    values["trainer.logger"] = machine.chosen(recipe.trainer.logger, loggers_by_user, environ)
+    for name, leaf in leaves(PointerRecipe).items():
+        if leaf.info.path and values.get(name):
+            values[name] = _absolute(values[name], sources[name].by_user)
+    return _validated(values, sources)
+
+
+def changed(recipe: PointerRecipe, values: Mapping[str, Any]) -> PointerRecipe:
+    """The recipe with some keys, by dotted path, set to other values."""
+    source = Source("argument", "changed by the program")
+    merged, sources = _merged([Setting(k, v, source) for k, v in {**flatten(recipe.model_dump()), **values}.items()])
+    return _validated(merged, sources)
+
+
+def to_yaml(recipe: PointerRecipe) -> str:
+    """The resolved recipe as a file that resolves to itself."""
+    return text.dump({"engine": ENGINE, **recipe.model_dump()})
+
+
+def key_table() -> str:
+    """The table of keys in docs/POINTER_SELECTOR.md: name, variable, value in the recipe, type, meaning."""
+    variables = {variable.key: f"`{variable.name}`" for variable in VARIABLES}
+    recipe = resolve(environ={"HOME": "/nonexistent"})  # W&B is not among the defaults of somebody who is logged out
+    rows = []
+    for path, leaf in leaves(PointerRecipe).items():
+        value = attrgetter(path)(recipe)
+        shown = "null" if value is None else str(value).replace("'", "")
+        kind = describe_type(leaf.field.annotation)
+        rows.append([f"`{path}`", variables.get(path, ""), shown, kind, leaf.info.doc])
+    return markdown(["key", "variable", "default", "type", "what it is"], rows)
+
+
+def _hardware(environ: Mapping[str, str]) -> list[Setting]:
+    """HARDWARE names the device; without it the trainer takes a GPU if torch sees one."""
+    asked = environ.get("HARDWARE", "").strip()
+    if not asked:
+        return []
+    kind = kind_of_machine(asked, f"variable HARDWARE={asked}", environ)
+    return [Setting("trainer.device", "cuda" if kind == "gpu" else "cpu", Source("hardware", f"HARDWARE={asked}"))]
+
+
+def _arguments(arguments: Sequence[str]) -> list[Setting]:
+    settings: dict[str, Setting] = {}
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        if not equals or not name:
+            raise RecipeError(
+                f"the argument {argument!r} is not key=value", where="arguments", fix="for instance rce.epochs=3"
+            )
+        if name in settings and settings[name].value != text:
+            raise RecipeError(f"{name} is given twice, with two values", where="arguments", fix="give it once")
+        settings[name] = Setting(name, text, Source("argument", f"argument {argument}"))
+    return list(settings.values())
+
+
+def _merged(settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
+    known, groups = leaves(PointerRecipe), sections(PointerRecipe)
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    for setting in settings:
+        if setting.path in groups:
+            if setting.value in (None, {}):
+                continue
+            raise RecipeError(f"{setting.path} is a group of keys, not a value", where=setting.source.where)
+        if setting.path not in known:
+            raise RecipeError(
+                f"unknown key {setting.path}",
+                where=setting.source.where,
+                fix=did_you_mean(setting.path, known) or "see docs/POINTER_SELECTOR.md for every key",
+            )
+        is_text = setting.source.by_user and isinstance(setting.value, str)
+        annotation = known[setting.path].field.annotation
+        values[setting.path] = parse_as(setting.value, annotation) if is_text else setting.value
+        sources[setting.path] = setting.source
+    return values, sources
+
+
+def _validated(values: Mapping[str, Any], sources: Mapping[str, Source]) -> PointerRecipe:
+    try:
+        return PointerRecipe.model_validate(nest(values))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        parts = [str(part) for part in detail["loc"]]
+        known = leaves(PointerRecipe)
+        path = next((p for n in range(len(parts), 0, -1) if (p := ".".join(parts[:n])) in known), ".".join(parts))
+        wanted = describe_type(known[path].field.annotation) if path in known else detail["msg"]
+        bound = f" ({detail['msg']})" if "than" in detail["type"] else ""
+        raise RecipeError(
+            f"{path} is {detail['input']!r}, expected {wanted}{bound}",
+            where=sources.get(path, DEFAULT).where,
+            fix=did_you_mean(str(detail["input"]), wanted.removeprefix("one of ").split(", ")),
+        ) from error
+
+
+def _absolute(text: str, by_user: bool) -> str:
+    """`artifacts/...` is meant from where artifacts are, others from the working folder or the repository's root."""
+    path = Path(text).expanduser()
+    if path.is_absolute():
+        return str(path)
+    if path.parts[:1] == ("artifacts",):
+        return str(artifacts().joinpath(*path.parts[1:]))
+    return str((Path.cwd() if by_user and (Path.cwd() / path).exists() else ROOT) / path)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.records import Item
+from recipes.pointer_selector.candidates import Item
 
 ROLES = {"query": ("query_embeddings", "query_ids"), "candidate": ("candidate_embeddings", "candidate_ids")}
 

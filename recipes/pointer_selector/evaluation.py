@@ -1,4 +1,4 @@
-"""Selectors and baselines on the test queries, at every number of shots, with paired tests."""
+"""How good a policy and its rivals are on some queries: measuring, validation, baselines, paired tests."""
 
 from __future__ import annotations
 
@@ -8,124 +8,381 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import baselines
 from recipes.pointer_selector.checkpoints import load_policy, read_pointer
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.data import PointerData
-from recipes.pointer_selector.frozen_model import FrozenModel, Verdict
-from recipes.pointer_selector.measuring import measure
-from recipes.pointer_selector.policy import PointerPolicy
+from recipes.pointer_selector.data import PointerData, collate, in_order, query_inputs
+from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.preparation import prepare
-from recipes.pointer_selector.statistics import Paired, paired
-from recipes.statistics import holm
+from recipes.pointer_selector.workload import FrozenModel, Outcome
+from recipes.statistics import holm, mcnemar
 
 RANDOM_DRAWS = 8
 ORACLE_SETS = 50_000
 """Largest number of sets that the exhaustive oracle looks at, for each query."""
+BOOTSTRAP_DRAWS = 5000
+KL_QUERIES, KL_DRAWS = 64, 4
+"""The KL of the policy is estimated from so many sampled sequences of so many validation queries."""
 SELECTOR, WARM_UP = "selector", "its warm-up"
 PARTS = ("test", "validation")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One way of choosing at one number of shots: [Q] each.
+    """One way of choosing at one number of shots.
 
-    `correct` is a share where a method is random, and `probability` that of the right answer (NaN if unknown).
+    Attributes:
+        queries: [Q], the numbers of the queries measured, in the data they were measured on.
+        correct: [Q], 0 or 1; a share where a method is random.
+        probability: [Q], that of the right answer; NaN where it is unknown.
     """
 
+    queries: np.ndarray
     correct: np.ndarray
     probability: np.ndarray
 
+    def mean(self, metric: str) -> float:
+        """Mean of "accuracy" or "probability"."""
+        return float((self.correct if metric == "accuracy" else self.probability).mean())
+
 
 Results = dict[str, dict[int, Result]]
+"""By method and number of shots."""
 
 
-def baseline_results(data: PointerData, judge: FrozenModel | None, shots: list[int]) -> Results:
+# --- a policy -------------------------------------------------------------------------------------------------------
+
+
+def measure(
+    policy: PointerPolicy,
+    data: PointerData,
+    model: FrozenModel | None,
+    shots: Sequence[int],
+    *,
+    queries: np.ndarray | None = None,
+    batch_size: int = 256,
+) -> dict[int, Result]:
+    """Results of a policy's greedy choices by number of shots.
+
+    With a frozen model, the policy picks out of the whole pool and the model answers. Without one, only logged
+    candidates have a known outcome: the policy ranks those of each group, and the first one counts; numbers of shots
+    that nothing was logged for are left out.
+    """
+    queries = np.arange(len(data)) if queries is None else queries
+    was_training = policy.training
+    policy.eval()
+    with torch.inference_mode():
+        if model is None:
+            results = {s: _of_logged(policy, data, s, queries, batch_size) for s in shots}
+        else:
+            picks = decode(policy, data, queries, max(shots), batch_size)
+            results = {s: _result(model.outcome(data, queries, picks[:, :s]), queries) for s in shots}
+    policy.train(was_training)
+    return {s: result for s, result in results.items() if result is not None}
+
+
+def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int, batch_size: int = 256) -> Tensor:
+    """Greedy picks [Q, S]; the first s of them are the greedy picks at s shots.
+
+    Raises:
+        RecipeError: a pool is smaller than the number of picks; names the query.
+    """
+    sizes = np.asarray(data.pool_size(queries))
+    if len(sizes) and sizes.min() < shots:
+        query = data.query_ids[queries[int(sizes.argmin())]]
+        raise RecipeError(
+            f"the pool of query {query!r} has {sizes.min()} examples, fewer than {shots} shots",
+            where="validation.shots",
+            fix="ask for fewer shots, or give larger pools",
+        )
+    device = next(policy.parameters()).device
+    picks = []
+    for start in range(0, len(queries), batch_size):
+        inputs = [x.to(device) for x in query_inputs(data, queries[start : start + batch_size])]
+        picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
+    return torch.cat(picks)
+
+
+def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int) -> Tensor:
+    """Log-probability of every pick of every candidate: [M, S], 0 at padding; without dropout."""
+    was_training = policy.training
+    policy.eval()
+    device = next(policy.parameters()).device
+    table = torch.zeros(data.pointers.shape)
+    with torch.no_grad():
+        for batch in in_order(data, batch_size):
+            values = policy.of_batch(batch.to(device))[0].cpu()
+            table[batch.rows[batch.candidates], : values.shape[-1]] = values[batch.candidates.flatten(1)]
+    policy.train(was_training)
+    return table
+
+
+def sampled_kl(
+    policy: PointerPolicy, reference: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int
+) -> float:
+    """KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
+    device = next(policy.parameters()).device
+    was_training = policy.training
+    policy.eval()
+    with torch.inference_mode():
+        inputs = tuple(x.to(device) for x in query_inputs(data, queries))
+        picks, _ = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
+        kl = float(exact_kl(policy, reference, inputs, picks).mean())
+    policy.train(was_training)
+    return kl
+
+
+def _result(outcome: Outcome, queries: np.ndarray) -> Result:
+    return Result(queries, outcome.correct.double().numpy(), outcome.probability.numpy())
+
+
+def _of_logged(
+    policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray, batch_size: int
+) -> Result | None:
+    data = data.keep_queries(np.isin(np.arange(len(data)), queries))
+    data = data.keep_candidates(data.lengths == shots)
+    logged = np.unique(data.candidate_query)
+    if not len(logged):
+        return None
+    device = next(policy.parameters()).device
+    first = []
+    for start in range(0, len(logged), batch_size):
+        batch = collate(data, logged[start : start + batch_size])
+        score = batch.picks_by_group(policy.of_batch(batch.to(device))[0].cpu()).sum(-1)
+        best = score.masked_fill(~batch.by_group(batch.candidates), float("-inf")).argmax(-1, keepdim=True)
+        first.append(batch.by_group(batch.rows).gather(1, best).squeeze(1).numpy())
+    rows = np.concatenate(first)
+    correct, probability = (data.scores[name][rows].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
+    return Result(np.sort(queries)[logged], correct, probability)
+
+
+class Validator:
+    """Measures the validation queries, and some training queries in the same way, so that over-fitting shows.
+
+    `reference` is the warm-up policy, once there is one; the KL to it is then estimated from samples.
+    """
+
+    def __init__(
+        self, recipe: PointerRecipe, train: PointerData, validation: PointerData, model: FrozenModel | None
+    ) -> None:
+        self.config, self.shot_num, self.model = recipe.validation, recipe.data.shot_num, model
+        self.train, self.validation = train, validation
+        self.sample = np.sort(np.random.default_rng(0).permutation(len(train))[: self.config.train_queries])
+        self.reference: PointerPolicy | None = None
+
+    def __call__(self, policy: PointerPolicy) -> tuple[dict[str, float], float, float]:
+        """Metrics, and the value that checkpoints are compared by on validation and on training queries (NaN: none).
+
+        Raises:
+            RecipeError: the data gives no number for the metric.
+        """
+        metrics, value = self._part("val", policy, self.validation, np.arange(len(self.validation)))
+        train_metrics, train_value = self._part("train", policy, self.train, self.sample)
+        if np.isnan(value):
+            raise RecipeError(
+                f"validation by {self.config.metric} gives no number",
+                where="validation.metric",
+                fix="log candidates at the shots of validation.shots, with the numbers that the metric needs",
+            )
+        if self.reference is not None:
+            some = np.arange(min(KL_QUERIES, len(self.validation)))
+            kl = sampled_kl(policy, self.reference, self.validation, some, self.shot_num)
+            metrics["val-aux/pointer_selector/kl_on_policy"] = kl
+        return metrics | train_metrics, value, train_value
+
+    def _part(
+        self, name: str, policy: PointerPolicy, data: PointerData, queries: np.ndarray
+    ) -> tuple[dict[str, float], float]:
+        metrics: dict[str, float] = {}
+        if not len(queries):
+            return metrics, float("nan")
+        config = self.config
+        results = measure(policy, data, self.model, config.shots, queries=queries, batch_size=config.batch_size)
+        for shots, result in results.items():
+            self._require_known(result, data)
+            metrics[f"{name}-core/pointer_selector/acc/shots@{shots}"] = result.mean("accuracy")
+            metrics[f"{name}-aux/pointer_selector/probability/shots@{shots}"] = result.mean("probability")
+        value = float(np.mean([r.mean(config.metric) for r in results.values()])) if results else float("nan")
+        metrics[f"{name}-core/pointer_selector/{config.metric}/mean"] = value
+        return metrics, value
+
+    def _require_known(self, result: Result, data: PointerData) -> None:
+        unknown = np.isnan(result.correct if self.config.metric == "accuracy" else result.probability)
+        if unknown.any():
+            query = data.query_ids[result.queries[int(unknown.argmax())]]
+            number = "vqa_correct" if self.config.metric == "accuracy" else "vqa_gt_prob"
+            raise RecipeError(
+                f"query {query!r} has a candidate without {number}, which validation counts",
+                where=f"validation.metric={self.config.metric}",
+                fix="log that number, or set validation.metric to the other one",
+            )
+
+
+# --- baselines ------------------------------------------------------------------------------------------------------
+
+
+def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int, seed: int) -> Tensor:
+    """Uniform sequences without replacement: [B, draws, S]."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.from_numpy(np.asarray(data.pool_size(queries)))
+    noise = torch.rand(len(queries), draws, int(sizes.max()), generator=generator)
+    inside = torch.arange(noise.shape[-1]) < sizes[:, None]
+    return noise.masked_fill(~inside[:, None], -1.0).topk(shots, dim=-1).indices
+
+
+def nearest_picks(data: PointerData, queries: np.ndarray, shots: int) -> Tensor:
+    """The examples most similar to the query by cosine, the nearest first: [B, S]."""
+    similarity, _ = _similarities(data, queries)
+    return similarity.topk(shots, dim=-1).indices
+
+
+def mmr_picks(data: PointerData, queries: np.ndarray, shots: int, balance: float = 0.7) -> Tensor:
+    """Maximal marginal relevance: [B, S].
+
+    Each step takes the example with the highest balance * similarity to the query - (1 - balance) * highest similarity
+    to what was taken before. Source: Carbonell and Goldstein, SIGIR (1998).
+    """
+    similarity, pool = _similarities(data, queries)
+    redundancy = torch.zeros_like(similarity)
+    picks: list[Tensor] = []
+    for _ in range(shots):
+        score = balance * similarity - (1 - balance) * redundancy
+        if picks:
+            score = score.scatter(-1, torch.stack(picks, -1), float("-inf"))
+        pick = score.argmax(-1)
+        to_pick = (pool @ pool[torch.arange(len(pool)), pick][..., None]).squeeze(-1)
+        redundancy = torch.maximum(redundancy, to_pick) if picks else to_pick
+        picks.append(pick)
+    return torch.stack(picks, -1)
+
+
+def _similarities(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Cosines [B, K], -inf outside the pool, and the unit vectors of the pool [B, K, D].
+
+    Where pool examples carry more features than queries do (their label, for instance), the common first ones count.
+    """
+    query, pool, mask = query_inputs(data, queries)
+    width = min(query.shape[-1], pool.shape[-1])
+    query, pool = functional.normalize(query[..., :width], dim=-1), functional.normalize(pool[..., :width], dim=-1)
+    return (pool @ query[..., None]).squeeze(-1).masked_fill(~mask, float("-inf")), pool
+
+
+def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequence[int]) -> Results:
     """Baselines by name and number of shots; those that cannot be computed are left out.
 
     With a frozen model: no examples, random ones, the nearest, maximal marginal relevance, and the best set of all.
     Without one, of the logged candidates: one at random, the one with the highest beam_score, and the best.
     """
-    found: Results = {}
+    results: Results = {}
     for count in shots:
-        results = _logged(data, count) if judge is None else _asked(data, judge, count)
-        for name, result in results.items():
-            found.setdefault(name, {})[count] = result
-    return found
+        for name, result in _logged_baselines(data, count) if model is None else _baselines(data, model, count):
+            results.setdefault(name, {})[count] = result
+    return results
 
 
-def policy_results(
-    policy: PointerPolicy, data: PointerData, judge: FrozenModel | None, shots: list[int]
-) -> dict[int, Result]:
-    """A policy's greedy choices (without a frozen model: its first choice among the logged candidates)."""
-    return {m.shots: Result(m.correct, m.probability) for m in measure(policy, data, judge, shots)}
-
-
-def _asked(data: PointerData, judge: FrozenModel, shots: int) -> dict[str, Result]:
+def _baselines(data: PointerData, model: FrozenModel, shots: int) -> list[tuple[str, Result]]:
     queries = np.arange(len(data))
-    random = judge.verdict(data, queries, baselines.random_picks(data, queries, shots, RANDOM_DRAWS, seed=0))
-    verdicts = {
-        "no examples": judge.verdict(data, queries, baselines.nearest_picks(data, queries, shots)[:, :0]),
-        "nearest": judge.verdict(data, queries, baselines.nearest_picks(data, queries, shots)),
-        "mmr": judge.verdict(data, queries, baselines.mmr_picks(data, queries, shots)),
-        "oracle": judge.oracle(data, queries, shots, ORACLE_SETS),
+    random = model.outcome(data, queries, random_picks(data, queries, shots, RANDOM_DRAWS, seed=0))
+    correct, probability = random.correct.double().mean(1).numpy(), random.probability.mean(1).numpy()
+    nearest = nearest_picks(data, queries, shots)
+    outcomes = {
+        "no examples": model.outcome(data, queries, nearest[:, :0]),
+        "nearest": model.outcome(data, queries, nearest),
+        "mmr": model.outcome(data, queries, mmr_picks(data, queries, shots)),
+        "oracle": model.oracle(data, queries, shots, ORACLE_SETS),
     }
-    results = {"random": Result(random.correct.double().mean(1).numpy(), random.probability.mean(1).numpy())}
-    return results | {name: _result(verdict) for name, verdict in verdicts.items() if verdict is not None}
+    known = [(name, _result(outcome, queries)) for name, outcome in outcomes.items() if outcome is not None]
+    return [("random", Result(queries, correct, probability)), *known]
 
 
-def _result(verdict: Verdict) -> Result:
-    return Result(verdict.correct.double().numpy(), verdict.probability.numpy())
-
-
-def _logged(data: PointerData, shots: int) -> dict[str, Result]:
+def _logged_baselines(data: PointerData, shots: int) -> list[tuple[str, Result]]:
     data = data.keep_candidates(data.lengths == shots)
     if not len(data.lengths):
-        return {}
-    starts, sizes = data.group_starts[:-1], np.diff(data.group_starts)
+        return []
+    starts, sizes, queries = data.group_starts[:-1], np.diff(data.group_starts), data.group_query
     correct, probability = (data.scores[name].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
-    results = {
-        "random": Result(np.add.reduceat(correct, starts) / sizes, np.add.reduceat(probability, starts) / sizes),
-        "oracle": Result(np.maximum.reduceat(correct, starts), np.maximum.reduceat(probability, starts)),
-    }
+    mean, best = ([f.reduceat(x, starts) for x in (correct, probability)] for f in (np.add, np.maximum))
+    results = [("random", Result(queries, mean[0] / sizes, mean[1] / sizes)), ("oracle", Result(queries, *best))]
     score = data.scores["beam_score"]
     if not np.isnan(score).any():
         first = np.lexsort((-score, np.repeat(np.arange(len(sizes)), sizes)))[starts]
-        results["beam_score"] = Result(correct[first], probability[first])
+        results.append(("beam_score", Result(queries, correct[first], probability[first])))
     return results
+
+
+# --- comparisons ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired test at one number of shots; `p_holm` is adjusted over all comparisons of the table."""
+    """`a` against `b` on the same queries at one number of shots.
+
+    Attributes:
+        difference: mean of a - b.
+        low, high: 95% interval of it by a bootstrap over clusters.
+        a_only, b_only: queries that only one of the two gets right.
+        p_value: exact McNemar test, two-sided; it takes queries for independent.
+        p_holm: the same, adjusted over all comparisons of the table.
+    """
 
     a: str
     b: str
     shots: int
-    test: Paired
+    difference: float
+    low: float
+    high: float
+    a_only: int
+    b_only: int
+    p_value: float
     p_holm: float
 
-    def as_dict(self) -> dict:
-        return {"a": self.a, "b": self.b, "shots": self.shots, **asdict(self.test), "p_holm": self.p_holm}
+
+def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[Comparison]:
+    """Paired tests of each pair at each number of shots that both have, with Holm's correction over all of them.
+
+    `clusters` [Q] says which queries are drawn together: queries about one image are not independent.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for a, b in pairs:
+        for shots in sorted(set(results[a]) & set(results[b])):
+            ours, theirs = results[a][shots].correct, results[b][shots].correct
+            if not len(ours) == len(theirs) == len(clusters):
+                continue
+            low, high = cluster_bootstrap(ours - theirs, clusters)
+            a_only, b_only = int(((ours > 0) & (theirs <= 0)).sum()), int(((theirs > 0) & (ours <= 0)).sum())
+            p_value = mcnemar(a_only, b_only).p_value
+            rows.append((a, b, shots, float((ours - theirs).mean()), low, high, a_only, b_only, p_value))
+    adjusted = holm([row[-1] for row in rows])
+    return [Comparison(*row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
 
 
-def compare(results: Results, pairs: list[tuple[str, str]], clusters: np.ndarray) -> list[Comparison]:
-    """Paired tests of each pair at each number of shots that both have, with Holm's correction over all of them."""
-    tests = [
-        (a, b, count, paired(results[a][count].correct, results[b][count].correct, clusters))
-        for a, b in pairs
-        for count in sorted(set(results[a]) & set(results[b]))
-        if len(results[a][count].correct) == len(results[b][count].correct) == len(clusters)
-    ]
-    adjusted = holm([test.p_value for *_, test in tests])
-    return [Comparison(*row, p_holm=p) for row, p in zip(tests, adjusted, strict=True)]
+def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """95% percentile interval of the mean of `values` [Q], drawing whole clusters with replacement."""
+    _, number = np.unique(clusters, return_inverse=True)
+    sums, sizes = np.bincount(number, weights=values), np.bincount(number).astype(float)
+    interval = stats.bootstrap(
+        (sums, sizes),
+        lambda sums, sizes, axis: sums.sum(axis) / sizes.sum(axis),
+        paired=True,
+        n_resamples=BOOTSTRAP_DRAWS,
+        batch=500,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+# --- a checkpoint ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Results by method and shots, paired tests, and what the selector was trained for."""
+    """Results by method and shots, paired tests, and the number of shots that the selector was trained for."""
 
     queries: int
     trained_for: int
@@ -134,13 +391,17 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        accuracy = {name: {str(s): float(r.correct.mean()) for s, r in by.items()} for name, by in self.results.items()}
         return {
             "queries": self.queries,
             "trained_for": self.trained_for,
-            "accuracy": accuracy,
-            "tests": [comparison.as_dict() for comparison in self.comparisons],
+            "accuracy": accuracies(self.results),
+            "tests": [asdict(comparison) for comparison in self.comparisons],
         }
+
+
+def accuracies(results: Results) -> dict[str, dict[str, float]]:
+    """Mean accuracy by method and number of shots, for JSON."""
+    return {name: {str(s): r.mean("accuracy") for s, r in by.items()} for name, by in results.items()}
 
 
 def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part: str) -> Evaluation:
@@ -159,24 +420,25 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
     if warm_up:
         policies[WARM_UP] = load_policy(folder / warm_up["folder"])[0]
     policies |= {str(other): load_policy(other)[0] for other in against}
-    results = baseline_results(data, prepared.judge, shots)
+    results = baseline_results(data, prepared.model, shots)
     rivals = [name for name in ("nearest", "mmr", "beam_score") if name in results]
     for name, trained in policies.items():
-        _require_widths(trained.query_width, trained.pool_width, data.queries.width, data.examples.width, name)
-        results[name] = policy_results(trained, data, prepared.judge, shots)
+        _require_widths(trained, data, name)
+        results[name] = measure(trained, data, prepared.model, shots)
     rivals += [name for name in policies if name != SELECTOR]
-    pairs = [(SELECTOR, rival) for rival in rivals] + (
-        [(WARM_UP, "nearest")] if WARM_UP in policies and "nearest" in results else []
-    )
+    pairs = [(SELECTOR, rival) for rival in rivals]
+    if WARM_UP in policies and "nearest" in results:
+        pairs.append((WARM_UP, "nearest"))
     clusters = data.query_rows  # queries that share an image share its embedding
     return Evaluation(len(data), config["shot_num"], results, compare(results, pairs, clusters))
 
 
-def _require_widths(query: int, pool: int, data_query: int, data_pool: int, name: str) -> None:
-    if (query, pool) != (data_query, data_pool):
+def _require_widths(policy: PointerPolicy, data: PointerData, name: str) -> None:
+    trained, here = (policy.query_width, policy.pool_width), (data.queries.width, data.examples.width)
+    if trained != here:
         raise RecipeError(
-            f"{name} was trained on embeddings of {query} and {pool} features; "
-            f"this data has {data_query} and {data_pool}",
+            f"{name} was trained on embeddings of {trained[0]} and {trained[1]} features; "
+            f"this data has {here[0]} and {here[1]}",
             where="checkpoint",
             fix="evaluate on embeddings of the same encoder",
         )

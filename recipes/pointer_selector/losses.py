@@ -1,17 +1,182 @@
-"""The two losses: reward-conditioned cross-entropy, and GRPO's clipped surrogate with a k3 penalty.
+"""From logged outcomes to a gradient: rewards, advantages within a group, and the two losses.
 
-Shapes: B groups (one query at one shot count), N candidates a group (padded), S picks (padded).
+Shapes: M candidates in the data; B groups (one query at one number of picks), N candidates a group and S picks, both
+padded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from recipes.errors import RecipeError
+from recipes.pointer_selector.config import PointerRecipe, RewardConfig
+from recipes.pointer_selector.data import PointerData
+
+QUALITY = "quality"
+TERMS: dict[str, tuple[str | None, float]] = {
+    "combined": (QUALITY, 1.0),
+    "hard_soft": ("vqa_acc_score", 1.0),
+    "separated": ("vqa_acc_score", 2.0),
+    "correctness": (None, 1.0),
+    "probability": ("vqa_gt_prob", 0.0),
+    "quality": (QUALITY, 0.0),
+}
+"""A mode's reward is alpha * soft + beta * weight * vqa_correct: here are the soft number and the weight.
+
+`QUALITY` is the score that `reward.quality` names, rescaled to 0 to 1 within the group, so that its scale is that of
+correctness. In `separated`, right answers stay above wrong ones for any soft number while alpha < 2 beta.
+"""
+SAME = 1e-6
+"""Rewards of a group that differ by no more than this are equal; float32 rewards of order 1 carry about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
 """exp(20) is 5e8; beyond it a ratio says nothing and can only overflow."""
+
+
+# --- rewards --------------------------------------------------------------------------------------------------------
+
+
+def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
+    """One reward a candidate, [M] in float32; `TERMS` has the formula.
+
+    Raises:
+        RecipeError: a candidate lacks a number that the mode needs; names the query.
+    """
+    soft, weight = TERMS[config.mode]
+    total = np.zeros(len(data.lengths))
+    if soft == QUALITY:
+        total += config.alpha * rescaled(_required(data, config.quality, config.mode), data.group_starts)
+    elif soft:
+        total += config.alpha * _required(data, soft, config.mode)
+    if weight:
+        total += config.beta * weight * _required(data, "vqa_correct", config.mode)
+    return total.astype(np.float32)
+
+
+def reward_notes(recipe: PointerRecipe) -> list[str]:
+    """What of REWARD_ALPHA and REWARD_BETA decides nothing under this recipe, and why; empty where both decide.
+
+    Ranks do not change with the scale of the rewards, so a weight that multiplies the whole reward is lost in them.
+    """
+    soft, weight = TERMS[recipe.reward.mode]
+    if soft and weight:
+        return []
+    alpha, beta = "REWARD_ALPHA (reward.alpha)", "REWARD_BETA (reward.beta)"
+    used, unused = (alpha, beta) if soft else (beta, alpha)
+    notes = [f"{unused} is not read: reward.mode={recipe.reward.mode} has no such term"]
+    if recipe.grpo.epochs and recipe.grpo.advantage == "rank":
+        rest = "the weights of RCE read it" if recipe.rce.epochs else "nothing else reads it"
+        notes.append(f"{used} only scales the reward, which grpo.advantage=rank ignores; {rest}")
+    return notes
+
+
+def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Each group stretched to 0 to 1, equal values becoming 0.5: values [M], starts [G + 1] -> [M]."""
+    sizes = np.diff(starts)
+    low = np.repeat(np.minimum.reduceat(values, starts[:-1]), sizes)
+    span = np.repeat(np.maximum.reduceat(values, starts[:-1]), sizes) - low
+    return np.where(span > 0, (values - low) / np.where(span > 0, span, 1), 0.5)
+
+
+def equal_groups(values: np.ndarray, data: PointerData) -> np.ndarray:
+    """The groups [n] whose rewards are all equal, those of a single candidate among them: advantages are 0 there."""
+    starts = data.group_starts[:-1]
+    return np.flatnonzero(~(np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts) > SAME))
+
+
+def require_differences(values: np.ndarray, data: PointerData, mode: str) -> None:
+    """Refuse data from which GRPO could learn nothing.
+
+    Raises:
+        RecipeError: the rewards are equal in every group; names the first query.
+    """
+    if len(equal_groups(values, data)) == len(data.group_starts) - 1:
+        raise RecipeError(
+            f"in each of the {len(data.group_starts) - 1} groups all rewards are equal, in query "
+            f"{data.query_ids[data.group_query[0]]!r} for instance, so GRPO has nothing to compare",
+            where=f"reward.mode={mode}",
+            fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
+        )
+
+
+def _required(data: PointerData, name: str, mode: str) -> np.ndarray:
+    values = data.scores[name].astype(np.float64)
+    missing = np.flatnonzero(np.isnan(values))
+    if len(missing):
+        query = data.query_ids[data.candidate_query[missing[0]]]
+        raise RecipeError(
+            f"{len(missing)} candidates have no {name}, the first of them in query {query!r}",
+            where=f"reward.mode={mode}",
+            fix="choose a reward that the data can give, or log that number",
+        )
+    return values
+
+
+# --- advantages -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """Advantages [B, N], 0 at padding; and per group [B] whether it is silent, all its rewards being equal."""
+
+    values: Tensor
+    silent: Tensor
+
+
+def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, clip: float) -> Advantages:
+    """Advantages within each group; exactly 0 where a group has a single candidate or equal rewards.
+
+    Args:
+        rewards: [B, N].
+        mask: [B, N], true where there is a candidate.
+        kind: "zscore" divides by the group's deviation, "mean" subtracts the mean only (Dr. GRPO), "rank" spreads the
+            ranks evenly over [-1, 1], ties sharing their mean rank.
+        floor: the least deviation that "zscore" divides by.
+        clip: the largest magnitude.
+    """
+    count = mask.sum(-1, keepdim=True).clamp(min=1)
+    rewards = rewards.masked_fill(~mask, 0.0)
+    mean = rewards.sum(-1, keepdim=True) / count
+    low = rewards.masked_fill(~mask, float("inf")).amin(-1)
+    high = rewards.masked_fill(~mask, float("-inf")).amax(-1)
+    silent = ~(high - low > SAME)
+    if kind == "rank":
+        values = _ranks(rewards, mask, count)
+    else:
+        values = (rewards - mean).masked_fill(~mask, 0.0)
+        if kind == "zscore":
+            deviation = (values.square().sum(-1, keepdim=True) / count).sqrt()
+            values = values / deviation.clamp(min=floor)
+        elif kind != "mean":
+            raise ValueError(f"advantages are zscore, rank or mean, not {kind!r}")
+    values = values.clamp(-clip, clip).masked_fill(~mask | silent[:, None], 0.0)
+    return Advantages(values, silent)
+
+
+def _ranks(rewards: Tensor, mask: Tensor, count: Tensor) -> Tensor:
+    difference = rewards[..., :, None] - rewards[..., None, :]
+    both = mask[..., :, None] & mask[..., None, :]
+    wins = torch.where(difference > 0, 1.0, torch.where(difference == 0, 0.5, 0.0)).to(rewards.dtype)
+    rank = (wins * both).sum(-1) - 0.5
+    return 2 * rank / (count - 1).clamp(min=1) - 1
+
+
+def keep_best(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
+    """The curriculum's mask: the `count` candidates with the highest reward in each group; earlier ones win ties.
+
+    rewards [B, N], mask [B, N] -> [B, N].
+    """
+    if count <= 0 or count >= rewards.shape[-1]:
+        return mask
+    order = rewards.masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    kept = torch.zeros_like(mask).scatter(-1, order[:, :count], True)
+    return kept & mask
+
+
+# --- losses ---------------------------------------------------------------------------------------------------------
 
 
 def rce_weights(rewards: Tensor, mask: Tensor, tau: float) -> Tensor:

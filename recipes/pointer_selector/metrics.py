@@ -1,10 +1,12 @@
-"""Where metrics go: a JSON-lines history that is only ever appended to, TensorBoard, and W&B."""
+"""Where metrics go (a JSON-lines history that is only appended to, TensorBoard, W&B), and what they point at."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,3 +91,76 @@ def _end_last_line(path: Path) -> None:
     if path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         with path.open("a", encoding="utf-8") as file:
             file.write("\n")
+
+
+def memory_peak_mib() -> float:
+    """Largest resident size of this process so far, in MiB; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+KL_LOW, KL_HIGH = 0.01, 0.1
+CLIPPED_HIGH, RATIO_HIGH, SILENT_HIGH, ADVANTAGE_LOW = 0.3, 10.0, 0.5, 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a run, and what to try; `code` is stable, `text` is for people."""
+
+    code: str
+    text: str
+
+
+def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding]:
+    """Findings on the means of one GRPO epoch; metrics that are absent are not judged.
+
+    `rising`: the epoch validated best so far, so that a large KL or many clipped ratios are a price that pays.
+    """
+    findings: dict[str, str] = {}
+    kl, beta = data.get("actor/kl_loss"), data.get("actor/kl_coef", 1.0)
+    sampled = data.get("val-aux/pointer_selector/kl_on_policy")
+    if kl is not None and kl < KL_LOW:
+        remedy = "lower KL_BETA or raise GRPO_LR" if beta > 0 else "raise GRPO_LR or GRPO_EPOCHS"
+        findings["kl_low"] = f"KL {kl:.4f} is below {KL_LOW}: the policy hardly leaves its start; {remedy}"
+    if beta > 0 and kl is not None and sampled is not None and kl > KL_HIGH and kl > 3 * max(sampled, KL_LOW):
+        findings["kl_inflated"] = (
+            f"the penalty reads {kl:.3g}, but sampled sequences say the KL is {sampled:.2f}: candidates that the "
+            "policy gave up inflate it; grpo.kl.over=policy weights them by how likely they still are"
+        )
+    elif kl is not None and kl > KL_HIGH and not rising:
+        findings["kl_high"] = f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier"
+    clipped = data.get("actor/pg_clipfrac", 0)
+    if clipped > CLIPPED_HIGH and not rising:
+        findings["clip_high"] = f"{clipped:.0%} of the ratios are clipped, which teaches nothing: lower GRPO_LR"
+    ratio = data.get("actor/ratio_max", 1)
+    if ratio > RATIO_HIGH:
+        findings["ratio_high"] = f"a ratio reached {ratio:.0f}: updates within an epoch are too large"
+    silent = data.get("critic/silent_groups", 0)
+    deviation = data.get("critic/advantages/std")
+    if silent > SILENT_HIGH:
+        findings["silent"] = f"{silent:.0%} of the groups have equal rewards: use a graded reward"
+    elif deviation is not None and deviation < ADVANTAGE_LOW:
+        findings["advantage_small"] = (
+            f"advantages have a deviation of {deviation:.3f}: rewards hardly differ within groups"
+        )
+    return [Finding(code, text) for code, text in findings.items()]
+
+
+def findings_of_curves(train: list[float], validation: list[float]) -> list[Finding]:
+    """Findings on a phase's curves, epoch by epoch and the state before it first: over-fitting, or no gain at all."""
+    if len(validation) < 2:
+        return []
+    best = max(range(len(validation)), key=validation.__getitem__)
+    fell = validation[best] - validation[-1]
+    rose = train[-1] - train[best] if len(train) == len(validation) else 0.0
+    findings = []
+    if fell > 0.005 and rose > 0:
+        text = f"over-fitting since epoch {best}: validation fell by {fell:.1%} while training rose by {rose:.1%}"
+        findings.append(Finding("over_fit", f"{text}; the checkpoint of the best epoch is kept"))
+    if best == 0:
+        findings.append(Finding("no_gain", "no epoch of this phase was better on validation than its start"))
+    return findings

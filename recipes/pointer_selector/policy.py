@@ -1,4 +1,4 @@
-"""The policy: a bi-encoder whose query state attends over a pool and points at one example after another.
+"""The policy, a bi-encoder whose query attends over its pool and points at one example after another, and decoding.
 
 Shapes: B queries, K pool slots (padded), N candidate sequences a query, S picks, H hidden size.
 """
@@ -6,7 +6,7 @@ Shapes: B queries, K pool slots (padded), N candidate sequences a query, S picks
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PolicyConfig
 
 if TYPE_CHECKING:
-    from recipes.pointer_selector.batches import Batch
+    from recipes.pointer_selector.data import Batch
 
 MASKED = -1e9
 """Logit of a slot that may not be picked. Finite, so that a row without any free slot gives no NaN."""
@@ -194,3 +194,133 @@ class PointerPolicy(nn.Module):
     def of_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """`step_log_probs` of a batch: [B, L * N, S] each."""
         return self.step_log_probs(batch.inputs, batch.pointers, batch.steps, batch.first)
+
+
+def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> tuple[Tensor, Tensor]:
+    """The most likely slot at each step: picks [B, S] and their log-probabilities [B, S]."""
+    picks, log_probs = _decode(policy, encoded, shots, 1, lambda scores, _: scores.argmax(-1))
+    return picks[:, 0], log_probs[:, 0]
+
+
+def sample(
+    policy: PointerPolicy,
+    encoded: Encoded,
+    shots: int,
+    draws: int,
+    generator: torch.Generator,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """`draws` sequences a query: picks [B, N, S] and log-probabilities under the policy itself [B, N, S].
+
+    One uniform number a pick is turned into a slot through the cumulative distribution, so that neither the padding of
+    a pool nor the other queries of a batch change what is drawn from the same stream of numbers.
+    """
+    batch = encoded.state.shape[0]
+    device = generator.device
+    uniform = torch.rand(batch, draws, shots, generator=generator, device=device).to(encoded.state.device)
+
+    def draw(scores: Tensor, step: int) -> Tensor:
+        return pick_by_uniform((scores / temperature).softmax(-1), uniform[:, :, step])
+
+    return _decode(policy, encoded, shots, draws, draw)
+
+
+def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """The slot whose share of the cumulative distribution holds `uniform`: [..., K], [...] in [0, 1) -> [...]."""
+    cumulative = probabilities.double().cumsum(-1)
+    slot = torch.searchsorted(cumulative, (uniform.double() * cumulative[..., -1])[..., None], right=True).squeeze(-1)
+    last = probabilities.shape[-1] - 1 - (probabilities > 0).flip(-1).to(torch.uint8).argmax(-1)
+    return torch.minimum(slot, last)
+
+
+def beam(policy: PointerPolicy, encoded: Encoded, shots: int, width: int) -> tuple[Tensor, Tensor]:
+    """The `width` most likely sequences that a beam of that width finds: picks [B, W, S], log-probabilities [B, W].
+
+    W is `width`, or the number of slots where that is smaller. Sequences that do not exist (a pool with fewer
+    sequences than W) have a log-probability below -1e8.
+    """
+    batch, slots = encoded.mask.shape
+    state, free = encoded.state[:, None], encoded.mask[:, None]
+    total = encoded.state.new_zeros(batch, 1)
+    picks = torch.zeros(batch, 1, 0, dtype=torch.long, device=state.device)
+    for step in range(shots):
+        scores = (total[..., None] + policy.log_probs(encoded, state, free)).flatten(1)
+        total, index = scores.topk(min(width, scores.shape[1]), dim=-1)
+        parent, slot = index // slots, index % slots
+        picks = torch.cat([_rows(picks, parent), slot[..., None]], dim=-1)
+        free = _rows(free, parent).scatter(-1, slot[..., None], False)
+        if step + 1 < shots:
+            state = policy.update(encoded, _rows(state, parent), slot)
+    return picks, total
+
+
+def exact_kl(
+    policy: PointerPolicy, reference: PointerPolicy, inputs: tuple[Tensor, Tensor, Tensor], picks: Tensor
+) -> Tensor:
+    """KL(policy || reference) of the next pick, summed over all slots and over the steps along `picks`: [B, N].
+
+    With `picks` [B, N, S] drawn from the policy, the mean over draws estimates the KL of whole sequences without bias,
+    whereas k3 over logged candidates does not.
+    """
+    ours, theirs = policy.encode(*inputs), reference.encode(*inputs)
+    draws = picks.shape[1]
+    free = inputs[2][:, None].expand(-1, draws, -1)
+    states = [e.state[:, None].expand(-1, draws, -1) for e in (ours, theirs)]
+    total = torch.zeros(picks.shape[:2], device=picks.device, dtype=ours.state.dtype)
+    for step in range(picks.shape[2]):
+        here, there = policy.log_probs(ours, states[0], free), reference.log_probs(theirs, states[1], free)
+        total = total + (here.exp() * (here - there)).masked_fill(~free, 0.0).sum(-1)
+        free = free.scatter(-1, picks[:, :, step, None], False)
+        states = [
+            policy.update(ours, states[0], picks[..., step]),
+            reference.update(theirs, states[1], picks[..., step]),
+        ]
+    return total
+
+
+def _decode(
+    policy: PointerPolicy, encoded: Encoded, shots: int, rows: int, choose: Callable[[Tensor, int], Tensor]
+) -> tuple[Tensor, Tensor]:
+    state = encoded.state[:, None].expand(-1, rows, -1)
+    free = encoded.mask[:, None].expand(-1, rows, -1)
+    picks, chosen = [], []
+    for step in range(shots):
+        log_probs = policy.log_probs(encoded, state, free)
+        pick = choose(log_probs, step)
+        picks.append(pick)
+        chosen.append(log_probs.gather(-1, pick[..., None]).squeeze(-1))
+        free = free.scatter(-1, pick[..., None], False)
+        if step + 1 < shots:
+            state = policy.update(encoded, state, pick)
+    return torch.stack(picks, -1), torch.stack(chosen, -1)
+
+
+def _rows(values: Tensor, parent: Tensor) -> Tensor:
+    return values.gather(1, parent[..., None].expand(-1, -1, values.shape[-1]))
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+def choose_device(asked: str) -> torch.device:
+    """The device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
+
+    Raises:
+        RecipeError: a GPU was asked for and torch sees none.
+    """
+    available = torch.cuda.is_available()
+    if asked == "cuda" and not available:
+        raise RecipeError(
+            "a GPU was asked for, and torch sees none", where="trainer.device", fix="unset it, or use cpu"
+        )
+    return torch.device("cuda" if available and asked != "cpu" else "cpu")
+
+
+def use_threads(count: int) -> None:
+    """Give torch so many threads; 0 leaves its own choice, one a core.
+
+    Tensors here are small, so threads meet at a barrier many times a millisecond. Where another process has one of the
+    cores, all of them wait for the one that is not running.
+    """
+    if count:
+        torch.set_num_threads(count)

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import decoding
 from recipes.pointer_selector.checkpoints import load_policy
-from recipes.pointer_selector.machine import device as choose_device
-from recipes.pointer_selector.policy import PointerPolicy
+from recipes.pointer_selector.policy import PointerPolicy, beam, choose_device, greedy, sample
 
 Array = np.ndarray | Tensor | Sequence
 METHODS = ("greedy", "beam", "sample")
@@ -115,11 +113,11 @@ class PointerSelector:
         with torch.inference_mode():
             encoded = self.policy.encode(queries.to(device), padded.to(device), mask.to(device))
             if method == "greedy":
-                picks = decoding.greedy(self.policy, encoded, shots)[0]
+                picks = greedy(self.policy, encoded, shots)[0]
             elif method == "beam":
-                picks = decoding.beam(self.policy, encoded, shots, beam_width)[0][:, 0]
+                picks = beam(self.policy, encoded, shots, beam_width)[0][:, 0]
             else:
-                picks = decoding.sample(self.policy, encoded, shots, 1, torch.Generator().manual_seed(seed))[0][:, 0]
+                picks = sample(self.policy, encoded, shots, 1, torch.Generator().manual_seed(seed))[0][:, 0]
         return picks.tolist()
 
 

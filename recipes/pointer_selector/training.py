@@ -2,28 +2,272 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import checkpoints, health, schedules
-from recipes.pointer_selector.batches import collate, shuffled
-from recipes.pointer_selector.config import GrpoConfig, PointerRecipe, RceConfig
-from recipes.pointer_selector.data import PointerData
-from recipes.pointer_selector.frozen_model import FrozenModel
-from recipes.pointer_selector.measuring import Validator, logged_log_probs
-from recipes.pointer_selector.metrics import Sinks
-from recipes.pointer_selector.phases import Step, Tables, grpo_step, rce_step, to_floats, update
+from recipes.pointer_selector import checkpoints, losses
+from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, KlConfig, PointerRecipe, RceConfig
+from recipes.pointer_selector.data import Batch, PointerData, collate, shuffled
+from recipes.pointer_selector.evaluation import Validator, logged_log_probs
+from recipes.pointer_selector.metrics import Finding, Sinks, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.policy import PointerPolicy
-from recipes.pointer_selector.progress import Best, Progress
-from recipes.pointer_selector.rewards import require_differences, rewards
+from recipes.pointer_selector.workload import FrozenModel
 
 LOGGED_BATCH = 64
 """Queries in a batch where no gradient is needed."""
+
+
+# --- schedules ------------------------------------------------------------------------------------------------------
+
+
+def tau(step: int, total: int, start: float, end: float) -> float:
+    """RCE's temperature at a step, linear from `start` at step 0 to `end` at the last one."""
+    if total <= 1:
+        return end
+    return start + (end - start) * min(1.0, max(0.0, step / (total - 1)))
+
+
+def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> float:
+    """Linear warm-up over the first share of the steps, then a half cosine down to 0."""
+    warmup = max(1, round(warmup_share * total))
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    return peak * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def next_beta(beta: float, kl: float, config: KlConfig) -> float:
+    """The adaptive weight of the KL term: times `factor` above the target band, divided by it below, within bounds.
+
+    Source: the adaptive KL controller of Schulman et al., PPO (2017), section 4, with a band for a target.
+    """
+    if not config.adaptive:
+        return beta
+    if kl > config.target_high:
+        beta *= config.factor
+    elif kl < config.target_low:
+        beta /= config.factor
+    return min(config.beta_max, max(config.beta_min, beta))
+
+
+def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
+    """How many of a group's best candidates take part in this epoch (counted from 0); 0 means all of them."""
+    return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
+
+
+# --- one update -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Numbers of logged candidates that stay the same during an epoch.
+
+    Attributes:
+        rewards: [M].
+        old: [M, S], log-probabilities when the epoch began; None in the warm-up.
+        reference: [M, S], log-probabilities of the warm-up policy; None in the warm-up.
+    """
+
+    rewards: Tensor
+    old: Tensor | None = None
+    reference: Tensor | None = None
+
+
+Loss = tuple[Tensor, dict[str, Tensor | float]]
+Step = Callable[[PointerPolicy, Batch, Tables], Loss]
+
+
+def rce_step(tau: float) -> Step:
+    """The warm-up's loss at temperature `tau`."""
+
+    def step(policy: PointerPolicy, batch: Batch, tables: Tables) -> Loss:
+        rewards, mask, steps = _groups(batch, tables)
+        log_probs, entropies = policy.of_batch(batch)
+        loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, tau)
+        return loss, {
+            "actor/rce_loss": loss.detach(),
+            "actor/rce_tau": tau,
+            "actor/entropy": entropies.sum() / batch.steps.sum(),
+            "critic/rewards/mean": rewards[mask].mean(),
+        }
+
+    return step
+
+
+def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
+    """GRPO's loss with KL weight `beta`, on the `keep` best candidates of each group (0: all)."""
+
+    def step(policy: PointerPolicy, batch: Batch, tables: Tables) -> Loss:
+        assert tables.old is not None
+        assert tables.reference is not None
+        rewards, mask, steps = _groups(batch, tables)
+        mask = losses.keep_best(rewards, mask, keep)
+        advantage = losses.group_advantages(
+            rewards, mask, config.advantage, floor=config.advantage_floor, clip=config.advantage_clip
+        )
+        log_probs, entropies = policy.of_batch(batch)
+        old, reference = (_looked_up(table, batch, steps) for table in (tables.old, tables.reference))
+        terms = losses.grpo_loss(
+            batch.picks_by_group(log_probs),
+            old,
+            reference,
+            advantage.values,
+            steps,
+            mask,
+            clip=config.clip,
+            kl_beta=beta,
+            level=config.level,
+            kl_over=config.kl.over,
+        )
+        values = advantage.values[mask]
+        return terms.loss, {
+            "actor/pg_loss": terms.policy,
+            "actor/kl_loss": terms.kl,
+            "actor/kl_coef": beta,
+            "actor/ppo_kl": terms.approximate_kl,
+            "actor/pg_clipfrac": terms.clip_fraction,
+            "actor/ratio_mean": terms.ratio_mean,
+            "actor/ratio_max": terms.ratio_max,
+            "actor/entropy": entropies.sum() / batch.steps.sum(),
+            "critic/rewards/mean": rewards[mask].mean(),
+            "critic/advantages/mean": values.mean(),
+            "critic/advantages/std": values.std(unbiased=False),
+            "critic/advantages/max": values.max(),
+            "critic/advantages/min": values.min(),
+            "critic/silent_groups": advantage.silent.to(values.dtype).mean(),
+        }
+
+    return step
+
+
+def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards [G, N], candidates [G, N] and picks [G, N, S] of a batch, group by group."""
+    rewards = tables.rewards[batch.rows.cpu()].to(batch.query)
+    return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
+
+
+def _looked_up(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
+    values = table[batch.rows.cpu()][..., : steps.shape[-1]].to(batch.query.device)
+    return batch.by_group(values).masked_fill(~steps, 0.0)
+
+
+def update(
+    policy: PointerPolicy, optimizer: torch.optim.Optimizer, loss: Tensor, lr: float, max_grad_norm: float
+) -> Tensor:
+    """One optimiser step; returns the gradient's norm before clipping."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    trained = [p for group in optimizer.param_groups for p in group["params"]]
+    norm = torch.nn.utils.clip_grad_norm_(trained, max_grad_norm)
+    optimizer.step()
+    return norm
+
+
+def to_floats(metrics: dict[str, Tensor | float]) -> dict[str, float]:
+    """All metrics as numbers, with one transfer from the device."""
+    names = [name for name, value in metrics.items() if isinstance(value, Tensor)]
+    stacked = torch.stack([metrics[name].detach().float() for name in names]).cpu().numpy() if names else np.zeros(0)
+    floats = dict(zip(names, stacked.tolist(), strict=True))
+    return {name: floats.get(name, value) for name, value in metrics.items()}  # type: ignore[misc]
+
+
+# --- where training stands ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Best:
+    """A validation that was the best so far, and the checkpoint folder with its weights."""
+
+    folder: str
+    phase: str
+    epoch: int
+    step: int
+    value: float
+
+
+@dataclass
+class Progress:
+    """Counts and curves.
+
+    Attributes:
+        phase: "rce" or "grpo".
+        entered: whether the phase's optimiser and tables exist.
+        epoch: finished epochs of the phase.
+        batch: finished batches of the epoch under way.
+        step: updates of all phases.
+        beta: weight of the KL term.
+        sums: sums of the epoch's metrics so far, with their count under "batches".
+        train_curve, validation_curve: the phase's value after each epoch, the state before the first one in front.
+        best: best of all phases; `warm_up`: what GRPO began from.
+        stale: epochs since the phase's best.
+        ends: how each finished phase ended.
+    """
+
+    phase: str = "rce"
+    entered: bool = False
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    beta: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+    train_curve: list[float] = field(default_factory=list)
+    validation_curve: list[float] = field(default_factory=list)
+    best: Best | None = None
+    warm_up: Best | None = None
+    stale: int = 0
+    ends: dict[str, str] = field(default_factory=dict)
+
+    def begin(self, phase: str, beta: float) -> None:
+        """Enter a phase."""
+        self.phase, self.entered, self.beta = phase, True, beta
+        self.epoch = self.batch = self.stale = 0
+        self.sums, self.train_curve, self.validation_curve = {}, [], []
+
+    def add(self, metrics: dict[str, float]) -> None:
+        """Count one update and its metrics; of the largest ratio the largest is kept, of everything else the sum."""
+        self.batch, self.step = self.batch + 1, self.step + 1
+        for name, value in metrics.items():
+            before = self.sums.get(name, 0.0)
+            self.sums[name] = max(before, value) if name == "actor/ratio_max" else before + value
+        self.sums["batches"] = self.sums.get("batches", 0.0) + 1
+
+    def end_epoch(self) -> dict[str, float]:
+        """Finish an epoch; returns the means of its metrics."""
+        count = self.sums.pop("batches")
+        means = {name: value if name == "actor/ratio_max" else value / count for name, value in self.sums.items()}
+        self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
+        return means
+
+    def note(self, value: float, train_value: float, folder: str) -> bool:
+        """Record a validation; true if it is the best of its phase. A later equal one is not better."""
+        is_best = not self.validation_curve or value > max(self.validation_curve)
+        self.validation_curve.append(value)
+        self.train_curve.append(train_value)
+        self.stale = 0 if is_best else self.stale + 1
+        if self.best is None or value > self.best.value:
+            self.best = Best(folder, self.phase, self.epoch, self.step, value)
+        return is_best
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Progress:
+        marks = {name: Best(**saved[name]) if saved[name] else None for name in ("best", "warm_up")}
+        return cls(**{**saved, **marks})
+
+
+# --- the loop -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -35,7 +279,7 @@ class EpochReport:
     epochs: int
     step: int
     metrics: dict[str, float]
-    findings: list[health.Finding]
+    findings: list[Finding]
     is_best: bool
 
 
@@ -45,10 +289,10 @@ class Trainer:
     Args:
         recipe: resolved.
         parts: the data by split, the training part already filtered.
-        judge: the frozen model that answers in validation; None to rank logged candidates.
+        model: the frozen model that answers in validation; None to rank logged candidates.
         folder: where checkpoints go.
         sinks: where metrics go.
-        on_epoch: told about every epoch.
+        on_epoch: called after every epoch.
         device: where the policy lives.
 
     Raises:
@@ -59,7 +303,7 @@ class Trainer:
         self,
         recipe: PointerRecipe,
         parts: dict[str, PointerData],
-        judge: FrozenModel | None,
+        model: FrozenModel | None,
         folder: Path,
         sinks: Sinks,
         on_epoch: Callable[[EpochReport], None] = lambda report: None,
@@ -68,13 +312,15 @@ class Trainer:
         self.recipe, self.folder, self.sinks, self.on_epoch = recipe, folder, sinks, on_epoch
         self.device = device or torch.device("cpu")
         self.train = parts["train"]
-        self.validator = Validator(recipe, self.train, parts["validation"], judge)
-        values = rewards(self.train, recipe.reward)
+        self.validator = Validator(recipe, self.train, parts["validation"], model)
+        values = losses.rewards(self.train, recipe.reward)
         if recipe.grpo.epochs:
-            require_differences(values, self.train, recipe.reward.mode)
+            losses.require_differences(values, self.train, recipe.reward.mode)
         self.tables = Tables(torch.from_numpy(values))
         torch.manual_seed(recipe.trainer.seed)
         self.policy = self._new_policy()
+        if recipe.trainer.start_from:
+            self._load(Path(recipe.trainer.start_from))
         self.optimizer: torch.optim.Optimizer | None = None
         self.progress = Progress()
         self.fingerprint = checkpoints.fingerprint(recipe, self.train, parts["validation"])
@@ -102,11 +348,7 @@ class Trainer:
     def _start_from_warm_up(self) -> None:
         """GRPO starts from the best warm-up policy, which also becomes the reference of the KL term."""
         source = self.recipe.trainer.warm_up_from
-        folder = Path(source) if source else self.folder / self.progress.best.folder
-        loaded, config = checkpoints.load_policy(folder)
-        checkpoints.require_shots(config, self.recipe.data.shot_num, str(folder))
-        checkpoints.require_like(self.policy, loaded, str(folder))
-        self.policy.load_state_dict(loaded.state_dict())
+        self._load(Path(source) if source else self.folder / self.progress.best.folder)
         self.progress.warm_up = Best("global_step_0", "rce", 0, 0, float("nan")) if source else self.progress.best
         self._set_reference(self.policy)
         self.tables = replace(self.tables, reference=logged_log_probs(self.policy, self.train, LOGGED_BATCH))
@@ -125,7 +367,7 @@ class Trainer:
             self._epoch(phase)
             means = progress.end_epoch()
             if phase == "grpo":
-                progress.beta = schedules.next_beta(progress.beta, means["actor/kl_loss"], self.recipe.grpo.kl)
+                progress.beta = next_beta(progress.beta, means["actor/kl_loss"], self.recipe.grpo.kl)
             self._after_epoch(means)
 
     def _epoch(self, phase: str) -> None:
@@ -138,7 +380,7 @@ class Trainer:
         self.policy.train(phase == "rce")  # GRPO compares log-probabilities, which dropout would blur
         for queries in batches[progress.batch :]:
             done = progress.epoch * len(batches) + progress.batch
-            lr = schedules.learning_rate(done, total, self._settings(phase).lr, trainer.warmup_share)
+            lr = learning_rate(done, total, self._settings(phase).lr, trainer.warmup_share)
             metrics = self._update(self._step(phase, done, total), queries, lr)
             progress.add(metrics)
             self.sinks.write(progress.step, metrics)
@@ -147,10 +389,10 @@ class Trainer:
 
     def _step(self, phase: str, done: int, total: int) -> Step:
         if phase == "rce":
-            return rce_step(schedules.tau(done, total, self.recipe.rce.tau_start, self.recipe.rce.tau_end))
+            return rce_step(tau(done, total, self.recipe.rce.tau_start, self.recipe.rce.tau_end))
         config = self.recipe.grpo
         return grpo_step(
-            config, self.progress.beta, schedules.candidates_kept(self.progress.epoch, config.epochs, config.curriculum)
+            config, self.progress.beta, candidates_kept(self.progress.epoch, config.epochs, config.curriculum)
         )
 
     def _update(self, step: Step, queries: np.ndarray, lr: float) -> dict[str, float]:
@@ -167,7 +409,7 @@ class Trainer:
         return floats
 
     def _after_epoch(self, means: dict[str, float]) -> None:
-        """Validate, judge, keep the best, save, tell."""
+        """Validate, keep the best, save, report."""
         progress = self.progress
         metrics, value, train_value = self.validator(self.policy)
         at_start_of_grpo = progress.phase == "grpo" and progress.epoch == 0
@@ -175,7 +417,7 @@ class Trainer:
         is_best = progress.note(value, train_value, folder)
         if not at_start_of_grpo or self.recipe.trainer.warm_up_from:
             self._save()  # after a warm-up the step was saved already, with the weights that the warm-up ended with
-        findings = health.judge_epoch({**means, **metrics}, is_best) + health.judge_fit(
+        findings = findings_of_epoch({**means, **metrics}, is_best) + findings_of_curves(
             progress.train_curve, progress.validation_curve
         )
         self.sinks.write(
@@ -202,6 +444,13 @@ class Trainer:
             trained, lr=self._settings(phase).lr, weight_decay=self.recipe.trainer.weight_decay, fused=True
         )
 
+    def _load(self, folder: Path) -> None:
+        """Take over the weights of a checkpoint of the same architecture and number of shots."""
+        loaded, config = checkpoints.load_policy(folder)
+        checkpoints.require_shots(config, self.recipe.data.shot_num, str(folder))
+        checkpoints.require_like(self.policy, loaded, str(folder))
+        self.policy.load_state_dict(loaded.state_dict())
+
     def _set_reference(self, policy: PointerPolicy) -> None:
         reference = self._new_policy().eval()
         reference.load_state_dict(policy.state_dict())
@@ -227,19 +476,19 @@ class Trainer:
         checkpoints.prune(self.folder, {saved.name, *(mark.folder for mark in marks.values() if mark is not None)})
 
     def _resume(self) -> None:
-        found = checkpoints.latest(self.folder)
-        if found is None:
+        latest = checkpoints.latest(self.folder)
+        if latest is None:
             return
         if not self.recipe.trainer.resume:
             raise RecipeError(
                 "the experiment has a checkpoint, and trainer.resume is off",
-                where=str(found),
+                where=str(latest),
                 fix="choose another EXPERIMENT_NAME, or remove the folder",
             )
-        state = checkpoints.read_state(found)
-        checkpoints.require_same(state["fingerprint"], self.fingerprint, str(found))
+        state = checkpoints.read_state(latest)
+        checkpoints.require_same(state["fingerprint"], self.fingerprint, str(latest))
         self.progress = Progress.from_dict(state["progress"])
-        self.policy.load_state_dict(checkpoints.load_policy(found)[0].state_dict())
+        self.policy.load_state_dict(checkpoints.load_policy(latest)[0].state_dict())
         self.optimizer = self._new_optimizer(self.progress.phase)
         self.optimizer.load_state_dict(state["optimizer"])
         self.tables = replace(self.tables, old=state["old"], reference=state["reference"])

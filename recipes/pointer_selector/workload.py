@@ -12,20 +12,127 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import retriever
 from recipes.pointer_selector.config import WorkloadConfig
-from recipes.pointer_selector.frozen_model import FrozenModel
+from recipes.pointer_selector.data import PointerData, pool_rows
 
 LABELS = 10
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
 FILES = {"candidates": "candidates.json", "embeddings": "embeddings.safetensors", "frozen_model": "frozen_model.npz"}
+ARRAYS = ("prior", "query_features", "truth", "example_features", "example_labels", "constants")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the frozen model made of some sequences; all of shape [...] as the picks' leading dimensions.
+
+    Attributes:
+        correct: true where its answer is the right one.
+        probability: what it gave to the right answer.
+        accuracy: 1 / rank of the right answer, a soft accuracy score between 0 and 1.
+        answer: the label that it answered.
+    """
+
+    correct: Tensor
+    probability: Tensor
+    accuracy: Tensor
+    answer: Tensor
+
+
+@dataclass(frozen=True)
+class FrozenModel:
+    """The frozen in-context classifier; it stands where a vision-language model stands in real use.
+
+    It has a weak opinion of its own about a query, is shown S examples with their (possibly wrong) labels, and is never
+    trained. Its answer is a kernel average,
+
+        p(label | query, examples)  ~  w prior(label | query) + sum_i k(query, example_i) [label_i = label]
+
+    with k = exp((cos(f(query), f(example)) - 1) / bandwidth) in a feature space f that the policy never sees. Rows of
+    `prior`, `query_features` and `truth` are those of the query table, the others' rows those of the example table.
+    """
+
+    prior: Tensor
+    query_features: Tensor
+    truth: Tensor
+    example_features: Tensor
+    example_labels: Tensor
+    prior_weight: float
+    bandwidth: float
+
+    def votes(self, queries: Tensor, examples: Tensor) -> Tensor:
+        """What each example adds to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
+        cosine = (self.example_features[examples] * self.query_features[queries][:, None]).sum(-1)
+        kernel = ((cosine - 1) / self.bandwidth).exp()
+        return kernel[..., None] * functional.one_hot(self.example_labels[examples], self.prior.shape[1])
+
+    def from_votes(self, queries: Tensor, total: Tensor) -> Outcome:
+        """Outcomes from summed votes: query rows [B], total [B, ..., labels] -> [B, ...]."""
+        between = [1] * (total.ndim - 2)
+        mass = total + self.prior_weight * self.prior[queries].view(len(queries), *between, -1)
+        probability = mass / mass.sum(-1, keepdim=True)
+        truth = self.truth[queries].view(len(queries), *between, 1).expand(*total.shape[:-1], 1)
+        of_truth = probability.gather(-1, truth)
+        rank = 1 + (probability > of_truth).sum(-1)
+        answer = probability.argmax(-1)
+        return Outcome(answer == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank, answer)
+
+    def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
+        """Outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
+        rows, examples = torch.from_numpy(data.query_rows[queries]), torch.tensor(pool_rows(data, queries))
+        votes = self.votes(rows, examples)
+        flat = picks.reshape(len(queries), -1)
+        total = votes.gather(1, flat[..., None].expand(-1, -1, votes.shape[-1]))
+        return self.from_votes(rows, total.view(*picks.shape, votes.shape[-1]).sum(-2))
+
+    def oracle(self, data: PointerData, queries: np.ndarray, shots: int, limit: int) -> Outcome | None:
+        """The best of all sets of `shots` examples, by probability; None where a pool has more than `limit` such sets.
+
+        The order of examples does not matter to this model, so sets are enough.
+        """
+        sizes = data.pool_size(queries)
+        slots = int(sizes.max())
+        if sizes.min() != slots or comb(slots, shots) > limit:
+            return None
+        sets = torch.tensor(list(combinations(range(slots), shots)), dtype=torch.long).view(-1, shots)
+        rows, examples = torch.from_numpy(data.query_rows[queries]), torch.tensor(pool_rows(data, queries))
+        best = []
+        for row, votes in zip(rows, self.votes(rows, examples), strict=True):
+            outcome = self.from_votes(row[None], votes[sets].sum(1)[None])
+            # Numbers, since tensors this small keep the large blocks beside them from being given back.
+            maxima = (outcome.correct.any(), outcome.probability.max(), outcome.accuracy.max())
+            best.append([value.item() for value in maxima])
+        correct, probability, accuracy = torch.tensor(best).unbind(-1)
+        return Outcome(correct.bool(), probability, accuracy, torch.full_like(rows, -1))
+
+    def save(self, path: str | Path) -> None:
+        """Write the arrays as npz, without pickles."""
+        arrays = {name: getattr(self, name).numpy() for name in ARRAYS[:-1]}
+        np.savez_compressed(path, **arrays, constants=np.array([self.prior_weight, self.bandwidth]))
+
+    @classmethod
+    def load(cls, path: str | Path) -> FrozenModel:
+        """Read what `save` wrote. Raises RecipeError if the file is something else."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: torch.from_numpy(file[name]) for name in ARRAYS}
+        except (OSError, ValueError, KeyError) as error:
+            raise RecipeError(
+                f"this is no frozen classifier: {error}",
+                where=str(path),
+                fix="make it with the data preparation script",
+            ) from error
+        prior_weight, bandwidth = arrays.pop("constants").tolist()
+        return cls(**arrays, prior_weight=prior_weight, bandwidth=bandwidth)
 
 
 @dataclass(frozen=True)
@@ -115,17 +222,17 @@ def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
 
 
 def propose(
-    similarity: torch.Tensor, shots: int, config: WorkloadConfig, generator: torch.Generator
-) -> list[tuple[str, torch.Tensor]]:
+    similarity: Tensor, shots: int, config: WorkloadConfig, generator: torch.Generator
+) -> list[tuple[str, Tensor]]:
     """Candidate sequences by method, [Q, n, shots] each; samples are drawn at one and at two times the temperature."""
     scores = similarity / config.retriever_temperature
     cool = config.sampled - config.sampled // 2
-    found = [("beam", retriever.beam(scores, shots, config.beam))]
+    found = [("beam", beam(scores, shots, config.beam))]
     if config.sampled:
-        found.append(("sample", retriever.draw(scores, shots, cool, generator)))
-        found.append(("sample", retriever.draw(scores / 2, shots, config.sampled - cool, generator)))
+        found.append(("sample", draw(scores, shots, cool, generator)))
+        found.append(("sample", draw(scores / 2, shots, config.sampled - cool, generator)))
     if config.random:
-        found.append(("random", retriever.draw(torch.zeros_like(scores), shots, config.random, generator)))
+        found.append(("random", draw(torch.zeros_like(scores), shots, config.random, generator)))
     return [(method, pointers) for method, pointers in found if pointers.shape[1]]
 
 
@@ -163,7 +270,7 @@ def manifest(folder: Path) -> dict | None:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _pixels(data: Digits) -> torch.Tensor:
+def _pixels(data: Digits) -> Tensor:
     centred = data.images - data.images[data.parts["frozen"]].mean(0)
     return functional.normalize(torch.from_numpy(centred).float(), dim=-1)
 
@@ -198,14 +305,14 @@ def _write_candidates(path, model, draws, items, slots, config, data) -> dict[st
         seen: list[set[tuple[int, ...]]] = [set() for _ in draws.query]
         for method, pointers in propose(similarity, shots, config, generator):
             flat = pointers.flatten(1)[..., None].expand(-1, -1, LABELS)
-            verdict = model.judge(rows, votes.gather(1, flat).view(*pointers.shape, LABELS).sum(-2))
-            log_probs = retriever.log_prob(similarity / config.retriever_temperature, pointers)
+            outcome = model.from_votes(rows, votes.gather(1, flat).view(*pointers.shape, LABELS).sum(-2))
+            totals = log_prob(similarity / config.retriever_temperature, pointers)
             columns = [
                 x.tolist()
-                for x in (pointers, log_probs, verdict.correct, verdict.accuracy, verdict.probability, verdict.answer)
+                for x in (pointers, totals, outcome.correct, outcome.accuracy, outcome.probability, outcome.answer)
             ]
             for query, lines in enumerate(zip(*columns, strict=True)):
-                for picks, log_prob, correct, accuracy, probability, answer in zip(*lines, strict=True):
+                for picks, total, correct, accuracy, probability, answer in zip(*lines, strict=True):
                     if tuple(picks) in seen[query]:
                         continue
                     seen[query].add(tuple(picks))
@@ -214,8 +321,8 @@ def _write_candidates(path, model, draws, items, slots, config, data) -> dict[st
                         {
                             "pointer": [int(items[slots[query, pick]]) for pick in picks],
                             "gen_method": method,
-                            "beam_score": round(log_prob / shots, 5),
-                            "logprob_score": round(log_prob, 5),
+                            "beam_score": round(total / shots, 5),
+                            "logprob_score": round(total, 5),
                             "vqa_correct": int(correct),
                             "vqa_acc_score": round(accuracy, 5),
                             "vqa_gt_prob": round(probability, 6),
@@ -236,3 +343,57 @@ def _write_candidates(path, model, draws, items, slots, config, data) -> dict[st
         file.write("}\n")
     os.replace(partial, path)
     return counts
+
+
+# The retriever that proposes the logged candidates. It draws examples without replacement from
+# softmax(cosine / temperature), so the log-probability of a sequence is that of Plackett and Luce. It is the behaviour
+# policy of the offline data.
+
+
+def log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
+    """Plackett-Luce log-probability: scores [B, K] (cosine / temperature), pointers [B, N, S] -> [B, N]."""
+    free = torch.ones(*pointers.shape[:2], scores.shape[1], dtype=torch.bool)
+    total = torch.zeros(pointers.shape[:2])
+    for step in range(pointers.shape[2]):
+        pick = pointers[:, :, step, None]
+        log_probs = scores[:, None].expand_as(free).masked_fill(~free, float("-inf")).log_softmax(-1)
+        total = total + log_probs.gather(-1, pick).squeeze(-1)
+        free = free.scatter(-1, pick, False)
+    return total
+
+
+def beam(scores: Tensor, shots: int, width: int) -> Tensor:
+    """The `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
+
+    The beam is wider than that, since its members are mostly orders of the same examples.
+    """
+    batch, slots = scores.shape
+    wide = width * (6 if shots > 1 else 1)
+    picks = torch.zeros(batch, 1, 0, dtype=torch.long)
+    free = torch.ones(batch, 1, slots, dtype=torch.bool)
+    total = torch.zeros(batch, 1)
+    for _ in range(shots):
+        step = scores[:, None].expand_as(free).masked_fill(~free, float("-inf")).log_softmax(-1)
+        total, index = (total[..., None] + step).flatten(1).topk(min(wide, free.shape[1] * slots), dim=-1)
+        parent, slot = index // slots, index % slots
+        picks = torch.cat([picks.gather(1, parent[..., None].expand(-1, -1, picks.shape[-1])), slot[..., None]], -1)
+        free = free.gather(1, parent[..., None].expand(-1, -1, slots)).scatter(-1, slot[..., None], False)
+    return torch.stack(
+        [_distinct_sets(row, total_of_row, width) for row, total_of_row in zip(picks, total, strict=True)]
+    )
+
+
+def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
+    """The first `width` sequences that are different sets; repeats fill up where there are fewer."""
+    seen: dict[tuple[int, ...], int] = {}
+    for number, sequence in enumerate(sequences.sort(-1).values.tolist()):
+        if torch.isfinite(total[number]):
+            seen.setdefault(tuple(sequence), number)
+    kept = list(seen.values())[:width]
+    return sequences[kept + [kept[0]] * (width - len(kept))]
+
+
+def draw(scores: Tensor, shots: int, count: int, generator: torch.Generator) -> Tensor:
+    """`count` sequences sampled without replacement from softmax(scores), through Gumbel noise: [B, count, S]."""
+    uniform = torch.rand(scores.shape[0], count, scores.shape[1], generator=generator).clamp(min=1e-20)
+    return (scores[:, None] - (-uniform.log()).log()).topk(shots, dim=-1).indices

@@ -12,7 +12,7 @@ import pytest
 
 from recipes.config.variables import variable_names
 from recipes.paths import ROOT
-from recipes.pointer_selector.resolve import VARIABLES as POINTER_VARIABLES
+from recipes.pointer_selector.config import VARIABLES as POINTER_VARIABLES
 
 _spec = importlib.util.spec_from_file_location("docs_markdown", Path(__file__).with_name("markdown.py"))
 markdown = importlib.util.module_from_spec(_spec)

@@ -10,13 +10,11 @@ import torch
 from pointer_testing import write_data
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import reader
-from recipes.pointer_selector.batches import collate, shuffled
+from recipes.pointer_selector import candidates
 from recipes.pointer_selector.config import FilterConfig, SplitConfig
-from recipes.pointer_selector.data import read_data
+from recipes.pointer_selector.data import collate, read_data, shuffled
 from recipes.pointer_selector.embeddings import load_table
-from recipes.pointer_selector.inspection import filtered, report
-from recipes.pointer_selector.preparation import by_split
+from recipes.pointer_selector.preparation import by_split, filtered, report
 
 
 @pytest.fixture
@@ -90,7 +88,7 @@ def test_ids_of_a_pool_may_be_written_as_text(tmp_path):
 def test_bytes_that_are_no_text_are_named(tmp_path):
     (tmp_path / "c.json").write_bytes(b'{"0": {}, "\xff')
     with pytest.raises(RecipeError, match="not text in UTF-8"):
-        list(reader.stream_entries(tmp_path / "c.json"))
+        list(candidates.stream_entries(tmp_path / "c.json"))
 
 
 def test_failed_evaluations_are_left_out_and_counted(tmp_path):
@@ -142,7 +140,7 @@ def test_mistakes_are_named(tmp_path, name):
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("chunk", [16, 1 << 20])
 def test_truncated_json_names_the_last_query(tmp_path, share, chunk, monkeypatch):
-    monkeypatch.setattr(reader, "CHUNK", chunk)
+    monkeypatch.setattr(candidates, "CHUNK", chunk)
     path, table = write_data(tmp_path)
     text = path.read_text()
     path.write_text(text[: int(share * len(text))])
@@ -152,11 +150,11 @@ def test_truncated_json_names_the_last_query(tmp_path, share, chunk, monkeypatch
 
 @pytest.mark.parametrize("chunk", [1, 7, 100, 1 << 20])
 def test_the_stream_is_the_json(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(reader, "CHUNK", chunk)
+    monkeypatch.setattr(candidates, "CHUNK", chunk)
     content = {"a": {"x": [1, 2.5, "}{"]}, 'é"': 12345, "c": None, "d": {"deep": [[{}]]}}
     path = tmp_path / "x.json"
     path.write_text("  " + json.dumps(content, indent=2) + " \n", encoding="utf-8")
-    assert dict(reader.stream_entries(path)) == content
+    assert dict(candidates.stream_entries(path)) == content
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt"])

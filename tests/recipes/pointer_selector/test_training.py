@@ -14,15 +14,14 @@ from pointer_testing import SMALL_WORKLOAD, write_data
 
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import read_history
-from recipes.pointer_selector import checkpoints, health, workload
+from recipes.pointer_selector import checkpoints, workload
 from recipes.pointer_selector.checkpoints import load_policy
-from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig
+from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
 from recipes.pointer_selector.data import read_data
-from recipes.pointer_selector.frozen_model import FrozenModel
-from recipes.pointer_selector.metrics import JsonLines, Sinks
+from recipes.pointer_selector.metrics import JsonLines, Sinks, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.preparation import by_split
-from recipes.pointer_selector.resolve import changed
 from recipes.pointer_selector.training import Trainer
+from recipes.pointer_selector.workload import FrozenModel
 
 RECIPE = changed(
     PointerRecipe(),
@@ -70,8 +69,8 @@ class FaultySink:
 
 
 def trainer(made, folder, recipe=RECIPE, sink=None, **extra):
-    parts, judge = made
-    return Trainer(recipe, parts, extra.pop("judge", judge), folder, Sinks([sink] if sink else []), **extra)
+    parts, model = made
+    return Trainer(recipe, parts, extra.pop("model", model), folder, Sinks([sink] if sink else []), **extra)
 
 
 def weights(folder):
@@ -200,7 +199,7 @@ def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch)
         value = next(values)
         return {"val-core/pointer_selector/accuracy/mean": value}, value, 0.9
 
-    monkeypatch.setattr("recipes.pointer_selector.measuring.Validator.__call__", scripted)
+    monkeypatch.setattr("recipes.pointer_selector.training.Validator.__call__", scripted)
     recipe = changed(RECIPE, {"rce.epochs": 9, "grpo.epochs": 9, "trainer.early_stop_patience": 2})
     progress = trainer(made, tmp_path, recipe).run()
     # RCE: 0.5, 0.6, 0.55, 0.55 stop; GRPO from the state of 0.6: 0.6, 0.65, 0.64, 0.64 stop; 0.7 is never reached
@@ -277,10 +276,10 @@ def test_another_run_is_not_resumed(made, whole, name):
 
 
 def test_other_data_is_not_resumed(made, whole):
-    parts, judge = made
+    parts, model = made
     fewer = parts | {"train": parts["train"].keep_queries(np.arange(len(parts["train"])) > 0)}
     with pytest.raises(RecipeError, match="trained on other data"):
-        Trainer(RECIPE, fewer, judge, whole[2], Sinks([])).run()
+        Trainer(RECIPE, fewer, model, whole[2], Sinks([])).run()
 
 
 def test_a_warm_up_for_other_shots_or_of_another_shape_is_refused(made, whole, tmp_path):
@@ -335,7 +334,7 @@ def test_without_a_frozen_model_logged_candidates_are_ranked(tmp_path):
 def test_pools_smaller_than_the_shots_are_named(tmp_path):
     path, table = write_data(tmp_path, pool=3, shots=(1,))
     parts = by_split(read_data(path, table, table), SplitConfig())
-    judge = FrozenModel(
+    model = FrozenModel(
         *(torch.zeros(20, 4) for _ in range(2)),
         *[torch.zeros(20, dtype=torch.long)] * 1,
         torch.zeros(20, 4),
@@ -345,22 +344,22 @@ def test_pools_smaller_than_the_shots_are_named(tmp_path):
     )
     recipe = changed(RECIPE, {"data.shot_num": 1, "policy.start": "random"})
     with pytest.raises(RecipeError, match="pool of query '.*' has 3 examples, fewer than 4 shots"):
-        Trainer(recipe, parts, judge, tmp_path / "run", Sinks([])).run()
+        Trainer(recipe, parts, model, tmp_path / "run", Sinks([])).run()
 
 
 def test_health_is_judged_in_words():
     codes = {
-        f.code for f in health.judge_epoch({"actor/kl_loss": 0.5, "actor/pg_clipfrac": 0.5, "actor/ratio_max": 40.0})
+        f.code for f in findings_of_epoch({"actor/kl_loss": 0.5, "actor/pg_clipfrac": 0.5, "actor/ratio_max": 40.0})
     }
     assert codes == {"kl_high", "clip_high", "ratio_high"}
-    inflated = health.judge_epoch({"actor/kl_loss": 900.0, "val-aux/pointer_selector/kl_on_policy": 0.3})
+    inflated = findings_of_epoch({"actor/kl_loss": 900.0, "val-aux/pointer_selector/kl_on_policy": 0.3})
     assert [f.code for f in inflated] == ["kl_inflated"]
-    assert [f.code for f in health.judge_epoch({"actor/kl_loss": 0.002})] == ["kl_low"]
-    assert health.judge_epoch({"actor/kl_loss": 0.05, "critic/silent_groups": 0.2, "critic/advantages/std": 0.7}) == []
-    assert [f.code for f in health.judge_epoch({"critic/silent_groups": 0.9})] == ["silent"]
-    assert [f.code for f in health.judge_fit([0.5, 0.7, 0.8, 0.9], [0.5, 0.6, 0.58, 0.55])] == ["over_fit"]
-    assert [f.code for f in health.judge_fit([0.5, 0.5, 0.5], [0.6, 0.6, 0.6])] == ["no_gain"]
-    assert health.judge_fit([0.5, 0.6], [0.5, 0.6]) == []
+    assert [f.code for f in findings_of_epoch({"actor/kl_loss": 0.002})] == ["kl_low"]
+    assert findings_of_epoch({"actor/kl_loss": 0.05, "critic/silent_groups": 0.2, "critic/advantages/std": 0.7}) == []
+    assert [f.code for f in findings_of_epoch({"critic/silent_groups": 0.9})] == ["silent"]
+    assert [f.code for f in findings_of_curves([0.5, 0.7, 0.8, 0.9], [0.5, 0.6, 0.58, 0.55])] == ["over_fit"]
+    assert [f.code for f in findings_of_curves([0.5, 0.5, 0.5], [0.6, 0.6, 0.6])] == ["no_gain"]
+    assert findings_of_curves([0.5, 0.6], [0.5, 0.6]) == []
 
 
 def test_history_survives_half_a_line(tmp_path):

@@ -1,19 +1,26 @@
-"""One query's record in the candidate file, checked field by field; every error names the query."""
+"""The file of logged candidates: read as a stream, one query at a time, and checked field by field.
+
+The file is one JSON object, {query id: record, ...}, of any size. Every error names the query.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from recipes.errors import RecipeError
 
 METHODS = ("beam", "sample", "random", "other")
 SCORES = ("beam_score", "logprob_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
-"""The numbers that a candidate may carry; one that is absent is kept as NaN and asked for only by a reward."""
+"""The numbers that a candidate may carry; an absent one is kept as NaN, and only a reward that reads it asks for it."""
 SPLITS = ("train", "validation", "test")
 LARGEST = 1e30
 """Numbers beyond this are no scores, and float32 would make them infinite."""
+CHUNK = 1 << 20
 Item = int | str
 
 
@@ -30,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Record:
-    """A query: its own pool (None where all queries share one), its candidates, and its split where the file says so.
+    """A query: its own pool (None where all queries share one), its candidates, and its split where the file has one.
 
     `embedding` is the id of its embedding: the query's own id, unless several queries share one.
     """
@@ -42,14 +49,126 @@ class Record:
     split: str | None
 
 
+def stream_entries(path: str | Path) -> Iterator[tuple[str, Any]]:
+    """The (key, value) pairs of a JSON object, in order; a key that stands twice is an error.
+
+    Memory is that of the largest entry plus about 1 MiB, and of the keys.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RecipeError(f"there is no file {path}", where="data.candidates", fix="prepare the data, or mend the path")
+    seen: set[str] = set()
+    with path.open(encoding="utf-8") as file:
+        window = _Window(file, str(path))
+        window.expect("{")
+        if window.peek() == "}":
+            raise RecipeError("the file holds no query", where=str(path), fix="prepare the data again")
+        while True:
+            if window.peek() != '"':
+                window.expect('"')
+            key = window.value()
+            if key in seen:
+                raise RecipeError(
+                    f"query {key!r} stands in the file twice", where=str(path), fix="merge its candidates"
+                )
+            seen.add(key)
+            window.last_key = key
+            window.expect(":")
+            yield key, window.value()
+            if window.expect(",}") == "}":
+                break
+        if window.peek():
+            raise RecipeError("there is text behind the end of the JSON object", where=str(path))
+
+
+class _Window:
+    """The part of the text that has been read and not yet been parsed.
+
+    ijson streams too, but it refuses the NaN that Python's json writes, takes a list for an empty object, and fills the
+    memory where the nesting is deep.
+    """
+
+    def __init__(self, file: TextIO, source: str) -> None:
+        self.file, self.source = file, source
+        self.text, self.at, self.chunk, self.ended = "", 0, CHUNK, False
+        self.last_key: str | None = None
+        self.decoder = json.JSONDecoder()
+
+    def more(self) -> bool:
+        """Read on; false at the end of the file."""
+        try:
+            data = self.file.read(self.chunk)
+        except UnicodeDecodeError as error:
+            raise RecipeError(
+                f"the file is not text in UTF-8 after query {self.last_key!r}: {error.reason}",
+                where=self.source,
+                fix="give the JSON file with the candidates",
+            ) from error
+        self.ended = not data
+        self.text, self.at = self.text[self.at :] + data, 0
+        return bool(data)
+
+    def peek(self) -> str:
+        """The next character that is not white space, or "" at the end."""
+        while True:
+            while self.at < len(self.text) and self.text[self.at] in " \t\r\n":
+                self.at += 1
+            if self.at < len(self.text) or not self.more():
+                return self.text[self.at : self.at + 1]
+
+    def expect(self, characters: str) -> str:
+        """Consume the next character, which must be one of `characters`."""
+        character = self.peek()
+        if not character:
+            raise self.truncated()
+        if character not in characters:
+            raise RecipeError(
+                f"expected one of {' '.join(characters)} but found {character!r} after query {self.last_key!r}",
+                where=self.source,
+                fix="the file must be one JSON object, {query id: record, ...}",
+            )
+        self.at += 1
+        return character
+
+    def value(self) -> Any:
+        """The next JSON value; reads on until it is whole."""
+        self.peek()
+        while True:
+            try:
+                value, end = self.decoder.raw_decode(self.text, self.at)
+            except json.JSONDecodeError as error:
+                if self.ended:
+                    raise self.truncated() from error
+                self.chunk *= 2
+                self.more()
+                continue
+            except RecursionError as error:
+                raise RecipeError(
+                    f"the JSON is nested too deep in or after query {self.last_key!r}", where=self.source
+                ) from error
+            if end == len(self.text) and not self.ended:
+                self.more()  # a number may go on in what has not been read yet
+                continue
+            self.at, self.chunk = end, CHUNK
+            return value
+
+    def truncated(self) -> RecipeError:
+        place = f"in or after query {self.last_key!r}" if self.last_key is not None else "before its first query"
+        return RecipeError(
+            f"the JSON is cut off or malformed {place}",
+            where=self.source,
+            fix="copy or generate the file again; nothing of it was used",
+        )
+
+
 def parse_record(query_id: str, value: Any, *, source: str) -> Record:
     """A record of either layout.
 
     Args:
         query_id: the key under which the record stands.
         value: `{"pointer_candidates": [...]}`, or the older `{"id_list": [[..., query id]], "score_list": [...]}`;
-            `pool` (ids of the examples that this query may be given), `split` and
-            `embedding_id` (where it is not the query's id) are optional in both.
+            `pool` (ids of the examples that this query may be given), `split` and `embedding_id` (where it is not the
+            query's id) are optional in both.
         source: the file, for messages.
 
     Raises:
@@ -59,10 +178,8 @@ def parse_record(query_id: str, value: Any, *, source: str) -> Record:
     if not isinstance(value, dict):
         raise RecipeError(f"query {query_id!r} holds {type(value).__name__}, not an object", where=where)
     if "pointer_candidates" in value:
-        candidates = [
-            _candidate(entry, f"{where}, candidate {number}", query_id)
-            for number, entry in enumerate(_list(value["pointer_candidates"], "pointer_candidates", where, query_id))
-        ]
+        entries = _list(value["pointer_candidates"], "pointer_candidates", where, query_id)
+        candidates = [_candidate(entry, f"{where}, candidate {n}", query_id) for n, entry in enumerate(entries)]
     elif "id_list" in value:
         candidates = _older_layout(query_id, value, where)
     else:

@@ -8,9 +8,8 @@ import pytest
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.pointer_selector.config import PointerRecipe
+from recipes.pointer_selector.config import VARIABLES, PointerRecipe, changed, resolve, to_yaml
 from recipes.pointer_selector.preparation import files, prepare
-from recipes.pointer_selector.resolve import VARIABLES, changed, resolve, to_yaml
 
 LAUNCHER = ROOT / "examples" / "pointer_selector" / "rce_grpo.sh"
 ASKED = (
@@ -104,7 +103,7 @@ def test_files_come_together():
     with pytest.raises(RecipeError, match=r"data.query_embeddings is not set"):
         files(changed(PointerRecipe(), {"data.candidates": "/x.json"}).data)
     given = files(changed(PointerRecipe(), {"data.candidates": "/x.json", "data.query_embeddings": "/q.npz"}).data)
-    assert (given.examples, given.judge, given.embedded) == (given.queries, None, False)
+    assert (given.examples, given.model, given.embedded) == (given.queries, None, False)
 
 
 def test_a_workload_made_with_other_settings_is_not_used(tmp_path, monkeypatch):
