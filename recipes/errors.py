@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -27,6 +27,23 @@ class RecipeError(Exception):
         if self.fix:
             lines.append(f"  fix:   {self.fix}")
         return "\n".join(lines)
+
+
+class RecipeErrors(RecipeError):
+    """Several independent mistakes, printed one below the other; `what`, `where` and `fix` are the first one's."""
+
+    def __init__(self, errors: Sequence[RecipeError]) -> None:
+        super().__init__(errors[0].what, where=errors[0].where, fix=errors[0].fix)
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\nerror: ".join(map(str, self.errors))
+
+
+def raise_together(errors: Sequence[RecipeError]) -> None:
+    """Raise the errors as one; none raises nothing."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else RecipeErrors(errors)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""`python -m recipes.launch TASK [--option value] [key=value]`: resolve a recipe, check it, train, and sum up."""
+"""`python -m recipes.launch TASK [--option value] [key=value]`: load a recipe, check it, train, and sum up."""
 
 from __future__ import annotations
 
 import os
-import signal
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -13,92 +13,114 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from recipes import overview, preflight
-from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, remarks, to_yaml
+from recipes import preflight, usage
+from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
 from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import last_checkpoint
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import reported_errors
 from recipes.monitor import agreement, rundir
 from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
-from recipes.monitor.summary import shown, summary, table
+from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
-from recipes.paths import ROOT, python_path
+from recipes.paths import ROOT, python_path, shown
 from recipes.preflight import data, resume
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
-WATCHDOG_MINUTES = 20.0
 
 
 def main(
     task: Annotated[str | None, typer.Argument(help="a recipe in configs/, or the path of one")] = None,
-    words: Annotated[list[str] | None, typer.Argument(help="--option value or key=value, the last layer")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="--option value or key=value, the last layer")] = None,
     help: Annotated[bool, typer.Option("--help", "-h", help="show tasks, options and variables")] = False,
     dry: Annotated[bool, typer.Option("--dry_run", "--dry-run", help="print what would run, and stop")] = False,
 ) -> None:
     """Train a recipe with GRPO on the real trainer."""
-    console = Console(highlight=False)
-    if help or task is None:
-        with reported_errors():
-            if task is None:
-                overview.show(console)
-            else:
-                overview.show_options(console, task)
-        raise typer.Exit(0 if help else 2)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     with reported_errors():
-        recipe = load(task, arguments=words or ())
+        if help or task is None:
+            usage.show(console) if task is None else usage.show_options(console, task)
+            raise typer.Exit(0 if help else 2)
+        recipe = load(task, arguments=overrides or ())
         if dry or dry_run():
-            show_plan(recipe)
-            return
-        raise typer.Exit(run(recipe, console, words or ()))
+            raise typer.Exit(show_plan(recipe))
+        raise typer.Exit(run(recipe, console, overrides or ()))
 
 
-def show_plan(recipe: Recipe) -> None:
-    """What would run: the resolved YAML, the trainer's command, and the accounting; on plain standard output.
+def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
+    """Check, train, and sum up.
 
-    Data that has to be converted is converted: the command names the rows.
+    Args:
+        overrides: the arguments of the command, which the next command repeats.
+
+    Returns:
+        The exit code of the launcher.
     """
-    said: list[str] = []
-    recipe = ready(recipe, said.append, fetch=False)
-    check(recipe)
-    rows = data.rows(recipe)
-    print(to_yaml(recipe))
-    print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
-    for name, value in accounting(recipe, rows).table():
-        unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
-        print(f"# {name}: {'known when the data is made' if unknown else value}")
-    for line in [*said, *(f"note: {remark}" for remark in remarks(recipe))]:
-        print(f"# {line}")
-
-
-def run(recipe: Recipe, console: Console, words: Sequence[str] = ()) -> int:
-    """Prepare, check, train, and sum up. Returns the exit code; `words` are the arguments, for the next command."""
     experiment = recipe.trainer.experiment_name or recipe.name
     model = recipe.worker.actor.model.model_path
-    own_model = recipe.source_of("worker.actor.model.model_path").by_user
-    told = "tiny embedded model and data" if recipe.embedded_on and not own_model else model
-    say(console, f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {told}; experiment {experiment}")
-    preflight.inspect_machine(recipe)
-    make_missing(recipe, lambda line: say(console, line))
-    recipe = ready(recipe, lambda line: say(console, line))
-    for remark in preflight.inspect(recipe):
-        say(console, f"note: {remark}")
+    tiny = recipe.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user
+    shown_model = "tiny embedded model and data" if tiny else model
+    console.print(f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {shown_model}; experiment {experiment}")
+    recipe = checked(recipe, console)
     total = accounting(recipe, data.rows(recipe)).total_steps or None
-    bounds = agreement.bounds(recipe, os.environ)
     with rundir.opened(experiment) as files:
-        before = last_checkpoint(resume.folder(recipe))
-        resumable = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
-        if before and resumable:
-            agreement.refuse_spoilt(read_history(files.metrics), before.step, bounds, str(shown(before.folder.parent)))
-        if before and total and resumable and before.step >= total:
-            say(console, f"nothing to do: the experiment {experiment} has all {total} steps")
-            outcome = None
+        last = last_checkpoint(resume.folder(recipe))
+        resumes = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
+        if last and resumes:
+            limits = agreement.bounds(recipe, os.environ)
+            agreement.refuse_spoilt(read_history(files.metrics), last.step, limits, str(shown(last.folder.parent)))
+        outcome = None
+        if last and total and resumes and last.step >= total:
+            console.print(f"nothing to do: the experiment {experiment} has all {total} steps")
         else:
             outcome = train(recipe, files, total, console)
-        return close(recipe, files, total, outcome, console, words)
+        return close(recipe, files, total, outcome, console, overrides)
+
+
+def checked(recipe: Recipe, console: Console) -> Recipe:
+    """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
+    preflight.inspect_machine(recipe)
+    make_missing(recipe, console.print)
+    recipe = ready(recipe, console.print)
+    for remark in preflight.inspect(recipe):
+        console.print(f"note: {remark}")
+    return recipe
+
+
+def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console) -> Outcome:
+    """Start the trainer and watch it until it ends."""
+    variables = trainer_variables(recipe, files.attempt)
+    command = ENGINES[recipe.engine].command(recipe)
+    limits = Limits.from_environment(os.environ)
+    resume.record(recipe)
+    offset = rundir.write(files, to_yaml(recipe), command, variables)
+    console.print(f"the trainer's own output goes to {shown(files.log)}")
+    rollouts = Path(recipe.trainer.rollout_data_dir) if recipe.trainer.rollout_data_dir else None
+    start = time.time()
+
+    def accuracy(step: int) -> float | None:
+        return rollout_accuracy(rollouts, step, since=start)
+
+    sources = Sources(key.path for key in path_keys(recipe) if rollouts and key.key == "data.train_files")
+
+    def by_source(step: int) -> dict[str, float]:
+        return sources.accuracy(rollouts / f"{step}.jsonl") if rollouts else {}
+
+    with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
+        progress.phase("the trainer starts: Python's imports and Ray")
+        return supervise(
+            Child(command, {**os.environ, **variables}, files.log, ROOT),
+            files.log,
+            offset,
+            MetricsFollower(files.attempt, files.metrics),
+            progress,
+            limits,
+            lambda step: rollouts is None or accuracy(step) is not None,
+            agreement.rule(agreement.bounds(recipe, os.environ)),
+        )
 
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
@@ -110,117 +132,48 @@ def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
     }
 
 
-def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console) -> Outcome:
-    """Start the trainer and watch it until it ends."""
-    variables = trainer_variables(recipe, files.attempt)
-    command = ENGINES[recipe.engine].command(recipe)
-    limits = Limits.from_minutes(watchdog_minutes(os.environ))
-    resume.record(recipe)
-    offset = rundir.write(files, to_yaml(recipe), command, variables)
-    say(console, f"the trainer's own output goes to {shown(files.log)}")
-    rollouts = recipe.trainer.rollout_data_dir
-    folder = Path(rollouts) if rollouts else None
-    start = time.time()
-
-    def accuracy(step: int) -> float | None:
-        return rollout_accuracy(folder, step, since=start)
-
-    sources = Sources(key.path for key in path_keys(recipe) if folder and key.key == "data.train_files")
-
-    def by_source(step: int) -> dict[str, float]:
-        return sources.accuracy(folder / f"{step}.jsonl") if folder else {}
-
-    with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
-        progress.phase("the trainer starts: Python's imports and Ray")
-        return supervise(
-            Child(command, {**os.environ, **variables}, files.log, ROOT),
-            files.log,
-            offset,
-            MetricsFollower(files.attempt, files.metrics),
-            progress,
-            limits,
-            lambda step: folder is None or accuracy(step) is not None,
-            agreement.rule(agreement.bounds(recipe, os.environ)),
-        )
-
-
 def close(
     recipe: Recipe,
     files: rundir.RunFiles,
     total: int | None,
     outcome: Outcome | None,
     console: Console,
-    words: Sequence[str],
+    overrides: Sequence[str],
 ) -> int:
-    """Say how it ended, and what to type next. Returns the exit code."""
+    """Print how the run ended and what to type next. Returns the exit code."""
     checkpoint = last_checkpoint(resume.folder(recipe))
     if outcome and outcome.exit_code:
-        say_failure(outcome, files, console)
-        if outcome.fault:
-            if checkpoint:
-                say(console, f"this run's checkpoints are not to be used: remove {shown(checkpoint.folder.parent)}")
-        elif checkpoint:
-            say(console, f"the run can be resumed from step {checkpoint.step}: the same command again")
-        else:
-            say(console, "no checkpoint was written yet: the same command starts again from the beginning")
+        for line in failure(outcome, files.log, checkpoint):
+            console.print(line)
         return outcome.exit_code
-    commands = overview.next_commands(recipe, checkpoint, total, os.environ, words)
-    say(console, table(summary(read_history(files.metrics), total, checkpoint, files.log, commands)))
+    commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
+    console.print(table(summary(read_history(files.metrics), total, checkpoint, files.log, commands)))
     return 0
 
 
-def say_failure(outcome: Outcome, files: rundir.RunFiles, console: Console) -> None:
-    """Why a run ended early."""
-    if outcome.left:
-        say(console, f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")
-    if outcome.interrupted:
-        say(console, f"stopped by {outcome.interrupted.name}")
-        return
-    if outcome.fault:
-        say(console, f"error: {outcome.fault}")
-        say(console, f"  log:   {shown(files.log)}")
-        say(console, f"  fix:   {agreement.ADVICE}")
-        return
-    error = outcome.error
-    if outcome.hung:
-        say(console, f"error: the trainer hung and was stopped: {outcome.hung}")
-    cause = error.error if error and error.error else ended(outcome.code)
-    say(console, f"{'cause' if outcome.hung else 'error'}: {cause}")
-    if error and error.frame:
-        say(console, f"  where: {error.frame}{f' {error.speaker}' if error.speaker else ''}")
-    say(console, f"  log:   {shown(files.log)}")
-    if error and error.hint:
-        say(console, f"  fix:   {error.hint}")
+def show_plan(recipe: Recipe) -> int:
+    """Print what would run: the resolved YAML, the trainer's command, the accounting, and what the checks say.
 
+    Data that has to be converted is converted, since the command names the rows.
 
-def ended(code: int) -> str:
-    """An exit code in words; negative ones are signals."""
-    if code == -signal.SIGKILL:
-        return "the trainer was killed; if nobody did that, memory ran out: see `dmesg` and `free -h`"
-    return (
-        f"the trainer was ended by {signal.Signals(-code).name}"
-        if code < 0
-        else f"the trainer ended with exit code {code}"
-    )
-
-
-def watchdog_minutes(environ: Mapping[str, str]) -> float:
-    """Minutes of idle silence before a run is given up; `WATCHDOG_MINUTES` overrides."""
-    text = environ.get("WATCHDOG_MINUTES", "").strip()
-    try:
-        minutes = float(text) if text else WATCHDOG_MINUTES
-    except ValueError:
-        minutes = 0.0
-    if minutes <= 0:
-        raise RecipeError(
-            f"WATCHDOG_MINUTES={text} is not a positive number", where="variable WATCHDOG_MINUTES", fix="for example 30"
-        )
-    return minutes
-
-
-def say(console: Console, text: str) -> None:
-    """One line, whatever its length, with no markup."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    Returns:
+        The exit code: 2 where a check would stop the run.
+    """
+    notes: list[str] = []
+    recipe = ready(recipe, notes.append, fetch=False)
+    check(recipe)
+    print(to_yaml(recipe))
+    print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
+    rows = data.rows(recipe)
+    for name, value in accounting(recipe, rows).table():
+        unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
+        print(f"# {name}: {'known when the data is made' if unknown else value}")
+    found = preflight.dry(recipe)
+    for line in [*notes, *(f"note: {remark}" for remark in found.remarks)]:
+        print(f"# {line}")
+    for error in found.errors:
+        print(f"error: {error}", file=sys.stderr)
+    return 2 if found.errors else 0
 
 
 def cli() -> None:

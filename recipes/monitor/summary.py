@@ -1,13 +1,22 @@
-"""The table at the end of a run: what was reached, where it lies, and what to type next."""
+"""The end of a run: the closing table, why it failed, and what to type next."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from recipes.config import Recipe
+from recipes.config.variables import read_words, variable_names
 from recipes.engines.checkpoints import Checkpoint
+from recipes.monitor import agreement
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
-from recipes.paths import shown
+from recipes.monitor.supervise import Outcome
+from recipes.paths import ROOT, shown
 
 
 def accuracy_before_and_after(history: list[Step]) -> list[tuple[str, float, int, float, int]]:
@@ -54,3 +63,98 @@ def table(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     rule = "-" * (width + 2 + min(100, max(len(value) for _, value in rows)))
     return "\n".join([rule, *(f"{name:<{width}}  {value}" for name, value in rows), rule])
+
+
+def launcher(task: str) -> str:
+    """The task's launcher where there is one and no other, else the general one."""
+    execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
+    launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
+    return (
+        f"bash {shown(launchers[0])}" if len(launchers) == 1 else f"bash {shown(ROOT / 'scripts' / 'launch.sh')} {task}"
+    )
+
+
+def next_commands(
+    recipe: Recipe,
+    checkpoint: Checkpoint | None,
+    total: int | None,
+    environ: Mapping[str, str],
+    overrides: Sequence[str] = (),
+) -> list[tuple[str, str]]:
+    """What a user may want next: evaluate the checkpoint, and train on.
+
+    Args:
+        recipe: the recipe that ran.
+        checkpoint: its last checkpoint.
+        total: its steps, where known.
+        environ: the variables that the user set are repeated in the command.
+        overrides: so are the arguments.
+    """
+    commands = []
+    script = ROOT / "scripts" / f"eval_{recipe.name}.py"
+    if checkpoint and checkpoint.model and script.is_file():
+        python, model = (shlex.quote(str(shown(path))) for path in (Path(sys.executable), checkpoint.model))
+        commands.append(("evaluate", f"{python} scripts/{script.name} --model_path {model}"))
+    if checkpoint and total:
+        names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
+        given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
+        again = "".join(f" {shlex.quote(word)}" for word in _without_steps(overrides))
+        commands.append(("more steps", f"{given}MAX_STEPS={2 * total} {launcher(recipe.name)}{again}"))
+    return commands
+
+
+def _without_steps(overrides: Sequence[str]) -> list[str]:
+    """The arguments without those that say how long to train."""
+    kept = {given.words: None for given in read_words(overrides) if given.key != "trainer.max_steps"}
+    return [word for part in kept for word in part]
+
+
+def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
+    """Why a run ended early, and how to go on, one message a line.
+
+    Args:
+        outcome: of a run whose exit code is not 0.
+        log: the trainer's log.
+        checkpoint: the last one, if any was written.
+    """
+    lines = []
+    if outcome.left:
+        lines.append(f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")
+    if outcome.interrupted:
+        lines.append(f"stopped by {outcome.interrupted.name}")
+    elif outcome.fault:
+        lines += [f"error: {outcome.fault}", f"  log:   {shown(log)}", f"  fix:   {agreement.ADVICE}"]
+    else:
+        lines += _trainer_error(outcome, log)
+    if outcome.fault:
+        if checkpoint:
+            lines.append(f"this run's checkpoints are not to be used: remove {shown(checkpoint.folder.parent)}")
+    elif checkpoint:
+        lines.append(f"the run can be resumed from step {checkpoint.step}: the same command again")
+    else:
+        lines.append("no checkpoint was written yet: the same command starts again from the beginning")
+    return lines
+
+
+def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
+    """The first real error of the log, where it was raised, and what to do."""
+    error, lines = outcome.error, []
+    if outcome.hung:
+        lines.append(f"error: the trainer hung and was stopped: {outcome.hung}")
+    cause = error.error if error and error.error else exit_reason(outcome.code)
+    lines.append(f"{'cause' if outcome.hung else 'error'}: {cause}")
+    if error and error.frame:
+        lines.append(f"  where: {error.frame}{f' {error.speaker}' if error.speaker else ''}")
+    lines.append(f"  log:   {shown(log)}")
+    if error and error.hint:
+        lines.append(f"  fix:   {error.hint}")
+    return lines
+
+
+def exit_reason(code: int) -> str:
+    """An exit code in words; negative ones are signals."""
+    if code == -signal.SIGKILL:
+        return "the trainer was killed; if nobody did that, memory ran out: see `dmesg` and `free -h`"
+    if code < 0:
+        return f"the trainer was ended by {signal.Signals(-code).name}"
+    return f"the trainer ended with exit code {code}"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from recipes.errors import RecipeError
 from recipes.monitor.log import LogReader, TrainerError, first_error, is_alarming, phase_of
 from recipes.monitor.metrics import MetricsFollower, Step
 from recipes.monitor.process import Child
 from recipes.monitor.progress import Progress
 
+WATCHDOG_MINUTES = 20.0
 IDLE_SHARE = 0.2
 """Of one core: what Ray's daemons use while nothing happens stays below."""
 _SAME_MOMENT_S = 2.0
@@ -39,6 +41,20 @@ class Limits:
     def from_minutes(cls, minutes: float) -> Limits:
         """`minutes` when idle, four times that when busy."""
         return cls(idle_s=60 * minutes, silent_s=240 * minutes)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Limits:
+        """By WATCHDOG_MINUTES, by default 20. Raises RecipeError for what is no positive number."""
+        text = environ.get("WATCHDOG_MINUTES", "").strip()
+        try:
+            minutes = float(text) if text else WATCHDOG_MINUTES
+        except ValueError:
+            minutes = 0.0
+        if minutes > 0:
+            return cls.from_minutes(minutes)
+        raise RecipeError(
+            f"WATCHDOG_MINUTES={text} is not a positive number", where="variable WATCHDOG_MINUTES", fix="for example 30"
+        )
 
 
 class Watchdog:

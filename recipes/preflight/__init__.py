@@ -1,23 +1,40 @@
-"""What can be known to fail before the trainer starts: a check raises one RecipeError, or returns remarks."""
+"""What can be known before the trainer starts; `python -m recipes.preflight TASK` runs every check and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
+from recipes.errors import RecipeError, raise_together
 from recipes.preflight import data, images, machine, model, resume, reward
 
-CHECKS: tuple[Callable[[Recipe], list[str]], ...] = (
-    machine.inspect,
-    model.inspect_attention,
-    data.inspect,
-    model.inspect,
-    resume.inspect,
-    machine.inspect_disk,
-    reward.inspect_reward,
-    images.inspect,
-)
+Check = Callable[[Recipe], list[str]]
+
+CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
+    "machine": (machine.inspect, ()),
+    "attention": (model.inspect_attention, ()),
+    "model": (model.inspect, ()),
+    "resume": (resume.inspect, ()),
+    "data": (data.inspect, ()),
+    "disk": (machine.inspect_disk, ("machine", "model")),
+    "reward": (reward.inspect_reward, ("data",)),
+    "images": (images.inspect, ("data", "model")),
+}
+"""Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
+
+A function raises a `RecipeError` for what would stop the run and returns remarks on what would not.
+"""
+
+
+@dataclass
+class Findings:
+    """What the checks say: errors stop a run, remarks do not; `skipped` checks needed one that failed."""
+
+    errors: list[RecipeError] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 def inspect_machine(recipe: Recipe) -> None:
@@ -28,13 +45,42 @@ def inspect_machine(recipe: Recipe) -> None:
     model.inspect_attention(recipe)
 
 
+def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
+    """Run every check; one that depends on a failed or skipped one is skipped."""
+    found = Findings(remarks=remarks(recipe))
+    failed = set(skip)
+    for name, (inspect_one, needed) in CHECKS.items():
+        if name in failed or failed & set(needed):
+            failed.add(name)
+            found.skipped.append(name)
+            continue
+        try:
+            found.remarks += inspect_one(recipe)
+        except RecipeError as error:
+            found.errors.append(error)
+            failed.add(name)
+    return found
+
+
 def inspect(recipe: Recipe) -> list[str]:
-    """Run every check that may need data and model, the quick ones first.
+    """Run every check.
 
     Returns:
         Remarks that do not stop the run.
 
     Raises:
-        RecipeError: the first thing that would stop it.
+        RecipeError: everything that would stop it, in one error.
     """
-    return [*remarks(recipe), *(remark for look in CHECKS for remark in look(recipe))]
+    found = findings(recipe)
+    raise_together(found.errors)
+    return found.remarks
+
+
+def dry(recipe: Recipe) -> Findings:
+    """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped."""
+    missing = data.missing(recipe)
+    to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
+    found = findings(recipe, skip=("data",) if to_prepare else ())
+    if to_prepare:
+        found.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
+    return found

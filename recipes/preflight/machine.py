@@ -34,8 +34,8 @@ def _writable(name: str, folder: Path) -> None:
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
-    if nearest == folder and not nearest.is_dir() and name != "trainer.ray_timeline":
-        raise RecipeError(f"{folder} is a file, not a folder", where=name, fix="move it away, or give another folder")
+    if not nearest.is_dir() and name != "trainer.ray_timeline":
+        raise RecipeError(f"{nearest} is a file, not a folder", where=name, fix="move it away, or give another folder")
     if not os.access(nearest, os.W_OK):
         raise RecipeError(
             f"{nearest} cannot be written", where=name, fix="change its permissions, or set ARTIFACTS_DIR"

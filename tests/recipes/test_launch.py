@@ -20,6 +20,8 @@ from recipes import launch
 from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import read_history
+from recipes.monitor.summary import exit_reason
+from recipes.monitor.supervise import Limits
 from recipes.paths import ROOT
 from recipes.preflight import resume
 
@@ -175,18 +177,18 @@ def test_a_data_file_of_the_users_is_not_made(launched, tmp_path):
 
 @pytest.mark.parametrize(("text", "minutes"), [("", 20.0), ("5", 5.0), ("0.5", 0.5)])
 def test_patience(text, minutes):
-    assert launch.watchdog_minutes({"WATCHDOG_MINUTES": text}) == minutes
+    assert Limits.from_environment({"WATCHDOG_MINUTES": text}).idle_s == 60 * minutes
 
 
 @pytest.mark.parametrize(("code", "words"), [(-9, "memory ran out"), (-11, "SIGSEGV"), (3, "exit code 3")])
 def test_an_end_without_an_exception_in_words(code, words):
-    assert words in launch.ended(code)
+    assert words in exit_reason(code)
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1"])
 def test_patience_that_is_none(text):
     with pytest.raises(RecipeError, match="not a positive number"):
-        launch.watchdog_minutes({"WATCHDOG_MINUTES": text})
+        Limits.from_environment({"WATCHDOG_MINUTES": text})
 
 
 def start(*arguments, **variables):

@@ -54,14 +54,14 @@ def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
         preflight.inspect_machine(recipe.model_copy(update={"hardware": "gpu"}))
 
 
-def test_every_check_runs(make, monkeypatch):
-    seen = []
-    names = ("machine", "attention", "data", "model", "checkpoints", "disk", "reward", "images")
-
-    monkeypatch.setattr(
-        preflight, "CHECKS", tuple(lambda recipe, name=name: seen.append(name) or [name] for name in names)
-    )
-    assert preflight.inspect(make()) == list(names) == seen
+def test_every_independent_mistake_is_said_at_once(make):
+    with pytest.raises(RecipeError) as caught:
+        preflight.inspect(make("data.train_files=/no.parquet", "worker.actor.model.model_path=/no/model"))
+    for mistake in ("the model /no/model does not exist", "the data file /no.parquet does not exist"):
+        assert mistake in str(caught.value)
+    found = preflight.findings(make("data.train_files=/no.parquet", f"trainer.save_checkpoint_path={__file__}/x"))
+    assert len(found.errors) == 2
+    assert set(found.skipped) == {"disk", "reward", "images"}
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])

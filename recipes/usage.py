@@ -1,19 +1,14 @@
-"""What the launcher says about itself: the tasks, the environment variables, and the next command."""
+"""The launcher's help: tasks, options and environment variables."""
 
 from __future__ import annotations
 
-import re
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
-from recipes.config.variables import CONTROLS, VARIABLES, read_words, usual_name, variable_names
-from recipes.engines.checkpoints import Checkpoint
-from recipes.monitor.summary import shown
+from recipes.config.variables import CONTROLS, VARIABLES, usual_name
+from recipes.monitor.summary import launcher
 from recipes.paths import ROOT
 
 if TYPE_CHECKING:
@@ -63,8 +58,8 @@ def show_options(console: Console, task: str) -> None:
         names = ", ".join(variable.names)
         rows.append((f"--{usual_name(variable)}", _default(default), f"{names}; {variable.key}", leaf.info.doc))
     for option, default, names, meaning in rows:
-        told = f" [{default}]" if default else ""
-        console.print(f"{option}{told}\n    {meaning}", markup=False, soft_wrap=True)
+        shown_default = f" [{default}]" if default else ""
+        console.print(f"{option}{shown_default}\n    {meaning}", markup=False, soft_wrap=True)
         if names:
             console.print(f"    {names}", markup=False, soft_wrap=True)
     console.print(
@@ -83,45 +78,3 @@ def _default(value: object) -> str:
         return ",".join(map(str, value))
     text = str(value)
     return str(Path(text).relative_to(ROOT)) if text.startswith(f"{ROOT}/") else text
-
-
-def launcher(task: str) -> str:
-    """The task's launcher where there is one and no other, else the general one."""
-    execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
-    found = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text(encoding="utf-8"))]
-    return f"bash {shown(found[0])}" if len(found) == 1 else f"bash {shown(ROOT / 'scripts' / 'launch.sh')} {task}"
-
-
-def next_commands(
-    recipe: Recipe,
-    checkpoint: Checkpoint | None,
-    total: int | None,
-    environ: Mapping[str, str],
-    words: Sequence[str] = (),
-) -> list[tuple[str, str]]:
-    """What a user may want next: evaluate the checkpoint, and train on.
-
-    Args:
-        recipe: the recipe that ran.
-        checkpoint: its last checkpoint.
-        total: its steps, where known.
-        environ: the variables that the user set are repeated in the command.
-        words: so are the arguments.
-    """
-    commands = []
-    script = ROOT / "scripts" / f"eval_{recipe.name}.py"
-    if checkpoint and checkpoint.model and script.is_file():
-        python, model = (shlex.quote(str(shown(path))) for path in (Path(sys.executable), checkpoint.model))
-        commands.append(("evaluate", f"{python} scripts/{script.name} --model_path {model}"))
-    if checkpoint and total:
-        names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
-        given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
-        again = "".join(f" {shlex.quote(word)}" for word in _but_steps(words))
-        commands.append(("more steps", f"{given}MAX_STEPS={2 * total} {launcher(recipe.name)}{again}"))
-    return commands
-
-
-def _but_steps(words: Sequence[str]) -> list[str]:
-    """The arguments without those that say how long to train."""
-    kept = {given.words: None for given in read_words(words) if given.key != "trainer.max_steps"}
-    return [word for part in kept for word in part]

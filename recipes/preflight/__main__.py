@@ -1,0 +1,44 @@
+"""`python -m recipes.preflight TASK [--option value] [key=value]`: every check before a start, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from recipes import preflight
+from recipes.config import load
+from recipes.data.custom import ready
+from recipes.errors import reported_errors
+
+
+def main(
+    task: Annotated[str, typer.Argument(help="a recipe in configs/, or the path of one")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="--option value or key=value, as for a launcher")
+    ] = None,
+) -> None:
+    """Check a recipe, its data, model, reward and this machine, without starting the trainer."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with reported_errors():
+        recipe = load(task, arguments=overrides or ())
+        preflight.inspect_machine(recipe)
+        recipe = ready(recipe, console.print, fetch=False)
+    found = preflight.dry(recipe)
+    for remark in found.remarks:
+        console.print(f"note: {remark}")
+    if found.skipped:
+        console.print(f"not checked: {', '.join(found.skipped)}")
+    for error in found.errors:
+        print(f"error: {error}", file=sys.stderr)
+    if found.errors:
+        raise typer.Exit(2)
+    console.print("ready: every check passed")
+
+
+if __name__ == "__main__":
+    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    application.command(context_settings={"ignore_unknown_options": True})(main)
+    application()
