@@ -173,8 +173,9 @@ def check_sources(
     """
     problems: list[str] = []
     sources: set[str] = set()
+    computed: list[tuple[int, Any]] = []  # rows whose expected values have to be computed
     try:
-        sandbox.Limits(**(limits or {}))
+        bounds = sandbox.Limits(**(limits or {}))
     except (TypeError, ValueError) as error:
         return [f"{error} (there are {', '.join(vars(sandbox.Limits()))})"]
     for number, row in enumerate(truths, start=1):
@@ -186,16 +187,20 @@ def check_sources(
             wrong = judges.truth_problem(source, truth)
             if wrong:
                 problems.append(f"row {number} ({source}): {wrong}")
+            elif source in judges.CODE and judges.has_constants(truth):
+                computed.append((number, truth))
         if len(problems) == MOST_PROBLEMS:
             return problems
     try:
         if sources & set(judges.CODE):
             sandbox.check() if sandbox_fusion_url is None else fusion.check(sandbox_fusion_url)
+            broken = judges.broken_asserts([truth for _, truth in computed], sandbox_fusion_url, bounds)
+            problems += [f"row {number}: {why}" for (number, _), why in zip(computed, broken, strict=True) if why]
         if "math" in sources:
             latex.check()
     except MISSING as error:
         problems.append(str(error))
-    return problems
+    return problems[:MOST_PROBLEMS]
 
 
 def _unknown(source: Any) -> str:

@@ -1,239 +1,321 @@
 """Splits `assert f(2) == [4]` into what the program must compute (`f(2)`) and what is decided out of its reach.
 
-The program's part of an assert goes into the sandbox and comes back as plain data. The rest, expected values included,
-is computed here by an interpreter of a small part of Python's expressions: comparisons, and, or, not, arithmetic,
-displays, and calls of the functions below. So no program can read an expected value, and none can redefine `==`,
-`sorted` or `assert`. An assert that needs more than this part is refused when the truth is read.
+The program's parts go into the program's process and come back as data. The rest, expected values included, is plain
+Python for a process in which the program never ran (`sandboxed/calls.py`, `decide`): there nobody has redefined `range`,
+`sorted`, `==` or `assert`, and nothing of it can be read by the program.
+
+A part is the largest expression that is the program's: a name that Python does not have, calls and attributes of it,
+functions of Python over it (`sorted(f(2))`), and arithmetic between such. Arguments of the program's functions are
+inputs and go along. Comparisons, tests such as `isinstance` and `startswith`, arithmetic with other values, and
+everything without the program's names stay outside. An assert that cannot be split so is refused.
 """
 
 from __future__ import annotations
 
 import ast
-import math
-import operator
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import builtins
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "torch", "unittest"}
-
-MOST_ALIKE = 100
-
-
-def spread(keys: Iterable[Any]) -> list[Any]:
-    """Keys for a set or a dict.
-
-    Raises:
-        ValueError: many different ones hash alike, as multiples of 2**61 - 1 do, and each is compared with each.
-    """
-    keys = list(keys)
-    alike: dict[int, list[Any]] = {}
-    for key in keys:
-        same = alike.setdefault(hash(key), [])
-        if key not in same:
-            same.append(key)
-            if len(same) > MOST_ALIKE:
-                raise ValueError("keys that hash alike")
-    return keys
-
-
-def _counter(items: Any = ()) -> Counter[Any]:
-    return Counter(items if isinstance(items, dict) else spread(items))
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{each.__name__: each for each in (abs, all, any, bool, float, int, isinstance, len, list, max, min, round)},
-    **{each.__name__: each for each in (sorted, str, sum, tuple, type)},
-    "set": lambda items=(): set(spread(items)),
-    "frozenset": lambda items=(): frozenset(spread(items)),
-    "Counter": _counter,
-    "math.isclose": math.isclose,
+MAX_TEXT = 200_000  # characters of one assert
+ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch", "unittest"}
+# Names of the standard library that asserts use without importing them: as modules, and alone.
+MODULES = (
+    "asyncio bisect cmath collections copy datetime decimal fractions functools heapq itertools json math numbers "
+    "operator re statistics string"
+).split()
+ALONE = {
+    "collections": "ChainMap Counter OrderedDict defaultdict deque",
+    "datetime": "date datetime timedelta",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "functools": "partial reduce",
+    "heapq": "nlargest nsmallest",
+    "itertools": "accumulate chain combinations combinations_with_replacement count cycle groupby islice permutations "
+    "product repeat zip_longest",
+    "math": "ceil comb cos e exp factorial floor fsum gcd hypot inf isclose isqrt lcm log log10 log2 nan perm pi prod "
+    "sin sqrt tan",
+    "statistics": "mean median mode pstdev pvariance stdev variance",
 }
-TYPES = {each.__name__: each for each in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
-COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda left, right: left in right,
-    ast.NotIn: lambda left, right: left not in right,
+STANDARD = {name: f"{module}.{name}" for module, names in ALONE.items() for name in names.split()}
+PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
+# They decide, so what the program returned is held against their other arguments out of its reach.
+DECIDING = {"all", "any", "bool", "isclose", "isinstance", "type"}
+DECIDING_METHODS = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "__contains__", "__eq__", "__ne__"}
+ABOUT_THE_PROGRAM = {"callable", "hasattr", "issubclass"}  # what they ask, only the program can answer
+COMPARISONS = {
+    **{ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="},
+    **{ast.Is: "is", ast.IsNot: "is not"},
 }
-OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-SIGNS: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_}
-# What values from a program can make these operations do; each means that the assert does not hold.
-FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, AttributeError)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SMALL = (ast.Constant, ast.Name, ast.Attribute, ast.Lambda)  # arguments that go along, `round(f(2), 3)`
+REFUSED = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
 class Unsupported(ValueError):
-    """The assert is none, or needs more than this interpreter has; the message says what."""
+    """The assert is none, or cannot be decided out of the program's reach; the message says why."""
+
+
+class _Bound(Exception):
+    """A part of the program's needs a variable of a comprehension or a lambda."""
 
 
 @dataclass(frozen=True)
 class Assert:
-    """One assert, split.
+    """One assert, split; see `sandboxed/calls.py` for how its fields are used.
 
     Args:
-        expressions: the program's part, as source.
-        test: the rest; where an expression stood is a name `?0`, `?1`, ...
+        parts: the program's, as source; a comparison between two of its values as (left, operator, right).
+        test: the rest, as source; where a part stood is `__part__(0)` or `__compared__(0, "==")`.
+        imports: name -> "module" or "module.name" of what the assert takes from the standard library.
+        constants: the expressions in the rest without the program's parts, but for literals.
     """
 
-    expressions: list[str]
-    test: ast.expr
-
-    def holds(self, values: list[Any]) -> bool:
-        """Is it true for these values of its expressions?"""
-        if len(values) != len(self.expressions):
-            return False
-        try:
-            return bool(_value(self.test, values))
-        except FAILURES:
-            return False
+    parts: list[Any]
+    test: str
+    imports: dict[str, str]
+    constants: list[str]
 
 
 def split(text: str) -> Assert:
     """Read one assert statement.
 
     Raises:
-        Unsupported: it is something else, cannot be parsed, or cannot be decided outside the sandbox.
+        Unsupported: it is something else, cannot be parsed, or cannot be split.
     """
+    if len(text) > MAX_TEXT:
+        raise Unsupported(f"an assert of more than {MAX_TEXT} characters")
     try:
         statements = ast.parse(text.strip()).body
+        if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
+            raise Unsupported("not one assert statement")
+        test = statements[0].test
+        for node in ast.walk(test):
+            if isinstance(node, REFUSED):
+                raise Unsupported(f"{type(node).__name__} in an assert")
+            if isinstance(node, ast.Name) and (node.id in ABSENT or node.id.startswith("__")):
+                raise Unsupported(f"{ast.unparse(node)}: the sandbox has Python's standard library alone")
+        return _split(test)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Unsupported(f"no Python: {error}") from error
-    if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
-        raise Unsupported("not one assert statement")
-    for functions in (FUNCTIONS, {}):  # where nothing but `sum(...)` is called, the program is to define `sum`
-        test = ast.parse(text.strip()).body[0].test
-        splitter = _Splitter(functions)
+        raise error if isinstance(error, Unsupported) else Unsupported(f"no Python: {str(error)[:100]}") from error
+
+
+def _split(test: ast.expr) -> Assert:
+    splitter = _Splitter(test, None)
+    if not splitter.program:  # `assert sum(10, 15) == 6`: then what is called first is the program's
+        called = next((node.func.id for node in _in_order(test) if _calls_a_name(node)), None)
+        splitter = _Splitter(test, called)
+    if not splitter.program:
+        raise Unsupported("the assert calls nothing of the program")
+    try:
+        rest = splitter.visit(test, frozenset())
+    except _Bound as error:
+        raise Unsupported(
+            f"{error}: the program is called with a variable of the assert; write an assert for each value"
+        ) from error
+    return Assert(splitter.parts, ast.unparse(rest), splitter.imports, splitter.constants)
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _in_order(child)
+
+
+def _calls_a_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+
+
+@dataclass
+class _Splitter:
+    """Takes the program's parts out of an expression.
+
+    Args:
+        test: the expression.
+        own: a name of Python's that is the program's here.
+    """
+
+    test: ast.expr
+    own: str | None
+    parts: list[Any] = field(default_factory=list)
+    constants: list[str] = field(default_factory=list)
+    imports: dict[str, str] = field(default_factory=dict)
+    program: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        bound = set()
+        modules = set()
+        for node in ast.walk(self.test):
+            if isinstance(node, ast.arg):
+                bound.add(node.arg)
+            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                bound.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in MODULES:
+                modules.add(node.value.id)
+        for node in ast.walk(self.test):
+            if isinstance(node, ast.Name) and node.id not in bound:
+                if node.id == self.own:
+                    self.program.add(node.id)
+                elif node.id in modules:
+                    self.imports[node.id] = node.id
+                elif node.id in STANDARD:
+                    self.imports[node.id] = STANDARD[node.id]
+                elif node.id not in PYTHON:
+                    self.program.add(node.id)
+
+    def visit(self, node: ast.expr, bound: frozenset[str]) -> ast.expr:
+        """The expression with its parts replaced.
+
+        Raises:
+            _Bound: a part needs a name of `bound`.
+        """
+        if not self._is_programs(node):
+            if not bound and not isinstance(node, (ast.Name, ast.Lambda)) and not _is_literal(node):
+                self.constants.append(ast.unparse(node))
+            return node
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+            operands, comparison = (node.left, node.comparators[0]), COMPARISONS[type(node.ops[0])]
+            if self._are_parts(operands) and not _names(node) & bound:
+                left, right = map(ast.unparse, operands)
+                return self._placed("__compared__", (left, comparison, right), comparison)
+        if self._is_part(node):
+            if _names(node) & bound:
+                raise _Bound(ast.unparse(node))
+            return self._placed("__part__", ast.unparse(node))
+        before = len(self.parts), len(self.constants)
         try:
-            test = splitter.visit(test)
-        except RecursionError as error:
-            raise Unsupported("nested too deeply") from error
-        if splitter.expressions:
-            return Assert(splitter.expressions, test)
-    raise Unsupported("the assert calls nothing of the program")
+            return self._parts_of(node, bound)
+        except _Bound:
+            del self.parts[before[0] :], self.constants[before[1] :]
+            takes_function = isinstance(node, ast.Call) and self._is_pythons(node.func)
+            if not (isinstance(node, COMPREHENSIONS) or takes_function) or _names(node) & bound or _decides(node):
+                raise
+            return self._placed("__part__", ast.unparse(node))
+
+    def _placed(self, function: str, part: Any, *arguments: str) -> ast.expr:
+        self.parts.append(part)
+        return ast.Call(
+            ast.Name(function, ast.Load()), [ast.Constant(each) for each in (len(self.parts) - 1, *arguments)], []
+        )
+
+    def _parts_of(self, node: ast.AST, bound: frozenset[str]) -> ast.AST:
+        if isinstance(node, ast.Lambda):
+            bound |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+        elif isinstance(node, COMPREHENSIONS):
+            bound |= {name for each in node.generators for name in _names(each.target)}
+        changed = copy.copy(node)
+        for name, value in ast.iter_fields(node):
+            if name == "func" and self._is_pythons(value):
+                continue
+            if isinstance(value, list):
+                setattr(changed, name, [self._child(each, bound) for each in value])
+            elif isinstance(value, ast.AST):
+                setattr(changed, name, self._child(value, bound))
+        return changed
+
+    def _child(self, node: Any, bound: frozenset[str]) -> Any:
+        if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            return node
+        if isinstance(node, ast.expr) and not isinstance(node, (ast.Starred, ast.Slice)):
+            return self.visit(node, bound)
+        return self._parts_of(node, bound) if isinstance(node, ast.AST) else node
+
+    def _is_programs(self, node: ast.AST) -> bool:
+        return bool(_names(node) & self.program)
+
+    def _is_pythons(self, function: ast.expr) -> bool:
+        """Is this a function of Python's own, or of the standard library?"""
+        if isinstance(function, ast.Attribute):
+            return isinstance(function.value, ast.Name) and function.value.id in self.imports
+        return isinstance(function, ast.Name) and function.id not in self.program
+
+    def _are_parts(self, operands: tuple[ast.expr, ast.expr]) -> bool:
+        """Are both the program's? `type(f(2)) is Node` compares two of its values, `type(f(2)) is int` does not."""
+        plain = [
+            each.args[0] if _calls_a_name(each) and each.func.id == "type" and len(each.args) == 1 else each
+            for each in operands
+        ]
+        return any(map(self._is_part, operands)) and all(map(self._is_part, plain))
+
+    def _is_part(self, node: ast.expr) -> bool:
+        """Is this the program's as a whole?"""
+        if isinstance(node, ast.Name):
+            return node.id in self.program
+        if isinstance(node, ast.Attribute):
+            return node.attr not in DECIDING_METHODS and self._is_part(node.value)
+        if isinstance(node, ast.Subscript):
+            text = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+            return self._is_part(node.value) and (not text or self._is_object(node.value))
+        if isinstance(node, ast.Call):
+            return self._is_part_call(node)
+        if isinstance(node, ast.BinOp):
+            sides = [node.left, node.right]
+            return all(map(self._is_part, sides)) or (
+                any(map(self._is_object, sides)) and all(self._is_part(s) or not self._is_programs(s) for s in sides)
+            )
+        if isinstance(node, ast.UnaryOp):
+            return not isinstance(node.op, ast.Not) and self._is_part(node.operand)
+        if isinstance(node, ast.Compare):  # `3 in Stack([3])`
+            inside = len(node.ops) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn))
+            return inside and self._is_object(node.comparators[0]) and not self._is_programs(node.left)
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return bool(node.elts) and all(map(self._is_part, node.elts))
+        return False
+
+    def _is_part_call(self, node: ast.Call) -> bool:
+        function, arguments = node.func, [*node.args, *(keyword.value for keyword in node.keywords)]
+        if not self._is_pythons(function):
+            if isinstance(function, ast.Attribute) and function.attr in DECIDING_METHODS:
+                direct = self._is_object(function.value) or any(map(self._is_programs, arguments))
+                return direct and self._is_part(function.value)
+            return self._is_part(function)
+        name = function.attr if isinstance(function, ast.Attribute) else function.id
+        if name in ABOUT_THE_PROGRAM:
+            return bool(arguments) and self._is_part(arguments[0])
+        parts = [self._is_part(argument) for argument in arguments]
+        if name in DECIDING:
+            return len(parts) > 1 and all(parts)
+        functions = [part for part, argument in zip(parts, arguments, strict=True) if part and not _is_data(argument)]
+        return any(parts) and all(
+            part or ((functions or isinstance(argument, SMALL)) and not self._is_programs(argument))
+            for part, argument in zip(parts, arguments, strict=True)
+        )
+
+    def _is_object(self, node: ast.expr) -> bool:
+        """Is this an object of a class of the program's, `Stack(3)`, or arithmetic with one?"""
+        if isinstance(node, ast.BinOp):
+            return self._is_object(node.left) or self._is_object(node.right)
+        return _calls_a_name(node) and node.func.id in self.program and node.func.id[0].isupper()
 
 
-class _Splitter(ast.NodeTransformer):
-    """Replaces every part that belongs to the program by a name, from the outside in."""
-
-    def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
-        self.functions, self.expressions = functions, []
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.expr):
-            raise Unsupported(f"{ast.unparse(node)!r}: {type(node).__name__} cannot be decided outside the sandbox")
-        return node
-
-    def _parts(self, node: ast.AST) -> ast.AST:
-        return super().generic_visit(node)
-
-    visit_Compare = visit_BoolOp = visit_List = visit_Tuple = visit_Set = _parts
-
-    def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        return self._parts(node) if None not in node.keys else self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        return self._parts(node) if type(node.op) in OPERATIONS else self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        return self._parts(node) if type(node.op) in SIGNS else self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return node if node.id in TYPES else self._program(node)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if ast.unparse(node.func) not in self.functions:
-            return self._program(node)
-        node.args = [self.visit(argument) for argument in node.args]
-        for keyword in node.keywords:
-            if keyword.arg not in ("rel_tol", "abs_tol", "reverse"):
-                raise Unsupported(f"{ast.unparse(node)!r}: the argument {keyword.arg} cannot be decided outside")
-            keyword.value = self.visit(keyword.value)
-        return node
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if isinstance(node.slice, ast.Slice):
-            return self._program(node)
-        node.value, node.slice = self.visit(node.value), self.visit(node.slice)
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return self._program(node)
-
-    visit_ListComp = visit_Attribute
-
-    def _program(self, node: ast.expr) -> ast.Name:
-        absent = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} & ABSENT
-        if absent:
-            raise Unsupported(f"{ast.unparse(node)!r}: {min(absent)} is not in the sandbox, which has Python alone")
-        self.expressions.append(ast.unparse(node))
-        return ast.Name(id=f"?{len(self.expressions) - 1}", ctx=ast.Load())
+def _is_data(node: ast.expr) -> bool:
+    """Is this surely no function, which only the program's process can call? In `map(f, [1, 2])` it is one."""
+    return not isinstance(node, (ast.Name, ast.Attribute))
 
 
-def _value(node: ast.AST, values: list[Any]) -> Any:
-    """The value of an expression that `_Splitter` let pass."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return values[int(node.id[1:])] if node.id.startswith("?") else TYPES[node.id]
-    if isinstance(node, ast.Compare):
-        return _compared(node, values)
-    if isinstance(node, ast.BoolOp):
-        result = None
-        for part in node.values:
-            result = _value(part, values)
-            if bool(result) is isinstance(node.op, ast.Or):
-                break
-        return result
-    if isinstance(node, ast.UnaryOp):
-        return SIGNS[type(node.op)](_value(node.operand, values))
-    if isinstance(node, ast.BinOp):
-        return _calculated(node, values)
-    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-        return kind(_value(part, values) for part in node.elts)
-    if isinstance(node, ast.Dict):
-        return {_value(key, values): _value(item, values) for key, item in zip(node.keys, node.values, strict=True)}
-    if isinstance(node, ast.Subscript):
-        return _value(node.value, values)[_value(node.slice, values)]
-    arguments = [_value(argument, values) for argument in node.args]
-    named = {keyword.arg: _value(keyword.value, values) for keyword in node.keywords}
-    return FUNCTIONS[ast.unparse(node.func)](*arguments, **named)
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _compared(node: ast.Compare, values: list[Any]) -> bool:
-    left = _value(node.left, values)
-    for comparison, part in zip(node.ops, node.comparators, strict=True):
-        right = _value(part, values)
-        if not COMPARISONS[type(comparison)](left, right):
-            return False
-        left = right
+def _decides(node: ast.AST) -> bool:
+    """Does this compare, or bind several names at once, of which some may be expected values?"""
+    for each in ast.walk(node):
+        if isinstance(each, (ast.Compare, ast.BoolOp)) or (isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)):
+            return True
+        if isinstance(each, ast.comprehension) and not isinstance(each.target, ast.Name):
+            return True
+        if isinstance(each, ast.Call):
+            name = getattr(each.func, "attr", getattr(each.func, "id", ""))
+            if name in DECIDING | DECIDING_METHODS:
+                return True
+    return False
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
     return True
-
-
-def _calculated(node: ast.BinOp, values: list[Any]) -> Any:
-    """Arithmetic on numbers, whose size is bounded; of everything else only sums, since a product may be huge."""
-    left, right = _value(node.left, values), _value(node.right, values)
-    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
-    if not numbers and not (isinstance(node.op, (ast.Add, ast.Sub)) and type(left) is type(right)):
-        raise TypeError("only sums of anything but numbers")
-    if isinstance(node.op, ast.Pow) and (abs(right) > 64 or abs(left) > 2**64):
-        raise ValueError("too large a power")
-    return OPERATIONS[type(node.op)](left, right)

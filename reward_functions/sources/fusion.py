@@ -1,7 +1,7 @@
 """Sandbox Fusion, the service that verl's documentation names for many programs at once: a client for its run_code.
 
 One request per program and kind: calls go in together, standard input needs one request per test. As in `sandbox`,
-requests hold no expected answers.
+requests with the program hold no expected answers; what decides its asserts goes in with a request of its own.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
 from typing import Any
 
-HARNESS = Path(__file__).resolve().parent / "inside" / "harness.py"
+from . import sandbox
+
+PARTS = ("values", "calls")
 PAUSES_S = (1.0, 4.0, 10.0)  # before each further attempt, where the service is busy or away
 GRACE_S = 20.0  # for the service's own queue
 FAILED = {"TimeLimitExceeded": "timeout", "MemoryLimitExceeded": "memory_limit", "OutputLimitExceeded": "output_limit"}
 
 MAIN = """
 import sys
+for name, text in {parts!r}:
+    module = sys.modules[name] = type(sys)(name)
+    exec(text, module.__dict__)
 out = sys.stdout
 sys.stdout = sys.stderr
-run({program!r}, {tests!r}, lambda line: print({mark!r} + line, file=out, flush=True))
+module.{function}(*{arguments!r}, lambda line: print({mark!r} + line, file=out, flush=True))
 """
 
 
@@ -33,18 +37,23 @@ class FusionError(RuntimeError):
     """The service did not answer, or not with what it documents."""
 
 
-def run(url: str, kind: str, program: str, tests: list[Any], limits: Any) -> list[dict[str, Any]]:
+def run(
+    url: str, kind: str, program: str, tests: list[Any], limits: Any, decisions: list[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
     """The same as `sandbox.run`, on a Sandbox Fusion service.
 
     Args:
         url: of its run_code, for instance http://sandbox:8080/run_code.
-        kind, program, tests, limits: as there.
+        kind, program, tests, limits, decisions: as there.
 
     Returns:
         As there; "sandbox_error" for every test that the service gave no result for.
     """
-    if kind == "calls":
-        return _calls(url, program, tests, limits)
+    if kind != "script":
+        lines, status = _lines(url, "run", (program, "program.py", tests), limits)
+        results = [sandbox.called(line) if kind == "calls" else {"line": line} for line in lines[: len(tests)]]
+        results += [{"status": status}] * (len(tests) - len(results))
+        return results if kind == "calls" else _decided(url, results, decisions or [], limits)
     results, used = [], 0.0
     for test in tests:
         if used > limits.total_wall_s:
@@ -57,23 +66,29 @@ def run(url: str, kind: str, program: str, tests: list[Any], limits: Any) -> lis
     return results
 
 
-def _calls(url: str, program: str, tests: list[Any], limits: Any) -> list[dict[str, Any]]:
-    """All calls in one process; where one of them ends it, it has failed, and so have those behind it."""
+def _decided(url: str, results: list[Any], decisions: list[dict[str, Any]], limits: Any) -> list[dict[str, Any]]:
+    """Asserts over what the program returned: in a request of their own, so that the program knows nothing of it."""
+    ran = [at for at, result in enumerate(results) if result.get("line", "").startswith("ran ")]
+    pairs = [(decisions[at], results[at]["line"][4:]) for at in ran]
+    lines, status = _lines(url, "decide", (pairs,), limits) if pairs else ([], "")
+    for at, line in zip(ran, lines, strict=False):
+        results[at] = sandbox.decided(line)
+    for at in ran[len(lines) :]:
+        results[at] = {"status": status}
+    return [result if "status" in result else sandbox.called(result["line"]) for result in results]
+
+
+def _lines(url: str, function: str, arguments: tuple[Any, ...], limits: Any) -> tuple[list[str], str]:
+    """What a function of `sandboxed/calls.py` reports there, and the status of what it did not come to.
+
+    All calls share one process; where one of them ends it, it has failed, and so have those behind it.
+    """
     mark = secrets.token_hex(8)  # so that what the program prints is not taken for a report by accident
-    harness = HARNESS.read_text(encoding="utf-8")
-    code = harness + MAIN.format(program=program, tests=tests, mark=mark)
+    parts = [(part, (sandbox.SANDBOXED / f"{part}.py").read_text(encoding="utf-8")) for part in PARTS]
+    code = MAIN.format(parts=parts, function=function, arguments=arguments, mark=mark)
     status, output = _execute(url, code, "", limits.total_s, limits)
-    lines = [line[len(mark) :] for line in output.split("\n") if line.startswith(mark)][: len(tests)]
-    results = [_reported(line) for line in lines]
-    return results + [{"status": status if status != "ran" else "runtime_error"}] * (len(tests) - len(results))
-
-
-def _reported(line: str) -> dict[str, Any]:
-    status, _, values = line.partition(" ")
-    try:
-        return {"status": "ran", "values": list(json.loads(values))} if status == "ran" else {"status": status}
-    except (ValueError, TypeError, RecursionError):
-        return {"status": "runtime_error"}
+    lines = [line[len(mark) :] for line in output.split("\n") if line.startswith(mark)]
+    return lines, status if status != "ran" else "runtime_error"
 
 
 def _execute(url: str, code: str, stdin: str, seconds: float, limits: Any) -> tuple[str, str]:

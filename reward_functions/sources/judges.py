@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from . import answers, fusion, gsm8k, latex, programs, sandbox, words
@@ -137,12 +137,40 @@ def _program(response: str, truth: Any, settings: Settings) -> dict[str, Any]:
     program, reason = programs.read_program(response)
     if not program or reason:
         return _parts(0.0, 0.0, 0.0, reason)
-    limits, url = settings.limits, settings.sandbox_fusion_url
-    run = sandbox.run if url is None else lambda *job: fusion.run(url, *job)
-    right, failure = programs.passed(tests, run(tests.kind, program, tests.feeds, limits))
+    run = _runner(settings.sandbox_fusion_url)
+    results = run(tests.kind, program, tests.feeds, settings.limits, list(tests.decisions))
+    right, failure = programs.passed(tests, results)
+    if tests.constants and any(result.get("held", False) is None or result["status"] != "ran" for result in results):
+        key = json.dumps(truth) if not isinstance(truth, str) else truth
+        if _broken(key, settings.sandbox_fusion_url, settings.limits):
+            return _parts(0.0, 0.0, 0.0, "gold_unparsable")
     share = right / len(tests.checks)
     reason = "correct" if share == 1.0 else "partial" if right else failure
     return _parts(share, float(share == 1.0), 1.0, reason, tests=share)
+
+
+def _runner(url: str | None) -> Callable[..., list[dict[str, Any]]]:
+    return sandbox.run if url is None else partial(fusion.run, url)
+
+
+@lru_cache(maxsize=1024)
+def _broken(truth: str, url: str | None, limits: sandbox.Limits) -> str:
+    (problem,) = programs.broken_constants([programs.read_text(truth)], _runner(url), limits)
+    return problem
+
+
+def has_constants(truth: Any) -> bool:
+    """Are there expected values in the asserts of this truth that are no literals? It can be read."""
+    return bool(_tests(truth).constants)
+
+
+def broken_asserts(truths: Iterable[Any], url: str | None, limits: sandbox.Limits) -> Iterator[str]:
+    """For each truth of a program that can be read, why its expected values cannot be computed; "" where they can be.
+
+    Raises:
+        sandbox.SandboxMissing: no sandbox here.
+    """
+    return programs.broken_constants(map(_tests, truths), _runner(url), limits)
 
 
 JUDGES: dict[str, Callable[[str, Any, Settings], dict[str, Any]]] = {

@@ -2,7 +2,7 @@
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
 calls, or `{"asserts": [...]}`. Programs run in `sandbox` or in Sandbox Fusion; they see inputs only. Outputs and values
-come back as data and are compared here.
+come back as data and are compared here; asserts are decided in a process in which the program never ran.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -21,10 +23,17 @@ from . import asserts
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
 MAX_VALUE = 200_000  # characters of one expected output; the sandbox reads at most 256 KiB
-TOLERANCE = 1e-6  # between numbers with a point
+MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
+MAX_DECIMAL = 5000  # digits of a Decimal
+TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
+LESS_THAN_A_WHOLE = 0.5  # but never as much as this, so that different integers are different
+CONSTANTS_AT_ONCE = 100  # that one sandbox evaluates
 
 _opening = re.compile(r"^([ \t]*)```([^\n`]*)$", re.MULTILINE)
 _closing = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
+_blanks = re.compile(r"([ \t\r\f\v]+)")
+_float = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_number = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 PYTHON = ("", "py", "python", "python3")
 
 
@@ -37,9 +46,11 @@ class Tests:
     """The tests of one problem.
 
     Args:
-        kind: "script" or "calls", as `sandbox.run` has it.
+        kind: "script", "calls" or "asserts", as `sandbox.run` has it.
         feeds: what each test gives to the program.
         checks: whether what came back from each test is right.
+        decisions: of asserts, what decides them.
+        constants: the expected values in asserts that are no literals, as (source, imports).
     """
 
     __test__ = False  # no test class of pytest's
@@ -47,6 +58,8 @@ class Tests:
     kind: str
     feeds: list[Any]
     checks: list[Callable[[Any], bool]]
+    decisions: tuple[dict[str, Any], ...] = ()
+    constants: tuple[tuple[str, dict[str, str]], ...] = ()
 
 
 def read_program(response: str) -> tuple[str, str]:
@@ -117,15 +130,43 @@ def _assertions(texts: Any) -> Tests:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise TruthError("asserts is not a list of assert statements")
     _countable(texts)
-    feeds, checks = [], []
+    split = []
     for text in texts:
         try:
-            split = asserts.split(text)
+            split.append(asserts.split(text))
         except asserts.Unsupported as error:
             raise TruthError(f"{text[:80]!r}: {error}") from error
-        feeds.append({"expressions": split.expressions})
-        checks.append(split.holds)
-    return Tests("calls", feeds, checks)
+    return Tests(
+        "asserts",
+        [{"parts": each.parts, "imports": each.imports} for each in split],
+        [bool] * len(split),
+        tuple({"test": each.test, "imports": each.imports} for each in split),
+        tuple((text, each.imports) for each in split for text in each.constants),
+    )
+
+
+def broken_constants(tests: Iterable[Tests], run: Callable[..., list[dict[str, Any]]], limits: Any) -> Iterator[str]:
+    """For each problem, why an expected value of its asserts cannot be computed; "" where all can be.
+
+    Args:
+        tests: the problems.
+        run: `sandbox.run`, or what does the same elsewhere.
+        limits: the sandbox's.
+    """
+    tests = list(tests)
+    jobs = [(number, constant) for number, each in enumerate(tests) for constant in each.constants]
+    problems = [""] * len(tests)
+    for at in range(0, len(jobs), CONSTANTS_AT_ONCE):
+        some = jobs[at : at + CONSTANTS_AT_ONCE]
+        total = {"total_s": limits.test_s * len(some), "total_wall_s": limits.wall_s * len(some)}
+        decisions = [{"test": f"[{text}] is not None", "imports": imports} for _, (text, imports) in some]
+        nothing = [{"parts": [], "imports": {}}] * len(some)
+        results = run("asserts", "", nothing, replace(limits, **total), decisions)
+        for (number, (text, _)), result in zip(some, results, strict=True):
+            if not result.get("held") and result["status"] != "sandbox_error" and not problems[number]:
+                why = "it raises" if result["status"] == "ran" else result["status"]
+                problems[number] = f"the expected value {text[:80]!r} cannot be computed: {why}"
+    yield from problems
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
@@ -143,7 +184,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
         feeds.append({"function": name, "arguments": given})
-        checks.append(lambda values, want=wanted: len(values) == 1 and same_value(values[0], want))
+        checks.append(lambda value, want=wanted: same_value(value, want))
     return Tests("calls", feeds, checks)
 
 
@@ -152,98 +193,109 @@ def passed(tests: Tests, results: list[dict[str, Any]]) -> tuple[int, str]:
 
     Args:
         tests: from `read`.
-        results: from `sandbox.run` or `fusion.run`; data that the program made.
+        results: from `sandbox.run` or `fusion.run`; data that the program made, but for what was decided of asserts.
     """
     right, first = 0, ""
     for check, result in zip(tests.checks, results, strict=True):
         status = result["status"]
         if status == "ran":
-            status = "" if _checked(tests.kind, check, result) else "wrong"
+            status = "" if check(result[RESULT[tests.kind]]) else "wrong"
         right += not status
         first = first or status
     return right, first
 
 
-def _checked(kind: str, check: Callable[[Any], bool], result: dict[str, Any]) -> bool:
-    if kind == "script":
-        return check(result["output"])
-    try:
-        return check([decoded(value) for value in result["values"]])
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return False  # no value that `inside/harness.py` makes
-
-
-class Other:
-    """A value that is no plain data: true, and equal to nothing."""
-
-
-def decoded(value: Any) -> Any:
-    """A value from the JSON that `inside/harness.py` makes of it.
-
-    Raises:
-        ValueError, TypeError, AttributeError, RecursionError: the program wrote this JSON itself.
-    """
-    if isinstance(value, list):
-        return [decoded(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "dict":
-        keys = asserts.spread(decoded(key) for key, _ in content)
-        return {key: decoded(item) for key, (_, item) in zip(keys, content, strict=True)}
-    if kind == "tuple":
-        return tuple(decoded(item) for item in content)
-    if kind in ("set", "frozenset"):
-        return (set if kind == "set" else frozenset)(asserts.spread(decoded(item) for item in content))
-    if kind == "bytes":
-        return content.encode("latin-1")
-    if kind == "complex":
-        return complex(*content)
-    if kind != "other":
-        raise ValueError(f"no kind of value: {kind[:20]}")
-    return Other()
+RESULT = {"script": "output", "calls": "value", "asserts": "held"}
 
 
 def same_text(output: str, expected: str) -> bool:
-    """Equal but for blanks at the ends of lines and empty lines at the end; numbers with a point within `TOLERANCE`."""
-    ours, theirs = output.rstrip().split("\n"), expected.rstrip().split("\n")
-    if len(ours) != len(theirs):
+    """The same lines but for blanks at their ends and empty lines at the end; floats within the tolerance.
+
+    A word of digits with a point in `expected` is a float, as in "0.5" and "2.0"; every other word, integers included,
+    has to be the same text, and so have the blanks between words.
+    """
+    ours, theirs = (text.rstrip().split("\n") for text in (output, expected))
+    return len(ours) == len(theirs) and all(map(_same_line, ours, theirs))
+
+
+def _same_line(ours: str, theirs: str) -> bool:
+    ours, theirs = ours.rstrip(), theirs.rstrip()
+    if ours == theirs:
+        return True
+    if "." not in theirs:
         return False
-    return all(a.rstrip() == b.rstrip() or _same_words(a.split(), b.split()) for a, b in zip(ours, theirs, strict=True))
+    left, right = _blanks.split(ours), _blanks.split(theirs)
+    return len(left) == len(right) and all(a == b or _close_texts(a, b) for a, b in zip(left, right, strict=True))
 
 
-def _same_words(ours: list[str], theirs: list[str]) -> bool:
-    return len(ours) == len(theirs) and all(a == b or _close(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def _close(ours: str, theirs: str) -> bool:
-    if "." not in theirs or len(ours) > 40:
+def _close_texts(ours: str, theirs: str) -> bool:
+    if max(len(ours), len(theirs)) > MAX_DIGITS or not _float.fullmatch(theirs) or not _number.fullmatch(ours):
         return False
-    try:
-        return math.isclose(float(ours), float(theirs), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    except ValueError:
-        return False
+    return _close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))
+
+
+def _close(ours: Any, theirs: Any) -> bool:
+    """Are these numbers equal within the tolerance?"""
+    if not all(map(math.isfinite, (ours, theirs))):
+        return ours == theirs
+    difference, size = abs(Fraction(ours) - Fraction(theirs)), abs(Fraction(theirs))
+    return difference <= Fraction(TOLERANCE) * max(1, size) and difference < LESS_THAN_A_WHOLE
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """Is a return value the expected JSON? Tuples count as lists, keys as text, floats within `TOLERANCE`.
+    """Is a return value the expected JSON? Tuples count as lists, keys as text; integers are exact, floats within the
+    tolerance where a float is expected, and True is no number.
 
-    Raises:
-        RecursionError: nested too deeply.
+    Args:
+        value: JSON as `sandboxed/values.py` makes it, or anything else that a program wrote.
+        expected: plain JSON.
     """
-    if isinstance(value, (list, tuple)):
-        if not isinstance(expected, list) or len(value) != len(expected):
-            return False
-        return all(same_value(a, b) for a, b in zip(value, expected, strict=True))
+    try:
+        return _same(value, expected)
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
+        return False  # no JSON that `sandboxed/values.py` makes
+
+
+def _same(value: Any, expected: Any) -> bool:
     if isinstance(value, dict):
-        named = {key if isinstance(key, str) else json.dumps(key): item for key, item in value.items()}
-        if not isinstance(expected, dict) or named.keys() != expected.keys():
+        ((kind, content),) = value.items()
+        if kind in ("dict", "Counter", "OrderedDict"):
+            return isinstance(expected, dict) and _same_items(content, expected)
+        if kind not in READ:
             return False
-        return all(same_value(item, expected[key]) for key, item in named.items())
-    if isinstance(value, float) or isinstance(expected, float):
-        numbers = isinstance(value, (int, float)) and isinstance(expected, (int, float))
-        try:
-            return numbers and math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        except OverflowError:
-            return False
-    return type(value) is type(expected) and value == expected
+        value = READ[kind](content)
+    if isinstance(value, list):
+        same_length = isinstance(expected, list) and len(value) == len(expected)
+        return same_length and all(map(_same, value, expected))
+    if isinstance(value, (bool, str, type(None))) or isinstance(expected, (bool, str, type(None))):
+        return type(value) is type(expected) and value == expected
+    if isinstance(expected, (list, dict)):
+        return False
+    return _close(value, expected) if isinstance(expected, float) else value == expected
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) else int(value["int"], 16)
+
+
+def _decimal(text: str) -> Decimal:
+    """Bounded, since its exponent may stand for more digits than there is memory."""
+    number = Decimal(text)
+    if len(text) > MAX_DECIMAL or (number.is_finite() and abs(number.adjusted()) > MAX_DECIMAL):
+        raise ValueError("too many digits")
+    return number
+
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "tuple": list,
+    "int": lambda digits: int(digits, 16),
+    "Fraction": lambda parts: Fraction(*map(_integer, parts)),
+    "Decimal": _decimal,
+}
+
+
+def _same_items(items: Any, expected: dict[str, Any]) -> bool:
+    named = {key if isinstance(key, str) else json.dumps(key): item for key, item in items}
+    if len(items) != len(expected) or named.keys() != expected.keys():
+        return False
+    return all(_same(item, expected[key]) for key, item in named.items())

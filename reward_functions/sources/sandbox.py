@@ -2,7 +2,7 @@
 
 What holds the program, from the outside in: bubblewrap's namespaces (users, processes, network, IPC, host name), a file
 system that is Python's runtime read-only and a small scratch folder in memory, an empty environment, no capabilities;
-then resource limits and the filter for system calls, see `inside`. docs/REWARD_CUSTOM.md says what that guarantees.
+then resource limits and the filter for system calls, see `sandboxed/`. docs/REWARD_CUSTOM.md says what that guarantees.
 There is no way to run a program without it.
 """
 
@@ -28,18 +28,30 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-INSIDE = Path(__file__).resolve().parent / "inside"
-MACHINES = ("x86_64", "aarch64")  # those that `inside/seccomp.py` has a filter for
+SANDBOXED = Path(__file__).resolve().parent / "sandboxed"
+MACHINES = ("x86_64", "aarch64")  # those that `sandboxed/seccomp.py` has a filter for
 FAILURES = ("runtime_error", "memory_limit", "syntax_error", "output_limit", "timeout")
-PARTS = ("harness", "seccomp", "runner")
-# The same Python runs inside, so it takes code that is compiled already.
-START = """import sys, marshal
-code, request = marshal.load(sys.stdin.buffer.raw)
-for name, part in code:
-    module = sys.modules[name] = type(sys)(name)
-    exec(part, module.__dict__)
-module.answer(request)"""
+PARTS = ("values", "calls", "seccomp", "runner")
+# The same Python runs inside, so it takes code that is compiled already. A program that is a script runs in the last
+# lines, with no frame of ours but this one below it.
+START = """def start():
+    import marshal, sys
+    read = sys.stdin.buffer.raw.read
+    block = lambda: read(int.from_bytes(read(8), "little"))
+    code, request = marshal.loads(block())
+    for name, part in code:
+        module = sys.modules[name] = type(sys)(name)
+        exec(part, module.__dict__)
+    return module.main(request, block)
+code, names, finish = start()
+error = None
+try:
+    exec(code, names)
+except BaseException as raised:
+    error = raised
+finish(names, error)"""
 MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
+HELD = {"held": True, "failed": False, "undecided": None}
 TRY_S = 30.0
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
 INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
@@ -87,18 +99,23 @@ class Limits:
                 raise ValueError(f"limits.{name} is {value!r}, not a positive {whole}")
 
 
-def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[str, Any]]:
+def run(
+    kind: str, program: str, tests: list[Any], limits: Limits, decisions: list[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
     """Run a program on tests, in one sandbox.
 
     Args:
-        kind: "script" (a test is the text on standard input) or "calls" (a test is a dict, see `inside/harness.py`).
+        kind: "script" (a test is the text on standard input), "calls" or "asserts" (a test is a dict, see
+            `sandboxed/calls.py`).
         program: Python source.
         tests: what the program is fed; no expected answers.
+        decisions: of asserts, see there; no process in which the program runs has them.
 
     Returns:
-        Per test `status` and, where it is "ran", `output` (script) or `values` (calls). Everything in there comes from
-        the program: plain data of bounded size, and not to be believed. A status "sandbox_error" means that the
-        sandbox itself gave no answer.
+        Per test `status`, and where it is "ran" `output` (script), `value` (calls; JSON, see `sandboxed/values.py`) or
+        `held` (asserts; True, False, or None where deciding it raised). Outputs and values come from the program:
+        plain data of bounded size, and not to be believed. A status "sandbox_error" means that the sandbox itself gave
+        no answer.
 
     Raises:
         SandboxMissing: bubblewrap is not there or does not work.
@@ -107,21 +124,24 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
         return []
     path = _bubblewrap()
     command = [*_as_nobody(path), *_command(path, limits.file_bytes)]
+    seconds = (limits.total_wall_s + limits.wall_s) * (2 if kind == "asserts" else 1)  # to run, and to decide
     with slot():
-        answer = _exchange(command, _request(kind, program, tests, limits), limits)
+        answer = _exchange(command, _request(kind, program, tests, limits, decisions or []), seconds)
     results = [_result(*part) for part in _parts(answer)][: len(tests)]
     rest = "output_limit" if len(answer) >= MOST_OUTPUT else "sandbox_error"
     return results + [{"status": rest}] * (len(tests) - len(results))
 
 
-def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
-    request = {"kind": kind, "program": program, "tests": tests, "limits": vars(limits), "machine": platform.machine()}
-    return marshal.dumps((_code(), request))
+def _request(kind: str, program: str, tests: list[Any], limits: Limits, decisions: list[Any]) -> bytes:
+    request = {"kind": kind, "program": program, "tests": tests, "limits": vars(limits)}
+    request |= {"machine": platform.machine(), "parts": PARTS}
+    blocks = [marshal.dumps((_code(), request)), marshal.dumps(decisions)]
+    return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
 
 
 @lru_cache(maxsize=1)
 def _code() -> list[tuple[str, Any]]:
-    files = [(name, INSIDE / f"{name}.py") for name in PARTS]
+    files = [(name, SANDBOXED / f"{name}.py") for name in PARTS]
     return [(name, compile(file.read_text(encoding="utf-8"), f"<{name}>", "exec")) for name, file in files]
 
 
@@ -137,20 +157,33 @@ def _parts(answer: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _result(status: str, content: bytes) -> dict[str, Any]:
-    if status != "line":
-        return {"status": status, "output": content.decode("utf-8", "replace")}
-    status, _, values = content.decode("ascii", "replace").partition(" ")
+    """One test's result: what a script printed, what the program says of a call, or what was decided of an assert."""
+    if status == "line":
+        return called(content.decode("ascii", "replace"))
+    if status == "decided":
+        return decided(content.decode("ascii", "replace"))
+    return {"status": status, "output": content.decode("utf-8", "replace")}
+
+
+def called(line: str) -> dict[str, Any]:
+    """A test's result from the line of `sandboxed/calls.py`'s `run`; the program may have written it itself."""
+    status, _, value = line.partition(" ")
     if status != "ran":
         return {"status": status if status in FAILURES else "runtime_error"}
     try:
-        return {"status": "ran", "values": list(json.loads(values))}
-    except (ValueError, TypeError, RecursionError):
-        return {"status": "runtime_error"}  # the program wrote into its own report
+        return {"status": "ran", "value": json.loads(value)}
+    except (ValueError, RecursionError):
+        return {"status": "runtime_error"}
 
 
-def _exchange(command: list[str], request: bytes, limits: Limits) -> bytes:
+def decided(line: str) -> dict[str, Any]:
+    """A test's result from the line of `sandboxed/calls.py`'s `decide`, which no program can write."""
+    return {"status": "ran", "held": HELD[line]} if line in HELD else {"status": line}
+
+
+def _exchange(command: list[str], request: bytes, seconds: float) -> bytes:
     """Start the sandbox, hand over the request, and read until it ends, is late, or has said too much."""
-    deadline = time.monotonic() + limits.total_wall_s + limits.wall_s + GRACE_S
+    deadline = time.monotonic() + seconds + GRACE_S
     answer = bytearray()
     with _memory_file(request) as stdin:
         process = subprocess.Popen(
@@ -237,7 +270,7 @@ def check() -> None:
 
 def _tried(command: list[str]) -> tuple[bool, str]:
     """Run a harmless program: does it work, and if not, what was said last?"""
-    with _memory_file(_request("script", "print(input())", ["works"], Limits())) as stdin:
+    with _memory_file(_request("script", "print(input())", ["works"], Limits(), [])) as stdin:
         try:
             done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)
         except subprocess.TimeoutExpired:
@@ -309,7 +342,8 @@ def _runtime() -> tuple[str, list[str], str]:
         for found in (Path("/usr", name), place):
             if found.is_dir() and not found.is_symlink():
                 mounts += ["--ro-bind", str(found), str(found)]
-    mounts += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    for place in ("/etc/ld.so.cache", "/usr/share/zoneinfo"):
+        mounts += ["--ro-bind-try", place, place]
     if base == Path("/usr"):
         return binary, [*mounts, "--ro-bind", binary, binary], "/usr/lib"
     inner = f"/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"

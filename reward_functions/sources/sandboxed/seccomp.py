@@ -1,4 +1,4 @@
-"""A filter for system calls: no new processes, no programs, no sockets, no shared memory, no other namespaces.
+"""A filter for system calls: no new processes, no programs, no sockets, no shared memory, no signals to others.
 
 What a program gets without it is little already (bubblewrap takes away network, files and capabilities). The filter
 makes a fork bomb impossible rather than survivable, bounds memory by one process's limit, and keeps the kernel's less
@@ -16,37 +16,47 @@ CLONE_THREAD = 0x10000
 X32 = 0x40000000
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF's ld|abs, jeq, jge, jset, ret
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in the kernel's struct seccomp_data
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in the kernel's struct seccomp_data
 KILL, ALLOW, ERROR = 0x80000000, 0x7FFF0000, 0x00050000
 
-# From 424 on, all architectures share their numbers: pidfd_send_signal, io_uring, the mount calls, memfd_secret.
-SHARED = (424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 442, 447)
-CLONE3 = 435
-# Architecture -> (audit number, clone, own, denied). `own`: kill tgkill prlimit64, only on the process itself, so that
-# a program cannot end or limit the runner. `denied`, a line each below: execve execveat ptrace socket shmget shmat
-# shmctl semget msgget mq_open memfd_create process_vm_readv process_vm_writev kcmp, personality pivot_root chroot acct
-# mount umount2 swapon reboot init_module finit_module delete_module kexec_file_load add_key request_key keyctl, unshare
-# setns vmsplice perf_event_open fanotify_init name_to_handle_at open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo
-# rt_tgsigqueueinfo, and fork vfork, which arm has not.
+# From 424 on, all architectures share their numbers: pidfd_send_signal, io_uring, the mount calls, pidfd_getfd,
+# process_madvise, quotactl_fd, memfd_secret, process_mrelease. From `NEWER` on, this list knows none of them.
+SHARED = (424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 440, 442, 443, 447, 448)
+CLONE3, NEWER = 435, 450
+# fcntl: F_SETOWN F_SETSIG F_SETOWN_EX F_SETLEASE F_NOTIFY; ioctl: FIOASYNC FIOSETOWN SIOCSPGRP. They make the kernel
+# send a signal of the program's choice, SIGSTOP and SIGKILL included, to a process of its choice.
+SIGNALLING = ((8, 10, 15, 1024, 1026), (0x5452, 0x8901, 0x8902))
+# Architecture -> (audit number, clone, fcntl and ioctl, own, denied). `own`, which a program may do to itself alone, so
+# that it cannot end, limit or slow the runner: kill tgkill, prlimit64 sched_setparam sched_setscheduler
+# sched_setaffinity sched_setattr. `denied`, a line each below: execve execveat ptrace socket shmget shmat shmctl semget
+# msgget mq_open memfd_create process_vm_readv process_vm_writev kcmp, personality pivot_root chroot acct mount umount2
+# swapon reboot init_module finit_module delete_module kexec_file_load add_key request_key keyctl, unshare setns
+# vmsplice perf_event_open fanotify_init name_to_handle_at open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo
+# rt_tgsigqueueinfo, setpriority ioprio_set migrate_pages move_pages syslog, and fork vfork, which arm has not.
 TABLES = {
     "x86_64": (
         0xC000003E,
         56,
-        "62 234 302",
+        (72, 16),
+        "62 234 302 142 144 203 314",
         "59 322 101 41 29 30 31 64 68 240 319 310 311 312 "
         "135 155 161 163 165 166 167 169 175 313 176 320 248 249 250 "
         "272 308 278 298 300 303 304 321 323 200 129 297 "
+        "141 251 256 279 103 "
         "57 58",
     ),
     "aarch64": (
         0xC00000B7,
         220,
-        "129 131 261",
+        (25, 29),
+        "129 131 261 118 119 122 274",
         "221 281 117 198 194 196 195 190 186 180 279 270 271 272 "
         "92 41 51 89 40 39 224 142 105 273 106 294 217 218 219 "
-        "97 268 75 241 262 264 265 280 282 130 138 240",
+        "97 268 75 241 262 264 265 280 282 130 138 240 "
+        "140 30 238 239 116",
     ),
 }
+KILLS = 2  # of `own`: to them 0 is not the process itself
 
 
 def program(machine: str, pid: int) -> list[tuple[int, int, int, int]]:
@@ -59,7 +69,7 @@ def program(machine: str, pid: int) -> list[tuple[int, int, int, int]]:
     Raises:
         KeyError: no table for this machine.
     """
-    audit, clone, *texts = TABLES[machine]
+    audit, clone, signalling, *texts = TABLES[machine]
     own, denied = ([int(number) for number in text.split()] for text in texts)
     denied += SHARED
     lines = [
@@ -69,20 +79,25 @@ def program(machine: str, pid: int) -> list[tuple[int, int, int, int]]:
         (LOAD, 0, 0, NUMBER),
         (AT_LEAST, 0, 1, X32),
         (RETURN, 0, 0, KILL),
-        (EQUAL, 0, 1, CLONE3),
-        (RETURN, 0, 0, ERROR | errno.ENOSYS),  # its flags cannot be seen; the C library falls back on clone
+        (EQUAL, 1, 0, CLONE3),  # its flags cannot be seen; the C library falls back on clone
+        (AT_LEAST, 0, 1, NEWER),
+        (RETURN, 0, 0, ERROR | errno.ENOSYS),
         (EQUAL, 0, 4, clone),
         (LOAD, 0, 0, FIRST_ARGUMENT),
         (ANY_BIT, 0, 1, CLONE_THREAD),
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, ERROR | errno.EPERM),
     ]
-    for number in own:
+    for number, commands in zip(signalling, SIGNALLING, strict=True):
+        lines += [(EQUAL, 0, len(commands) + 3, number), (LOAD, 0, 0, SECOND_ARGUMENT)]
+        lines += [(EQUAL, len(commands) - at, 0, command) for at, command in enumerate(commands)]
+        lines += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
+    for at, number in enumerate(own):
         lines += [
             (EQUAL, 0, 5, number),
             (LOAD, 0, 0, FIRST_ARGUMENT),
             (EQUAL, 2, 0, pid),
-            (EQUAL, 1, 0, 0 if number == own[2] else pid),  # prlimit64's own name for itself is 0
+            (EQUAL, 1, 0, 0 if at >= KILLS else pid),
             (RETURN, 0, 0, ERROR | errno.EPERM),
             (RETURN, 0, 0, ALLOW),
         ]

@@ -1,0 +1,328 @@
+"""The first process in the sandbox: forks one child per test (or one for all calls), limits it, reports what it did.
+
+`sandbox.run` sends this file's code and the request; the answer is, per test and in order, a line `status length` and
+that many bytes. The request has no expected answer in it, so there is nothing in a child to be found. What decides
+asserts is read when the program's process has ended, and goes to a child in which no program runs.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import resource
+import select
+import site
+import sys
+import time
+from _signal import SIGKILL, SIGXCPU  # the module signal takes as long to import as Python to start
+
+import calls
+import seccomp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes longer than starting Python
+    from collections.abc import Callable
+    from typing import Any
+
+    Job = tuple[Callable[..., None], Any]  # what a child does: `run_script`, `run_calls` or `decide`, and its argument
+
+NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
+STATUS = {0: "ran", NO_MEMORY: "memory_limit", BAD_SYNTAX: "syntax_error"}
+POLL_MS = 20
+PROGRAM = "/tmp/program.py"
+FRAMES = 12  # at most so many are below a program's calls, which shall recurse as deep as in a file of their own
+
+
+class InChild(BaseException):
+    """Raised in a new child, so that it leaves the runner's frames before it runs the program."""
+
+
+class Child:
+    """One process that runs the program: what it wrote, and how it ended.
+
+    Args:
+        request: `program`, `machine`, and the limits; see `sandbox.Limits`.
+        stdin: the text on its standard input, or None where it reports lines.
+        job: what it does.
+        cpu_s: CPU seconds that it may use.
+        deadline: on the monotonic clock.
+    """
+
+    def __init__(self, request: dict, stdin: str | None, job: Job, cpu_s: float, deadline: float) -> None:
+        self.limits, self.deadline = request["limits"], deadline
+        self.output, self.status = b"", ""
+        self.seen = 0  # bytes whose lines were handed out
+        source = memory_file((stdin or "").encode("utf-8", "surrogatepass"))
+        self.pipe, there = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            become_child(request, source, there, stdin is not None, cpu_s)
+            raise InChild(*job)
+        os.close(source)
+        os.close(there)
+        os.set_blocking(self.pipe, False)
+        self.ended = os.pidfd_open(self.pid)
+        self.reading = True
+        self.poll = select.poll()
+        self.poll.register(self.pipe, select.POLLIN)
+        self.poll.register(self.ended, select.POLLIN)
+
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
+
+    def line(self, cpu_before: float) -> bytes | None:
+        """The next line that the child wrote, or None where it ended, or was ended, before one; see `status`."""
+        began = time.monotonic()
+        while (at := self.output.find(b"\n", self.seen)) == -1:
+            if not self.more(began, cpu_before) and b"\n" not in self.output[self.seen :]:
+                return None
+        line = self.output[self.seen : at]
+        self.seen = at + 1
+        return line
+
+    def all(self) -> bytes:
+        """Everything that the child wrote until it ended, or was ended."""
+        began = time.monotonic()
+        while self.more(began, 0.0):
+            pass
+        return self.output
+
+    def more(self, began: float, cpu_before: float) -> bool:
+        """Wait for output or the end; False once the child is gone and `status` is known."""
+        if self.status:
+            return False
+        ready = {fd for fd, _ in self.poll.poll(POLL_MS)}
+        gone = self.ended in ready
+        if self.reading and (gone or self.pipe in ready):
+            self.read(everything=gone)
+        if len(self.output) > self.limits["output_bytes"]:
+            self.end("output_limit")
+        elif gone:
+            self.end("")
+        elif self.late(began, cpu_before):
+            self.end("timeout")
+        return not self.status
+
+    def late(self, began: float, cpu_before: float) -> bool:
+        """Is this test's CPU time, this test's time by the clock, or the program's time over?"""
+        now, limits = time.monotonic(), self.limits
+        over = now > self.deadline or now - began > limits["wall_s"]
+        return over or self.cpu() - cpu_before > limits["test_s"]
+
+    def read(self, everything: bool) -> None:
+        while True:
+            try:
+                block = os.read(self.pipe, 65536)
+            except BlockingIOError:
+                return
+            self.output += block
+            if not block:
+                self.reading = False
+                self.poll.unregister(self.pipe)  # it closed its output, which need not be the end
+                return
+            if not everything or len(self.output) > self.limits["output_bytes"]:
+                return
+
+    def end(self, status: str) -> None:
+        """Kill what is left of the child and note how it ended."""
+        try:  # noqa: SIM105  # contextlib takes longer to import than this process may live
+            os.kill(self.pid, SIGKILL)
+        except ProcessLookupError:
+            pass
+        _, code, usage = os.wait4(self.pid, 0)
+        self.used = usage.ru_utime + usage.ru_stime
+        os.close(self.pipe)
+        os.close(self.ended)
+        if not status and os.WIFSIGNALED(code):
+            late = os.WTERMSIG(code) in (SIGXCPU, SIGKILL) and self.used > self.limits["test_s"]
+            status = "timeout" if late else "runtime_error"
+        self.status = status or STATUS.get(os.WEXITSTATUS(code), "runtime_error")
+
+
+def memory_file(content: bytes) -> int:
+    """A file that exists only as a descriptor, rewound to its start."""
+    fd = os.memfd_create("stdin")
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def confine(request: dict, cpu_s: float) -> None:
+    """Limits that this process can never raise again, then the filter for system calls."""
+    limits = request["limits"]
+    bounds = {
+        resource.RLIMIT_AS: limits["memory_bytes"],
+        resource.RLIMIT_CPU: int(cpu_s) + 1,
+        resource.RLIMIT_FSIZE: limits["file_bytes"],
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_NPROC: limits["threads"],
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+    }
+    seccomp.install(request["machine"])
+    for kind, bound in bounds.items():
+        resource.setrlimit(kind, (bound, bound))
+
+
+def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float) -> None:
+    """In the child: give up everything but the program's own input and output."""
+    nothing = os.open("/dev/null", os.O_RDWR)
+    os.dup2(source, 0)
+    os.dup2(there if as_script else nothing, 1)
+    os.dup2(nothing, 2)
+    os.dup2(nothing if as_script else there, 3)
+    os.closerange(4, 256)
+    confine(request, cpu_s)
+    for part in request["parts"]:
+        del sys.modules[part]
+
+
+def write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def report(line: str) -> None:
+    """In a child: the next line to the runner."""
+    write(3, line.encode() + b"\n")
+
+
+def run_script(program: str) -> tuple:
+    """The program, for START to run as `python program.py` would, as `__main__`: its code, its names, and the end."""
+    try:
+        code = compile(program, PROGRAM, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError):
+        os._exit(BAD_SYNTAX)
+    sys.argv = ["program.py"]
+    sys.path.insert(0, "/tmp")
+    return code, calls.module("__main__", PROGRAM).__dict__, end_slowly if "__del__" in program else end
+
+
+def end(names: dict[str, Any], error: BaseException | None) -> None:
+    """End as Python does: threads, exit handlers, objects, output. Its own end takes longer than most programs."""
+    code = exit_code(error)
+    threading, atexit = sys.modules.get("threading"), sys.modules.get("atexit")
+    if threading is not None:
+        threading._shutdown()  # waits for the program's threads
+    if atexit is not None:
+        atexit._run_exitfuncs()
+    names.clear()
+    for file in (sys.stdout, sys.__stdout__):
+        try:
+            if not getattr(file, "closed", file is None):
+                file.flush()
+        except BaseException:  # allowed: it may be of the program's own class
+            code = 120
+    os._exit(code)
+
+
+def end_slowly(names: dict[str, Any], error: BaseException | None) -> None:
+    """Python's own end, which calls every `__del__`."""
+    raise SystemExit(exit_code(error))
+
+
+def exit_code(error: BaseException | None) -> int:
+    """What Python exits with behind a program that ended with this."""
+    if isinstance(error, SystemExit):
+        return 0 if error.code is None else error.code & 255 if isinstance(error.code, int) else 1
+    return 0 if error is None else NO_MEMORY if isinstance(error, MemoryError) else 1
+
+
+def run_calls(tests: tuple) -> None:
+    """Call functions of the program, and report their values."""
+    program, left = tests
+    sys.argv = ["program.py"]
+    sys.path.insert(0, "/tmp")
+    sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
+    calls.run(program, PROGRAM, left, report)
+    os._exit(0)
+
+
+def decide(decisions: list) -> None:
+    """Decide asserts over values, and report what holds. No program runs in this process."""
+    calls.decide(decisions, report)
+    os._exit(0)
+
+
+def main(request: dict, more: Callable[[], bytes]) -> tuple:
+    """Answer a request, and end. Only a child that is to run a script returns, with its code and names.
+
+    Args:
+        request: see `sandbox.run`.
+        more: reads the decisions, which are not read before the program's process has ended.
+    """
+    try:
+        answer(request, more)
+    except InChild as child:
+        do, argument = child.args
+    else:
+        os._exit(0)
+    return do(argument)
+
+
+def answer(request: dict, more: Callable[[], bytes]) -> None:
+    """Run every test of a request."""
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+    save(request["program"])
+    tests, program = request["tests"], request["program"]
+    if request["kind"] == "script":
+        left, deadline = request["limits"]["total_s"], time.monotonic() + request["limits"]["total_wall_s"]
+        for stdin in tests:
+            if left < 0 or time.monotonic() > deadline:
+                send("timeout")
+                continue
+            child = Child(request, stdin, (run_script, program), request["limits"]["test_s"], deadline)
+            output = child.all()
+            left -= child.used
+            send(child.status, output if child.status == "ran" else b"")
+        return
+    results = in_turn(request, tests, lambda rest: (run_calls, (program, rest)))
+    if request["kind"] == "asserts":
+        decisions = marshal.loads(more())
+        ran = [at for at, (status, line) in enumerate(results) if status == "line" and line.startswith(b"ran ")]
+        pairs = [(decisions[at], results[at][1][4:].decode("ascii", "replace")) for at in ran]
+        for at, (status, line) in zip(ran, in_turn(request, pairs, lambda rest: (decide, rest)), strict=True):
+            results[at] = "decided" if status == "line" else status, line
+    for status, line in results:
+        send(status, line)
+
+
+def send(status: str, content: bytes = b"") -> None:
+    """One test's result to `sandbox.run`."""
+    write(1, f"{status} {len(content)}\n".encode() + content)
+
+
+def save(program: str) -> None:
+    """The program as a file, for those that read themselves; a sandbox without a scratch folder has none."""
+    try:
+        with open(PROGRAM, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(program)
+    except OSError:
+        pass
+
+
+def in_turn(request: dict, items: list, job: Callable[[list], Job]) -> list[tuple[str, bytes]]:
+    """One line for each item, from one child, or from a new one behind an item that ended it, which has failed."""
+    limits, results = request["limits"], []
+    left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
+    while len(results) < len(items):
+        if left < 0 or time.monotonic() > deadline:
+            results.append(("timeout", b""))
+            continue
+        rest = items[len(results) :]
+        child = Child(request, None, job(rest), left, deadline)
+        for _ in rest:
+            line = child.line(child.cpu() if not child.status else 0.0)
+            if line is None:
+                results.append((child.status if child.status != "ran" else "runtime_error", b""))
+                break
+            results.append(("line", line))
+        if not child.status:
+            child.end("ran")
+        left -= child.used
+    return results
