@@ -1,8 +1,8 @@
 """Splits `assert f(2) == [4]` into what the program must compute (`f(2)`) and what is decided out of its reach.
 
 The program's parts go into the program's process and come back as data. The rest, expected values included, is plain
-Python for a process in which the program never ran (`sandboxed/calls.py`, `decide`): there nobody has redefined `range`,
-`sorted`, `==` or `assert`, and nothing of it can be read by the program.
+Python for a process in which the program never ran (`sandboxed/calls.py`, `decide`): there nobody has redefined
+`range`, `sorted`, `==` or `assert`, and nothing of it can be read by the program.
 
 A part is the largest expression that is the program's: a name that Python does not have, calls and attributes of it,
 functions of Python over it (`sorted(f(2))`), and arithmetic between such. Arguments of the program's functions are
@@ -22,10 +22,10 @@ from typing import Any
 MAX_TEXT = 200_000  # characters of one assert
 ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch", "unittest"}
 # Names of the standard library that asserts use without importing them: as modules, and alone.
-MODULES = (
-    "asyncio bisect cmath collections copy datetime decimal fractions functools heapq itertools json math numbers "
-    "operator re statistics string"
-).split()
+MODULES = {
+    *("asyncio", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq"),
+    *("itertools", "json", "math", "numbers", "operator", "re", "statistics", "string"),
+}
 ALONE = {
     "collections": "ChainMap Counter OrderedDict defaultdict deque",
     "datetime": "date datetime timedelta",
@@ -43,11 +43,26 @@ STANDARD = {name: f"{module}.{name}" for module, names in ALONE.items() for name
 PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
 # They decide, so what the program returned is held against their other arguments out of its reach.
 DECIDING = {"all", "any", "bool", "isclose", "isinstance", "type"}
-DECIDING_METHODS = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "__contains__", "__eq__", "__ne__"}
+DECIDING_METHODS = {
+    "startswith",
+    "endswith",
+    "issubset",
+    "issuperset",
+    "isdisjoint",
+    "__contains__",
+    "__eq__",
+    "__ne__",
+}
 ABOUT_THE_PROGRAM = {"callable", "hasattr", "issubclass"}  # what they ask, only the program can answer
-COMPARISONS = {
-    **{ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="},
-    **{ast.Is: "is", ast.IsNot: "is not"},
+COMPARISONS = {  # that need both values; `in` is always decided outside
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
 }
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SMALL = (ast.Constant, ast.Name, ast.Attribute, ast.Lambda)  # arguments that go along, `round(f(2), 3)`
@@ -302,7 +317,9 @@ def _names(node: ast.AST) -> set[str]:
 def _decides(node: ast.AST) -> bool:
     """Does this compare, or bind several names at once, of which some may be expected values?"""
     for each in ast.walk(node):
-        if isinstance(each, (ast.Compare, ast.BoolOp)) or (isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)):
+        if isinstance(each, (ast.Compare, ast.BoolOp)) or (
+            isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)
+        ):
             return True
         if isinstance(each, ast.comprehension) and not isinstance(each.target, ast.Name):
             return True

@@ -24,6 +24,7 @@ MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
 MAX_VALUE = 200_000  # characters of one expected output; the sandbox reads at most 256 KiB
 MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
+EXACT = 2.0**52  # floats above have no fractions, and may stand for several integers
 MAX_DECIMAL = 5000  # digits of a Decimal
 TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
 LESS_THAN_A_WHOLE = 0.5  # but never as much as this, so that different integers are different
@@ -231,15 +232,14 @@ def _same_line(ours: str, theirs: str) -> bool:
 def _close_texts(ours: str, theirs: str) -> bool:
     if max(len(ours), len(theirs)) > MAX_DIGITS or not _float.fullmatch(theirs) or not _number.fullmatch(ours):
         return False
-    return _close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))
+    a, b = float(ours), float(theirs)
+    return _close(a, b) if max(abs(a), abs(b)) < EXACT else _close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))
 
 
 def _close(ours: Any, theirs: Any) -> bool:
-    """Are these numbers equal within the tolerance?"""
-    if not all(map(math.isfinite, (ours, theirs))):
-        return ours == theirs
-    difference, size = abs(Fraction(ours) - Fraction(theirs)), abs(Fraction(theirs))
-    return difference <= Fraction(TOLERANCE) * max(1, size) and difference < LESS_THAN_A_WHOLE
+    """Are these finite numbers equal within the tolerance?"""
+    size = min(max(1.0, abs(theirs)), 1 / TOLERANCE)  # beyond which less than a whole is the smaller bound
+    return abs(ours - theirs) <= TOLERANCE * size and abs(ours - theirs) < LESS_THAN_A_WHOLE
 
 
 def same_value(value: Any, expected: Any) -> bool:
@@ -271,7 +271,9 @@ def _same(value: Any, expected: Any) -> bool:
         return type(value) is type(expected) and value == expected
     if isinstance(expected, (list, dict)):
         return False
-    return _close(value, expected) if isinstance(expected, float) else value == expected
+    if not isinstance(expected, float) or not (math.isfinite(value) and math.isfinite(expected)):
+        return value == expected
+    return _close(Fraction(value), Fraction(expected))
 
 
 def _integer(value: Any) -> int:

@@ -1,165 +1,248 @@
-"""Asserts are decided outside the sandbox: what goes in is the program's part, and only that."""
+"""Asserts: what goes to the program, what is refused, and that a program cannot make one hold that it does not know."""
 
 from __future__ import annotations
 
-import json
-import runpy
+import importlib.util
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.rewards import load_reward
-
-dispatch = load_reward("reward_functions/dispatch.py")
-programs = dispatch.programs
+_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
+sandboxes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sandboxes)
+dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
+programs, sandbox = dispatch.programs, dispatch.sandbox
 asserts = programs.asserts
+_spec = importlib.util.spec_from_file_location("values", sandbox.SANDBOXED / "values.py")
+values = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(values)
 
 
 @pytest.mark.parametrize(
-    ("text", "expressions"),
+    ("text", "parts"),
     [
         ("assert f(2) == 4", ["f(2)"]),
         ("assert 4 == f(2), 'message'", ["f(2)"]),
+        ("assert f(5) == list(range(5))", ["f(5)"]),
         ("assert f([1, 2], key='a') == f(3) == 4", ["f([1, 2], key='a')", "f(3)"]),
-        ("assert sorted(f(2)) == [1, 2]", ["f(2)"]),
-        ("assert set(f((1, 2))) == set([1])", ["f((1, 2))"]),
+        ("assert sorted(f(2)) == [1, 2]", ["sorted(f(2))"]),
         ("assert abs(f(2) - 3.5) < 1e-6", ["f(2)"]),
         ("assert math.isclose(f(2), 0.5, rel_tol=0.001)", ["f(2)"]),
-        ("assert f(2)[0] == 4", ["f(2)"]),
-        ("assert f(2)[1:] == [4]", ["f(2)[1:]"]),
+        ("assert f(2)['key'] == 4", ["f(2)"]),
+        ("assert f(2).startswith('expected')", ["f(2)"]),
         ("assert Solution().f(2).value == 4", ["Solution().f(2).value"]),
         ("assert not f(2) and f(3)", ["f(2)", "f(3)"]),
-        ("assert 5 in f(2)", ["f(2)"]),
-        ("assert isinstance(f(2), list) and len(f(2)) == 3", ["f(2)", "f(2)"]),
-        ("assert type(f(2)) is int", ["f(2)"]),
-        ("assert {'a': f(1)} == {'a': -1}", ["f(1)"]),
+        ("assert isinstance(f(2), list) and len(f(2)) == 3", ["f(2)", "len(f(2))"]),
+        ("assert f(1) == Color.RED", [("f(1)", "==", "Color.RED")]),
+        ("assert Point(1) + Point(2) == Point(3)", [("Point(1) + Point(2)", "==", "Point(3)")]),
+        ("assert f(2) == [g(1), 5]", ["f(2)", "g(1)"]),
         ("assert [f(i) for i in range(3)] == [0, 1, 4]", ["[f(i) for i in range(3)]"]),
-        ("assert 'x'.join(f(2)) == 'axb'", ["'x'.join(f(2))"]),
+        ("assert any(x == 3 for x in f(2))", ["f(2)"]),
         ("assert sum(10, 15) == 6", ["sum(10, 15)"]),
-        ("assert LIMIT == 10**3", ["LIMIT"]),
+        ("assert Fraction(1, 2) + Fraction(1, 2) == 1", ["Fraction(1, 2) + Fraction(1, 2)"]),
     ],
 )
-def test_the_programs_part(text, expressions):
-    split = asserts.split(text)
-    assert split.expressions == expressions
+def test_the_programs_part(text, parts):
+    assert asserts.split(text).parts == parts
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "f(2) == 4", "import os", "assert f(2) == 4; f(3)", "assert", "assert f(", "(" * 9999, "assert 1 == 1"),
-        *("assert all(f(i) == i * i for i in range(9))", "assert (lambda: f(2))() == f(1) if f(2) else 1"),
-        *(
-            "assert f(2) == pytest.approx(4)",
-            "assert np.allclose(f(2), [1])",
-            "assert ~f(2) == 1",
-            "assert f(2) | 1 == 3",
-        ),
-        *(
-            "assert {**f(2)} == {}",
-            "assert [*f(2)] == []",
-            "assert sorted(f(2), key=len) == []",
-            "assert (x := f(2)) == 1",
-        ),
-        *("assert f'{f(2)}' == '4'", "\x00", "assert " + "-" * 5000 + "f(2)", "assert f(2) == 4\nassert f(3) == 9"),
+        *("", "f(2) == 4", "import os", "assert f(2) == 4; f(3)", "assert", "assert f(", "(" * 9999, "\x00"),
+        *("assert 1 == 1", "assert math.sqrt(4) == 2", "assert f(2) == 4\nassert f(3) == 9", "x" * 300_000),
+        *("assert all(f(i) == i * i for i in range(9))", "assert all(f(a) == b for a, b in [(1, 1), (2, 4)])"),
+        *("assert [f(a) for a, b in [(1, 2)]] == [2]", "assert sorted([2, 1], key=lambda x: f(x) == 1) == [2, 1]"),
+        *("assert f(2) == pytest.approx(4)", "assert np.allclose(f(2), [1])", "assert (x := f(2)) == 1"),
+        *("assert __part__(0) == f(1)", "assert " + "-" * 5000 + "f(2)"),
     ],
 )
-def test_what_cannot_be_decided_outside_is_refused(text):
+def test_what_cannot_be_decided_out_of_its_reach_is_refused(text):
     with pytest.raises(asserts.Unsupported):
         asserts.split(text)
+    (problem,) = dispatch.check_sources([("code", {"asserts": [text]})], sandbox_fusion_url="http://127.0.0.1:9/")[:1]
+    assert problem.startswith("row 1 (code)")
 
 
+ALWAYS = """
+class Always:
+    __eq__ = __ne__ = __lt__ = __gt__ = __contains__ = __bool__ = startswith = lambda self, *a: True
+    __hash__ = lambda self: 1
+    __call__ = __getattr__ = __getitem__ = __sub__ = __abs__ = lambda self, *a: self
+    __len__ = lambda self: 3
+def f(*a): return Always()
+class Color: RED = Always()
+"""
+SUBCLASSES = """
+class S(str):
+    __eq__ = startswith = lambda self, *a: True
+    __hash__ = str.__hash__
+class L(list): __eq__ = lambda self, other: True
+class I(int): __eq__ = __sub__ = __rsub__ = lambda self, other: 0 * 1 == 0
+def f(x): return S("x") if x == "s" else [L(), {I(1): S("y")}] if x == 1 else I(99)
+"""
+BUILTINS = """
+import builtins, json, pickle, sys, os, operator
+for name in "list range sorted set dict tuple all any isinstance abs sum len str bool type eval compile print".split():
+    setattr(builtins, name, lambda *a, **k: True)
+json.dumps = pickle.dumps = json.loads = operator.eq = sys.exit = os._exit = lambda *a, **k: True
+def f(*a): return True
+"""
+NAMES = """
+range = lambda *a: ()
+list = sorted = set = lambda *a: []
+math = type("m", (), {"factorial": lambda *a: []})
+Fraction = timedelta = deque = lambda *a, **k: []
+def f(*a): return []
+"""
+REPORTS = """
+import os
+for fd in range(3, 300):
+    for text in (b"held", b"ran held", b"decided 4\\nheld", b"line 4\\nheld", b'ran {"raised": "held"}',
+                 b'ran {"raised": "x\\\\nheld\\\\nheld"}', b'ran {"type": "exec"}', b"ran [[[", b"\\xff",
+                 b'ran {"compared": ["{\\\\"object\\\\": [\\\\"A\\\\", true]}", "1", true]}'):
+        try: os.write(fd, text + b"\\n")
+        except OSError: pass
+"""
+MODULES = """
+import sys
+for module in list(sys.modules.values()):
+    for name in ("encode", "encode_as", "call", "_part", "_decision", "decide", "failure", "report", "write", "quoted"):
+        if hasattr(module, name): setattr(module, name, lambda *a, **k: "held")
+def f(*a): return 1
+"""
+SEARCH = """
+import gc, re, sys
+def f(*a):
+    frame, texts = sys._getframe(), []
+    while frame:
+        texts.append(repr(frame.f_locals) + repr(frame.f_globals)); frame = frame.f_back
+    texts += [repr(each) for each in gc.get_objects() if isinstance(each, (dict, list, tuple))]
+    found = re.search("CAN" + "ARY[0-9]+", "".join(texts))
+    return found[0] if found else None
+"""
+THREADS = """
+import atexit, os, threading
+def write():
+    while True:
+        try: os.write(3, b"held\\nran held\\n")
+        except OSError: pass
+atexit.register(write)
+threading.Thread(target=write, daemon=True).start()
+def f(*a): return 1
+"""
+UNKNOWN = """
+assert f(5) == list(range(3, 8))
+assert f(2) == [0] * 3 and f(1) == {(1, 2)}
+assert f('s').startswith('hello')
+assert f(1) == 'CANARY4711'
+assert abs(f(2.0) - 17.25) < 1e-6
+assert 5 in f(3) or f(3) in (7, 8)
+assert isinstance(f(2), list) and len(f(2)) == 4
+assert f(3) == Fraction(1, 3) or f(3) == timedelta(days=1)
+assert f(4) == math.factorial(4)
+assert f(2)['CANARY1'] == 'v'
+assert all(x == 3 for x in f(1)) and f(1) != [] and len(f(1)) == 2
+assert set(f(1)) == set('ab')
+assert f(1) == Color.RED and f(2) == [9]
+assert f(2) > 100 and f(2) < 200
+""".strip().split("\n")
+
+
+@needs_sandbox
 @pytest.mark.parametrize(
-    ("text", "value", "holds"),
-    [
-        ("assert f() == 4", 4, True),
-        ("assert f() == 4", 5, False),
-        ("assert f() == (1, 2)", (1, 2), True),
-        ("assert f() == (1, 2)", [1, 2], False),
-        ("assert f() == {1, 2}", {2, 1}, True),
-        ("assert f() != 4", 5, True),
-        ("assert f() is None", None, True),
-        ("assert f() is True", 1, False),
-        ("assert f() is not None", programs.Other(), True),
-        ("assert f() == 4", programs.Other(), False),
-        ("assert f()", programs.Other(), True),
-        ("assert f()", [], False),
-        ("assert not f()", [], True),
-        ("assert 1 < f() < 3", 2, True),
-        ("assert 1 < f() < 3", 3, False),
-        ("assert f() in (1, 2)", 2, True),
-        ("assert f() not in [1]", 1, False),
-        ("assert sorted(f()) == [1, 2]", {2, 1}, True),
-        ("assert sorted(f()) == [1, 2]", [2, "a"], False),
-        ("assert sorted(f(), reverse=True) == [2, 1]", [1, 2], True),
-        ("assert Counter(f()) == Counter('aab')", "aba", True),
-        ("assert f()[0] == 1", [1], True),
-        ("assert f()[0] == 1", [], False),
-        ("assert f()['k'] == 1", {"k": 1}, True),
-        ("assert round(f(), 2) == 0.33", 1 / 3, True),
-        ("assert abs(f() - 0.3) < 10 ** -6", 0.1 + 0.2, True),
-        ("assert math.isclose(f(), 0.3)", 0.1 + 0.2, True),
-        ("assert isinstance(f(), (int, float))", 2.0, True),
-        ("assert type(f()) == list", (1,), False),
-        ("assert f() * 2 == 4 and f() - 1 == 1", 2, False),  # two holes, one value
-        ("assert f() + [3] == [2, 3]", [2], True),
-        ("assert f() / 0 == 1", 5, False),
-        ("assert f() * 10 ** 9 == 1", "a", False),  # a text of a gigabyte is not made
-        ("assert '%9999999999d' % f() == ''", 3, False),
-        ("assert f() ** 2 == 4", 10**3000, False),
-        ("assert f() > 1", "a", False),
-    ],
+    "program",
+    [ALWAYS, SUBCLASSES, BUILTINS, NAMES, REPORTS, MODULES, SEARCH, THREADS, "import os\nos._exit(0)", "exit()"],
+    ids=["always", "subclasses", "builtins", "names", "reports", "modules", "search", "threads", "_exit", "exit"],
 )
-def test_the_decision(text, value, holds):
-    assert asserts.split(text).holds([value]) is holds
+def test_no_assert_holds_for_a_program_that_does_not_know_the_answer(program):
+    tests = programs.read({"asserts": UNKNOWN})
+    limits = sandbox.Limits(test_s=0.5, wall_s=1.0, total_s=2.0, total_wall_s=3.0)
+    for body in (program, program + "\ndef f(*a): return 1\nimport os\nos._exit(0)"):
+        results = sandbox.run(tests.kind, body, tests.feeds, limits, list(tests.decisions))
+        assert [text for text, each in zip(UNKNOWN, results, strict=True) if each.get("held")] == []
 
 
-def test_a_value_with_tricks_cannot_arise():
-    """What comes out of the sandbox is plain data: no class of the program's, hence no `__eq__` of its own."""
-    forged = ['{"other": "AlwaysEqual"}', '{"float": 1}', "[1, 2", '{"dict": [[[], 1]]}', '{"tuple": 5}', "{}"]
-    for text in forged:
-        try:
-            value = programs.decoded(json.loads(text))
-        except (ValueError, TypeError, AttributeError):
-            continue
-        assert not asserts.split("assert f() == 4").holds([value])
+@needs_sandbox
+def test_the_issue_range_is_pythons_own():
+    truth = {"asserts": ["assert f(5) == list(range(5))"]}
+    honest = dispatch.compute_score("code", "```python\ndef f(n): return [*range(n)]\n```", truth)
+    forged = dispatch.compute_score("code", "```python\nrange = lambda n: ()\ndef f(n): return []\n```", truth)
+    assert (honest["score"], forged["score"], forged["reason"]) == (1.0, 0.0, "wrong")
 
 
-def test_values_that_hash_alike_are_refused_at_once():
-    """Else a program could keep the trainer busy for seconds with a set."""
-    alike = [number * (2**61 - 1) for number in range(1, 9000)]
-    begin = time.process_time()
-    assert not asserts.split("assert set(f()) == {1}").holds([alike])
-    for kind, content in (("set", alike), ("frozenset", alike), ("dict", [[key, 0] for key in alike])):
-        with pytest.raises(ValueError, match="hash alike"):
-            programs.decoded({kind: content})
-    assert time.process_time() - begin < 0.5
-    assert programs.decoded({"set": list(range(9000))}) == set(range(9000))
-    assert asserts.split("assert Counter(f()) == Counter({0: 9000})").holds([[0] * 9000]) is True
+@needs_sandbox
+def test_an_expected_value_that_cannot_be_computed_is_the_rows_fault():
+    """Known when the data is made; and where nobody asked, no program is scored by it."""
+    fine = ("code", {"asserts": ["assert f(2) == [0] * 3", "assert g(2) == sorted({3, 1})"]})
+    for text in ("assert f(2) == 10 ** 10 ** 10", "assert f(2) == [1][3]", "assert f(2) == math.no_such(3)"):
+        truth = {"asserts": ["assert f(1) == 1", text]}
+        (problem,) = dispatch.check_sources([fine, ("code", truth), fine], limits={"test_s": 0.3})
+        assert problem.startswith("row 2: the expected value")
+        result = dispatch.compute_score("code", "```\ndef f(x): return 1\n```", truth, limits={"test_s": 0.3})
+        assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
 
 
-VALUES = st.recursive(
+PYTHON_VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(2**1020, 2**1030)
+    | st.floats(allow_nan=False)
     | st.text(max_size=5)
-    | st.binary(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.frozensets(st.integers()),
+    | st.binary(max_size=4)
+    | st.complex_numbers(allow_nan=False)
+    | st.fractions()
+    | st.decimals(allow_nan=False)
+    | st.dates()
+    | st.timedeltas(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.frozensets(st.integers(), max_size=3)
+    ),
     max_leaves=8,
 )
 
 
-@settings(max_examples=80, deadline=None)
-@given(value=VALUES, other=VALUES)
-def test_comparisons_are_pythons_own(value, other):
-    """Against Python itself, through the text of the assert and the values' way out of the sandbox."""
-    plain = runpy.run_path(str(dispatch.sandbox.INSIDE / "harness.py"))["plain"]
-    came_back = programs.decoded(json.loads(plain(value)))
+@settings(max_examples=100, deadline=None)
+@given(value=PYTHON_VALUES)
+def test_values_come_back_as_they_were(value):
+    text = values.encode(value)
+    assert text.isascii()
+    assert "\n" not in text
+    assert "\t" not in text
+    came_back = values.decode(text)
     assert came_back == value
     assert type(came_back) is type(value)
-    text = f"assert f() == {other!r}"
-    assert asserts.split(text).holds([came_back]) is (value == other)
-    assert asserts.split(f"assert f() == {value!r}").holds([came_back]) is True
+
+
+RUBBISH = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*values.BUILD, "x"]), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=RUBBISH)
+def test_any_value_that_a_program_claims_has_a_verdict(value):
+    """It may write its report itself; here it does not know the answer."""
+    tests = programs.read({"fn_name": "f", "inputs": [[1]], "outputs": [["the answer", 1.5]]})
+    assert programs.passed(tests, [{"status": "ran", "value": value}]) == (0, "wrong")
+
+
+def test_claims_that_would_fill_the_memory_or_take_long_are_refused():
+    begin = time.process_time()
+    for claim in ({"Decimal": "1e999999999"}, {"Fraction": [{"int": "f" * 200_000}, {"int": "e" * 199_999}]}):
+        assert not programs.same_value(claim, 0.5)
+    assert not programs.same_value({"dict": [[key, 0] for key in range(20_000)]}, {"a": 0})
+    assert not programs.same_text("1.0e999 " * 30_000, "1.0 " * 30_000)
+    assert programs.same_text("1e400", "1.0e400")
+    assert time.process_time() - begin < 2

@@ -73,6 +73,12 @@ FUNCTION = (
         (DOUBLE, {"inputs": ["1", "x"], "outputs": ["2", "4"]}, 0.5, "partial"),
         (FUNCTION, {"fn_name": "f", "inputs": [[1], [3], [2]], "outputs": [[1], [3], [2]]}, 2 / 3, "partial"),
         (FUNCTION, {"asserts": ["assert f(1) == [1]", "assert f((2,))[0] == (2,)"]}, 1.0, "correct"),
+        (
+            FUNCTION,
+            {"asserts": ["assert f(1) == [1]", "assert f(3) == [3]", "assert f(2) == [2] * 1"]},
+            2 / 3,
+            "partial",
+        ),
         ("```\ndef f(:\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "syntax_error"),
         ("```\nimport os; os._exit(1)\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "runtime_error"),
     ],
@@ -87,10 +93,11 @@ def test_requests_hold_no_expected_answer(service):
     dispatch.compute_score("code", FUNCTION, truth, sandbox_fusion_url=service.url)
     truth = {"inputs": ["1"], "outputs": ["the expected answer"]}
     dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url, limits={"memory_bytes": 64 << 20})
-    assert len(service.requests) == 2
-    assert "the expected answer" not in json.dumps(service.requests)
-    assert service.requests[1]["memory_limit_MB"] == 64
-    assert service.requests[1]["language"] == "python"
+    calls, decisions, script = service.requests
+    assert "the expected answer" not in json.dumps([calls, script])
+    assert "the expected answer" in decisions["code"]
+    assert "def f(x)" not in decisions["code"]
+    assert (script["memory_limit_MB"], script["language"]) == (64, "python")
 
 
 @pytest.mark.parametrize(

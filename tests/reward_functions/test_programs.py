@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 _spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
@@ -85,71 +85,50 @@ def test_a_broken_truth_says_what_is_wrong(truth, message):
 @pytest.mark.parametrize(
     ("output", "expected", "same"),
     [
-        ("4\n", "4", True),
-        ("4 \n\n\n", "4\n", True),
-        ("a b\nc", "a b \nc\n", True),
-        ("a  b", "a b", True),
-        ("\n4", "4", False),
-        ("a\n\nb", "a\nb", False),
-        ("4.0000000001", "4.0", True),
-        ("4", "4.0", True),
-        ("4.0", "4", False),
-        ("4.1", "4.0", False),
-        ("x 1.5", "x 1.5000001", True),
-        ("nan", "1.0", False),
-        ("1" * 50, "1.0", False),
-        ("", "", True),
-        ("", "0", False),
-        ("A", "a", False),
+        *(("4\n", "4", True), ("4 \n\n\n", "4\n", True), ("a b\nc", "a b \nc\n", True), ("4\r\n5", "4\n5", True)),
+        *(("a  b", "a b", False), ("a\tb", "a b", False)),
+        *((" 4", "4", False), ("\n4", "4", False), ("a\n\nb", "a\nb", False)),
+        *(("a  1.5", "a 1.5", False), ("a 1.50", "a 1.5", True), ("1.5 2", "1.5  2", False)),
+        *(("x 1.5", "x 1.5000001", True), ("4", "4.0", True)),
+        *(("4.0000000001", "4.0", True), ("4.1", "4.0", False), (".5", "0.5", True), ("5e-1", "0.5", True)),
+        *(("4.0", "4", False), ("04", "4", False), ("+4", "4", False), ("1e2", "100", False), ("-0", "0", False)),
+        *(("1000001.0", "1000000.0", False), ("1000001", "1000000.0", False), ("1234567.8915", "1234567.891", True)),
+        *(("9007199254740993.0", "9007199254740992.0", False), ("1" * 50, "1.0", False)),
+        *(("1" * 20, "1" * 19 + "2.0", False), ("0x1", "1.0", False)),
+        *(("True", "1.0", False), ("nan", "1.0", False), ("inf", "1.0", False), ("1_0", "10.0", False)),
+        *(("", "", True), ("", "0", False), ("A", "a", False), ("(1.5,", "(1.50,", False)),
     ],
-)
+)  # fmt: skip
 def test_the_same_output(output, expected, same):
     assert programs.same_text(output, expected) is same
+
+
+@given(number=st.integers(-(10**25), 10**25), other=st.integers(-(10**25), 10**25), near=st.integers(-3, 3))
+def test_different_integers_are_never_the_same(number, other, near):
+    for each in (other, number + near):
+        for ours, theirs in ((f"{number}.0", f"{each}.0"), (f"{number}", f"{each}.0"), (f"{number}", f"{each}")):
+            assert programs.same_text(ours, theirs) is (number == each)
+        assert programs.same_value(number, each) is (number == each)
+        assert programs.same_value(number, float(each)) is (number == float(each))
+        assert programs.same_value(float(number), float(each)) is (float(number) == float(each))
 
 
 @pytest.mark.parametrize(
     ("value", "expected", "same"),
     [
-        (1, 1, True),
-        (1.0, 1, True),
-        (0.1 + 0.2, 0.3, True),
-        (True, 1, False),
-        ((1, (2,)), [1, [2]], True),
-        ({1: "a"}, {"1": "a"}, True),
-        ({"a": [1]}, {"a": [2]}, False),
-        ({1}, [1], False),
-        (None, None, True),
-        ("1", 1, False),
-        (float("nan"), 1.0, False),
-        (10**400, 1.5, False),
-        ([1, 2], [1], False),
-        (programs.Other(), 1, False),
+        *((1, 1, True), (1.0, 1, True), (1, 1.0, True), (3.0000001, 3, False), (3, 3.0000001, True)),
+        *((0.1 + 0.2, 0.3, True), (True, 1, False), (True, 1.0, False), (1, True, False), (1.0, True, False)),
+        *((float("nan"), 1.0, False), (float("inf"), float("inf"), True), (10**400, 1.5, False)),
+        *(({"int": "f" * 300}, 1, False), ({"int": "f" * 300}, 16**300 - 1, True)),
+        *(({"tuple": [1, {"tuple": [2]}]}, [1, [2]], True), ([1, 2], [1], False), ({"set": [1]}, [1], False)),
+        *(({"dict": [[1, "a"]]}, {"1": "a"}, True), ({"dict": [["a", [1]]]}, {"a": [2]}, False)),
+        *(({"dict": [[1, 0], ["1", 0]]}, {"1": 0}, False), ({"Counter": [["a", 2]]}, {"a": 2}, True)),
+        *(({"Fraction": [1, 2]}, 0.5, True), ({"Fraction": [4, 1]}, 4, True), ({"Decimal": "0.1"}, 0.1, True)),
+        *((None, None, True), ("1", 1, False), ("a", "a", True), ([], {}, False), ({"object": ["A", True]}, 1, False)),
     ],
-)
+)  # fmt: skip
 def test_the_same_value(value, expected, same):
     assert programs.same_value(value, expected) is same
-
-
-REPLIES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["tuple", "set", "frozenset", "dict", "bytes", "complex", "other", "x"]), inner
-        )
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(values=st.lists(REPLIES, max_size=2))
-def test_any_reply_of_a_program_has_a_verdict(values):
-    """What comes out of the sandbox may be written by the program itself; here it never knows the answer."""
-    calls = programs.read({"fn_name": "f", "inputs": [[1]], "outputs": ["the answer"]})
-    split = programs.read({"asserts": ["assert sorted(f(1))[0] == 'the answer'"]})
-    for tests in (calls, split):
-        assert programs.passed(tests, [{"status": "ran", "values": values}]) == (0, "wrong")
 
 
 FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"
@@ -181,36 +160,6 @@ def test_scores(response, truth, share, reason):
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import os\nos._exit(0)",
-        "raise SystemExit(0)",
-        "class A:\n    def __eq__(self, other): return True\n    def __bool__(self): return True\ndef f(x): return A()",
-        "import builtins\nbuiltins.sorted = lambda x: [1, 2]\nbuiltins.abs = lambda x: 0\ndef f(x): return x",
-        "import builtins\nbuiltins.isinstance = lambda *a: True\nclass L(list):\n    def __eq__(s, o): return True\n"
-        "def f(x): return L()",
-        "print('OK'); print('True'); print('passed')\ndef f(x): return 'passed'",
-        "import sys\nsys.modules['harness'].plain = lambda *a: '[true]'\ndef f(x): return x",
-        "import sys\nsys.modules['harness'].call = lambda *a: '[[[1, 2]]]'\nsys.exit = print\ndef f(x): return 1",
-        "import sys, os\ndef f(x):\n    for fd in range(20):\n        try: os.write(fd, b'ran [true]\\n')\n"
-        "        except OSError: pass\n    os._exit(0)",
-        "import inspect\ndef f(x):\n    return [frame.f_locals.get('expected') for frame in map(lambda i: i.frame, "
-        "inspect.stack())]",
-    ],
-)
-def test_success_cannot_be_forged(program):
-    """Tests whose answers a program cannot guess; none of these computes them."""
-    truth = {
-        "asserts": ["assert sorted(f(7)) == [3, 4]", "assert abs(f(2.0) - 17.25) < 1e-6", "assert f(3) == 'q' * 9"]
-    }
-    result = dispatch.compute_score("code", f"```python\n{program}\n```", truth)
-    assert (result["score"], result["accuracy"]) == (0.0, 0.0), result
-    printed = dispatch.compute_score("code", f"```python\n{program}\n```", {"inputs": ["1"], "outputs": ["4711"]})
-    assert printed["score"] == 0.0
-
-
-@needs_sandbox
 def test_a_program_cannot_find_the_outputs_it_is_held_against():
     """It searches every file, and everything that Python's garbage collector knows, for what only the truth has."""
     search = """
@@ -231,3 +180,5 @@ def f(x):
     truth = {"fn_name": "f", "inputs": [[1], [2]], "outputs": ["CANARY-470118273645", True]}
     result = dispatch.compute_score("code", f"```python\n{search}\n```", truth)
     assert (result["score"], result["reason"]) == (0.5, "partial"), "it searched, and found nothing"
+    printed = {"inputs": ["1"], "outputs": ["CANARY-470118273645"]}
+    assert dispatch.compute_score("code", f"```python\n{search}\nprint(f(1))\n```", printed)["score"] == 0.0

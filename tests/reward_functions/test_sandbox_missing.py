@@ -181,14 +181,16 @@ def test_the_command_has_every_wall(path):
 
 def seccomp() -> ModuleType:
     """The filter's file; in the sandbox it is loaded by its code."""
-    return load_reward(sandbox.INSIDE / "seccomp.py")
+    return load_reward(sandbox.SANDBOXED / "seccomp.py")
 
 
-def decide(machine: str, number: int, argument: int = 0, audit: int | None = None, pid: int = 77) -> str:
+def decide(
+    machine: str, number: int, argument: int = 0, audit: int | None = None, pid: int = 77, second: int = 0
+) -> str:
     """What the filter does with a system call."""
     table = seccomp()
     arch = table.TABLES[machine][0] if audit is None else audit
-    data = struct.pack("<IIQ6Q", number, arch, 0, argument, 0, 0, 0, 0, 0)
+    data = struct.pack("<IIQ6Q", number, arch, 0, argument, second, 0, 0, 0, 0)
     lines, at, held = table.program(machine, pid), 0, 0
     assert all(0 <= jump <= 255 for _, yes, no, _ in lines for jump in (yes, no)), "a jump is one byte"
     while True:
@@ -213,12 +215,14 @@ NAMES = """
 execve execveat ptrace socket shmget shmat shmctl semget msgget mq_open memfd_create process_vm_readv process_vm_writev
 kcmp personality pivot_root chroot acct mount umount2 swapon reboot init_module finit_module delete_module
 kexec_file_load add_key request_key keyctl unshare setns vmsplice perf_event_open fanotify_init name_to_handle_at
-open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo rt_tgsigqueueinfo fork vfork
+open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo rt_tgsigqueueinfo
+setpriority ioprio_set migrate_pages move_pages syslog fork vfork
 """
 SHARED = """
 pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick
-pidfd_open pidfd_getfd mount_setattr memfd_secret
+pidfd_open pidfd_getfd process_madvise mount_setattr quotactl_fd memfd_secret process_mrelease
 """
+OWN = "kill tgkill prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr"
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
     "aarch64": Path("/usr/include/asm-generic/unistd.h"),
@@ -231,9 +235,11 @@ def test_the_numbers_are_the_kernels(machine):
         pytest.skip("the kernel's headers (linux-libc-dev) are not installed")
     lines = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text(), flags=re.MULTILINE)
     numbers = {name: int(number) for name, number in lines}
-    _, clone, own, denied = seccomp().TABLES[machine]
+    _, clone, signalling, own, denied = seccomp().TABLES[machine]
+    numbers.setdefault("fcntl", numbers.get("fcntl64"))
     assert clone == numbers["clone"]
-    assert [int(text) for text in own.split()] == [numbers[name] for name in ("kill", "tgkill", "prlimit64")]
+    assert signalling == (numbers["fcntl"], numbers["ioctl"])
+    assert [int(text) for text in own.split()] == [numbers[name] for name in OWN.split()]
     wanted = [numbers[name] for name in NAMES.split() if name in numbers]
     assert [int(text) for text in denied.split()] == wanted
     assert list(seccomp().SHARED) == [numbers[name] for name in SHARED.split()]
@@ -246,15 +252,50 @@ THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fo
 @pytest.mark.parametrize(
     ("machine", "names"),
     [
-        ("x86_64", {"clone": 56, "kill": 62, "prlimit64": 302, "read": 0, "mmap": 9, "futex": 202, "openat": 257}),
-        ("aarch64", {"clone": 220, "kill": 129, "prlimit64": 261, "read": 63, "mmap": 222, "futex": 98, "openat": 56}),
+        (
+            "x86_64",
+            {
+                "clone": 56,
+                "kill": 62,
+                "prlimit64": 302,
+                "read": 0,
+                "mmap": 9,
+                "futex": 202,
+                "openat": 257,
+                "fcntl": 72,
+                "ioctl": 16,
+                "sched_setaffinity": 203,
+            },
+        ),
+        (
+            "aarch64",
+            {
+                "clone": 220,
+                "kill": 129,
+                "prlimit64": 261,
+                "read": 63,
+                "mmap": 222,
+                "futex": 98,
+                "openat": 56,
+                "fcntl": 25,
+                "ioctl": 29,
+                "sched_setaffinity": 122,
+            },
+        ),
     ],
 )
 def test_the_filter_on_both_machines(machine, names):
     assert {decide(machine, names[name]) for name in ("read", "mmap", "futex", "openat")} == {"allow"}
     assert decide(machine, names["clone"], THREAD) == "allow"
     assert decide(machine, names["clone"], FORK) == "errno 1"
-    assert decide(machine, 435) == "errno 38"
+    assert {decide(machine, number) for number in (435, 450, 470, 5000)} == {"errno 38"}
+    for number, denied, allowed in (
+        (names["fcntl"], (8, 10, 15, 1024, 1026, 8 + 2**32), (1, 2, 3, 4, 1030)),
+        (names["ioctl"], (0x5452, 0x8901, 0x8902), (0x5401, 0x5421)),
+    ):
+        assert {decide(machine, number, second=each) for each in denied} == {"errno 1"}
+        assert {decide(machine, number, second=each) for each in allowed} == {"allow"}
+    assert [decide(machine, names["sched_setaffinity"], pid) for pid in (0, 77, 2)] == ["allow", "allow", "errno 1"]
     assert decide(machine, names["kill"], 77) == "allow"
     assert {decide(machine, names["kill"], other) for other in (1, 2, 0, 2**32 - 1)} == {"errno 1"}
     assert decide(machine, names["prlimit64"], 0) == decide(machine, names["prlimit64"], 77) == "allow"
@@ -272,4 +313,4 @@ def test_the_filter_on_both_machines(machine, names):
 )
 def test_denied_calls(machine, numbers):
     assert {name: decide(machine, number) for name, number in numbers.items()} == dict.fromkeys(numbers, "errno 1")
-    assert {decide(machine, number) for number in (425, 428, 434, 447)} == {"errno 1"}
+    assert {decide(machine, number) for number in (425, 428, 434, 440, 447, 448)} == {"errno 1"}

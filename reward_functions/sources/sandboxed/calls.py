@@ -31,7 +31,7 @@ COMPARISONS = {
 def module(name: str, path: str) -> Any:
     """A new module for a program, under that name and as `__main__`, as pickle and dataclasses look it up."""
     made = type(sys)(name)
-    made.__file__, made.__builtins__ = path, __builtins__
+    made.__file__, made.__builtins__ = path, sys.modules["builtins"]
     sys.modules[name] = sys.modules["__main__"] = made
     return made
 

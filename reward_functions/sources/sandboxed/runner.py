@@ -209,14 +209,20 @@ def end(names: dict[str, Any], error: BaseException | None) -> None:
         threading._shutdown()  # waits for the program's threads
     if atexit is not None:
         atexit._run_exitfuncs()
+    code = code if flushed(sys.stdout) else 120
     names.clear()
-    for file in (sys.stdout, sys.__stdout__):
-        try:
-            if not getattr(file, "closed", file is None):
-                file.flush()
-        except BaseException:  # allowed: it may be of the program's own class
-            code = 120
+    flushed(sys.__stdout__)
     os._exit(code)
+
+
+def flushed(file: Any) -> bool:
+    """Flush what may be of the program's own class; False where that raises."""
+    try:
+        if not getattr(file, "closed", file is None):
+            file.flush()
+    except BaseException:  # allowed: the program may raise anything
+        return False
+    return True
 
 
 def end_slowly(names: dict[str, Any], error: BaseException | None) -> None:

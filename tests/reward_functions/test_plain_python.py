@@ -1,0 +1,79 @@
+"""Programs and asserts have the verdict in the sandbox that plain Python gives them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+_spec = importlib.util.spec_from_file_location("sandboxes", HERE / "sandboxes.py")
+sandboxes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sandboxes)
+programs, sandbox, pytestmark = sandboxes.dispatch.programs, sandboxes.sandbox, sandboxes.needs_sandbox
+
+
+def ordinary_programs() -> dict[str, tuple[str, str]]:
+    """Name -> (standard input, program), of the kind that models write."""
+    found = {}
+    for section in (HERE / "ordinary_programs.txt").read_text(encoding="utf-8").split("### ")[1:]:
+        name, _, text = section.partition("\n")
+        lines = text.split("\n")
+        stdin = [line[3:] for line in lines if line.startswith("#< ")]
+        found[name] = "\n".join(stdin), "\n".join(line for line in lines if not line.startswith("#< "))
+    return found
+
+
+def plainly(program: str, stdin: str, folder: Path) -> str | None:
+    """What `python program.py` prints; None where it ends with another exit code than 0."""
+    folder.mkdir()
+    (folder / "program.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-X", "utf8", "program.py"]
+    done = subprocess.run(command, cwd=folder, input=stdin.encode(), capture_output=True, env={}, timeout=60)
+    return done.stdout.decode() if done.returncode == 0 else None
+
+
+def test_programs_print_what_they_print_under_plain_python(tmp_path):
+    ordinary = ordinary_programs()
+
+    def compared(job: tuple[int, str]) -> tuple[str, object, object]:
+        number, name = job
+        stdin, program = ordinary[name]
+        expected = plainly(program, stdin, tmp_path / str(number))
+        (result,) = sandbox.run("script", program, [stdin], sandbox.Limits())
+        return name, expected, result["output"] if result["status"] == "ran" else None
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(compared, enumerate(ordinary)))
+    assert len(results) >= 60
+    different = {name: (expected, got) for name, expected, got in results if expected != got}
+    assert different == {}
+    assert sum(expected is None for _, expected, _ in results) >= 5, "some are to fail, in both"
+
+
+PLAINLY = """
+import asyncio, bisect, datetime, decimal, fractions, functools, math
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+for text in {asserts!r}:
+    try:
+        exec(text)
+    except Exception:
+        print(False)
+    else:
+        print(True)
+"""
+
+
+def test_asserts_have_the_verdict_of_plain_python(tmp_path):
+    definitions, _, text = (HERE / "ordinary_asserts.txt").read_text(encoding="utf-8").partition("### asserts\n")
+    asserts = text.strip().split("\n")
+    printed = plainly(definitions + PLAINLY.format(asserts=asserts), "", tmp_path / "asserts")
+    tests = programs.read({"asserts": asserts})
+    results = sandbox.run("asserts", definitions, tests.feeds, sandbox.Limits(), list(tests.decisions))
+    expected = dict(zip(asserts, [line == "True" for line in printed.split()], strict=True))
+    assert dict(zip(asserts, [bool(each.get("held")) for each in results], strict=True)) == expected
+    assert 20 < sum(expected.values()) < len(expected) - 20
