@@ -42,6 +42,7 @@ MAX_GOLD = 10_000
 END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # what may stand behind the answer where specials are not skipped
 
 _tokens = re.compile(r"[0-9]+|[^\s\\*/]|\*\*?|//?|\\[A-Za-z]+|\\.|\\").findall
+_FULL_WIDTH = str.maketrans("０１２３４５６７８９", "0123456789")
 _decode = json.JSONDecoder().raw_decode
 
 # Every spelling of a token -> one canonical character; a number is what is not in here and begins with a digit.
@@ -89,7 +90,7 @@ def read_equation(text: str) -> list[Side]:
     calculates = False
     brace = ""  # "F" or "G": the next token must be the brace around a \frac's numerator or denominator
     kinds = _KIND.get
-    tokens = _tokens(text)
+    tokens = _tokens(text if text.isascii() else text.translate(_FULL_WIDTH))
     tokens.append("=")  # the end closes the last side, as an `=` does
     for token in tokens:
         kind = kinds(token)

@@ -22,8 +22,8 @@ POSITIONS = ("0", "1", "2")  # left, middle, right
 REASONS = (
     "correct",
     "wrong",  # another position
-    "out_of_range",  # one number, but not 0, 1 or 2: a card's number, 12, -1, 1.5
-    "ambiguous",  # several numbers where one was to be stated
+    "out_of_range",  # one number, but not 0, 1 or 2: a card's number, 12, -1, 1.5, 2%, 2²
+    "ambiguous",  # several numbers where one was to be stated; a negation, a hedge, a retraction
     "unparsable",  # a marker without a number
     "no_answer",  # no number anywhere
     "answer_in_think",  # the only statement stands inside the thinking
@@ -35,8 +35,28 @@ MAX_STATEMENT = 200  # characters behind a marker
 END_MARKS = ("</answer>", "<|im_end|>", "<|endoftext|>")  # what may stand behind the digit, and
 _EDGE = " \t\r\n.*_`'\"!。$()[]（）"  # what may stand around it
 
-# A number on its own: not a digit inside a word ("2nd", "B2").
-_numbers = re.compile(r"(?<![0-9A-Za-z_])(?<![0-9]\.)-?[0-9]+(?:\.[0-9]+)?(?![0-9A-Za-z_])").findall
+REACH = 80  # characters before the number in which a negation is looked for
+
+_FULL_WIDTH = str.maketrans("０１２３４５６７８９－．％−", "0123456789-.%-")
+# A number on its own: not a digit inside a word ("2nd", "B2"); with what makes another number of it.
+_NUMBERS = re.compile(
+    r"(?<![0-9A-Za-z_])(?<![0-9]\.)((?i:(?:minus|negative|half of) )?[√±<>≤≥≠-]?[0-9]+(?:\.[0-9]+)?)(?![0-9A-Za-z_])"
+    r"([!?%‰‱^°²³¹⁰-₟¼-¾⅐-⅞]|(?i: ?(?:per ?cent|hundred|thousand|million|squared|and a half)\b))?"
+).finditer
+# Before the number, in its clause; behind it; and what may follow only a decided answer.
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|neither|nor|cannot|either|or|maybe|perhaps|possibly|might|could|may|unsure|without|except|than"
+    r"|anything but|far from|instead of)\b|n['’]t\b|[不非没或]|可能|也许)"
+    r"(?:(?!\b(?:but|so|then|because)\b)[^,.;:!?\n，。；：！？])*$",
+    re.IGNORECASE,
+).search
+_TAKEN_BACK = re.compile(
+    r"^[\s\W]{0,8}(?:or|and|to|maybe|perhaps|或|和|还是)?\s?[012](?![0-9])"
+    r"|^[\s*_`\"')]{0,4}(?:is|was)(?:n['’]t| not| wrong)"
+    r"|(?:^|[.!?,;:\n(，。；！？-])[\s*]{0,3}(?:no[,.!;:]|no wait|wait\b|hold on|oops|hmm|sorry\b|correction\b"
+    r"|actually\b|on second thought|i mean\b|or |maybe\b|perhaps\b|不对|等等)",
+    re.IGNORECASE,
+).search
 _markers = re.compile(
     r"answer[*_]{0,4}(?: is\b|\s?[:：=])|答案(?:[:：]|是|为)|\\boxed\s?\{|<answer>", re.IGNORECASE
 ).finditer
@@ -77,20 +97,22 @@ def find_statement(text: str) -> tuple[str, str, str]:
 
 def read_answer(text: str) -> tuple[str, str, bool]:
     """The response's (reason, answer, stated as asked); the reason is "" where the answer is "0", "1" or "2"."""
-    how, statement, behind = find_statement(text)
+    how, statement, behind = find_statement(text if text.isascii() else text.translate(_FULL_WIDTH))
     if how not in ("marked", "bare"):
         return how, "", False
-    numbers = _numbers(statement)
+    numbers = list(_NUMBERS(statement))
     if len(numbers) != 1:
         return "ambiguous" if numbers else "unparsable" if how == "marked" else "no_answer", "", False
-    if numbers[0] not in POSITIONS:
+    number, altered = numbers[0].groups()
+    if number not in POSITIONS or altered:
         return "out_of_range", "", False
-    before, _, after = statement.partition(numbers[0])
-    after += behind
+    before, after = statement[: numbers[0].start()], statement[numbers[0].end() :] + behind
+    if _DENIED(before[-REACH:]) or _TAKEN_BACK(after):
+        return "ambiguous", "", False
     for mark in END_MARKS:
         after = after.replace(mark, "")
     asked = not after.strip(_EDGE) and (how == "marked" or not before.strip(_EDGE))
-    return "", numbers[0], asked
+    return "", number, asked
 
 
 def compute_score(

@@ -58,7 +58,10 @@ AS_ASKED = [
     "<answer>\\boxed{2}</answer>",
     "2<|im_end|>",
     "$\\boxed{2}$",
+    "２",
+    "答案：２",
     "…10, 4, 7. Answer: 2",
+    "The light is not red. Answer: 2",
     "The light is green, the cards show 1, 4, 7. Answer: 2",
     "Answer: 0? No. Answer: 2",
     "\\boxed{1} no: <answer>2</answer>",
@@ -78,6 +81,8 @@ OTHERWISE = [
     "Answer: 2 (the card with 7)",
     "Answer: 2. The light is green.",
     "<answer>2</answer> is my choice",
+    "Not the left, so 2",
+    "Answer: 2 (not 1)",
 ]
 NOT_RIGHT = {
     "0": "wrong",
@@ -87,6 +92,17 @@ NOT_RIGHT = {
     "7": "out_of_range",
     "12": "out_of_range",
     "20": "out_of_range",
+    **dict.fromkeys(["minus 2", "Answer: −2", "－2", "2²", "2!", "2%", "2 percent", "2½", "√2", ">2"], "out_of_range"),
+    **dict.fromkeys(["2 thousand", "2 and a half", "half of 2", "2^", "2‰", "2?"], "out_of_range"),
+    **dict.fromkeys(["not 2", "The answer is not 2", "it isn't 2", "Answer: never 2", "答案不是2"], "ambiguous"),
+    **dict.fromkeys(
+        ["far from 2", "anything but 2", "maybe 2", "either 2", "答案可能是2", "other than 2"], "ambiguous"
+    ),
+    **dict.fromkeys(
+        ["1;2", "Answer: 1;2", "Answer: 2; 1", "1/2", "1|2", "Answer: 1. 2", "Answer: 2 (or 1)"], "ambiguous"
+    ),
+    **dict.fromkeys(["2. No wait, the left", "Answer: 2. No, it is left", "<answer>2</answer> Wait, no."], "ambiguous"),
+    **dict.fromkeys(["Answer: 2, or rather left", "2 is wrong", "Answer: 2 is not right"], "ambiguous"),
     "02": "out_of_range",
     "-2": "out_of_range",
     "2.0": "out_of_range",
@@ -97,7 +113,6 @@ NOT_RIGHT = {
     "0, 1, 2": "ambiguous",
     "2 2": "ambiguous",
     "1 or 2": "ambiguous",
-    "Answer: 1 or 2": "ambiguous",
     "Answer: 2, 7 beats the rest": "ambiguous",  # 1 and 2 are cards, too: no number is told from another
     "Answer: because 2 is left": "unparsable",
     "<answer>0 2</answer>": "ambiguous",
@@ -110,7 +125,6 @@ NOT_RIGHT = {
     "right": "no_answer",
     "the 2nd card": "no_answer",
     "card_2": "no_answer",
-    "２": "no_answer",
     "٢": "no_answer",
     "²": "no_answer",
     "<think>Answer: 2</think>": "answer_in_think",
