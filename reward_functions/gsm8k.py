@@ -62,7 +62,8 @@ _COMMANDS = {
     **dict.fromkeys([*",;: ()[]\\\n", "quad", "qquad", "space", "enspace", "thinspace"], " "),
     **dict.fromkeys(["!", "left", "right", "displaystyle", "boxed", "large", "Large", "bf", "rm"], ""),
     **dict.fromkeys(["text", "textbf", "textit", "textrm", "mathbf", "mathrm", "mathit", "mathsf", "mbox", "emph"], ""),
-    **dict.fromkeys(["ge", "geq", "geqslant", "gt", "le", "leq", "leqslant", "lt", "ne", "neq"], "\u2260"),
+    **dict.fromkeys(["ge", "geq", "geqslant", "gt", "le", "leq", "leqslant", "lt"], "\u2260"),
+    **dict.fromkeys(["ne", "neq", "neg", "lnot"], "\u2260"),
     **dict.fromkeys(["times", "cdot", "ast"], "\u00d7"),
     **dict.fromkeys(["approx", "sim", "simeq"], "\u2248"),
     **{each: each for each in "%$#&_{}"},
@@ -102,10 +103,17 @@ _GOLD = re.compile(rf"-?\$?-?{_DECIMAL}(?:/{_DECIMAL})?%?")
 _SIMPLE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,18})\.?(?: ([a-z]{3,})\.?)?").fullmatch  # "$1,234 eggs"
 
 # What multiplies a number; a dozen is a unit, since questions ask for dozens.
-_FACTORS = {"hundred": 10**2, "thousand": 10**3, "k": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7}
-_FACTORS |= dict.fromkeys(["m", "mm", "mn", "mln", "mio"], 10**6) | dict.fromkeys(["billion", "b", "bn", "bln"], 10**9)
-_FACTORS |= dict.fromkeys(["trillion", "t", "tn", "trn"], 10**12) | {"千": 10**3, "万": 10**4, "萬": 10**4}
-_FACTORS |= {"亿": 10**8, "億": 10**8}
+FACTORS: dict[str, int] = {
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "k": 10**3,
+    "lakh": 10**5,
+    "million": 10**6,
+    "crore": 10**7,
+}
+FACTORS |= dict.fromkeys(["m", "mm", "mn", "mln", "mio"], 10**6) | dict.fromkeys(["billion", "b", "bn", "bln"], 10**9)
+FACTORS |= dict.fromkeys(["trillion", "t", "tn", "trn"], 10**12) | {"千": 10**3, "万": 10**4, "萬": 10**4}
+FACTORS |= {"亿": 10**8, "億": 10**8}
 _SCALE = re.compile(
     r"[\s*-]{0,3}(?i:(hundred|thousand|lakh|million|crore|billion|trillion|bln|bn|mln|mn|mio|trn|tn)s?)(?![A-Za-z])"
     r"|\s?(MM|[kKMBT])(?![A-Za-z0-9&])|\s?([千万萬亿億])"
@@ -121,7 +129,7 @@ _ALTERS = (
     r"|or (?:so|more|less|fewer|maybe|perhaps|not)|(?:is|was)(?:n't| not| never| wrong| incorrect| false)"
     r"|(?:[a-z]+ ){0,2}below (?:zero|freezing|sea)"
 )
-_ALTERS_ALONE = re.compile(rf"(?:{_ALTERS}|{'|'.join(_FACTORS)}|percent|pct)s?").fullmatch
+_ALTERS_ALONE = re.compile(rf"(?:{_ALTERS}|{'|'.join(FACTORS)}|percent|pct)s?").fullmatch
 _LETTER = "[AaCcdFgGhHJlLmNpsStVWy]"  # units of one letter; others are variables
 # What may stand behind a number and leave it as it is: a closing mark, an end, a unit, a word.
 _LEAVES = re.compile(
@@ -159,6 +167,12 @@ _DENIED = re.compile(
 # Behind another word than these, a plain number is what it is, and needs none of the searches above.
 _CAREFUL = frozenset(re.findall("[a-z]+", f"minus negative {_MISLEADS} {_DENIAL} {_FILLERS}"))
 _QUICK = re.compile(r"([a-z]{2,}|=) ([0-9]{1,18})(?![0-9,/])(?: ([a-z]{3,}))?(?:\.?\n|\.?$)").match
+# A statement with one of these chooses nothing, unless the gold answer has it, too.
+DOUBTS = re.compile(
+    r"\b(?:not|never|neither|nor|cannot|no longer|either|or|maybe|perhaps|possibly|unsure|uncertain|wrong|incorrect"
+    r"|anything but|far from|nowhere near|hardly|other than|instead of)\b|n't\b|不是|并非|或者|可能|也许",
+    re.IGNORECASE,
+).search
 _COMPARES = re.compile(r"[≠≤≥∓]|[!<>]=|<(?![/|A-Za-z])|(?<![A-Za-z/|=\"-])>").search
 _UNSURE = re.compile(r"(?i:\b(?:not sure|unsure|uncertain|no idea|do(?:n't| not) know)\b)").search
 RETRACTS = re.compile(
@@ -236,7 +250,7 @@ def _sign(before: str, alone: bool) -> int:
     last = lead[-1:]
     if last and not (last.isalnum() or last in ".,:;?!)]=~≈→⇒>…%-{"):
         return 0
-    if last == "%" or (last == ">" and lead[-2:-1] in ("", " ")) or (last == "!" and lead[-2:-1].isalnum() and alone):
+    if last == "%" or (last == ">" and "<" not in lead) or (last == "!" and lead[-2:-1].isalnum() and alone):
         return 0
     if _MISLED(lead) or (alone and _DENIED(lead)):
         return 0
@@ -256,7 +270,7 @@ def _value(text: str, found: re.Match[str], alone: bool) -> Number | str:
         num, end = num * 10**6, end + 1
     for _ in range(2):  # "3 hundred thousand"
         if scale := _SCALE(text, end):
-            num, end = num * _FACTORS[(scale[1] or scale[2] or scale[3]).lower()], scale.end()
+            num, end = num * FACTORS[(scale[1] or scale[2] or scale[3]).lower()], scale.end()
     percent = _PERCENT(text, end)
     sign = _sign(before.removesuffix("百分之"), alone)
     if not sign or not _LEAVES(text, percent.end() if percent else end):
@@ -428,7 +442,7 @@ def _asks_for_share(extra_info: Any) -> bool:
     return not isinstance(question, str) or _SHARE(question) is not None
 
 
-def _compare(reading: Reading, gold: Gold, extra_info: Any) -> tuple[str, str]:
+def compare(reading: Reading, gold: Gold, extra_info: Any) -> tuple[str, str]:
     """(reason, prediction). A share may be stated as N% or as N, and N% is N/100 where one of both has no sign."""
     num, den, percent, pred = reading
     if num == gold[0] and den == gold[1]:
@@ -501,7 +515,7 @@ def compute_score(
     if not reading[1]:
         return _UNMARKED[reading[3]].copy()
     if reading[2] or gold[2]:
-        reason, pred = _compare(reading, gold, extra_info)
+        reason, pred = compare(reading, gold, extra_info)
     else:
         reason, pred = "correct" if reading[0] == gold[0] and reading[1] == gold[1] else "wrong", reading[3]
     result = (_MARKED if how == "marked" else _UNMARKED)[reason].copy()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from . import gsm8k
+
 LONGEST = 2000  # characters of a statement
 SHORT = 120  # a response of one line and at most this length is nothing but its answer
 END_MARKS = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>|\s)*\Z")
@@ -16,15 +18,19 @@ END_MARKS = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>|\s)*\Z")
 _LEAD = re.compile(
     r"(?:the )?(?:final answer|answer|label|category|答案|标签|分类)\s*(?:is|was|:|：|是|为)[\s:：]*", re.IGNORECASE
 )
+_NOT_FOLDED = re.compile("([²³¹⁰-₟¼-¾⅐-↋①-⓿]+)")  # NFKC would make 72² of 722 and 1½ of 11⁄2
+_POWER = re.compile("[²³¹⁰⁴-⁹]")
 _WRAPPERS = "*_`\"'“”‘’«»「」『』《》$ \t\r\n"
-_ENDS = ".,;:!?。，；：！？"
+# The end of a sentence; "72!" and "n!" are factorials, and "B?" is a question.
+_END = re.compile(r"(?:[.,;:。，；：\s]|(?<=[^\W\d_]{2})!)+\Z")
 
 
 def find(response: str) -> tuple[str, str]:
     r"""The statement of a response: (statement, how).
 
     `how` is "marked" behind a marker, or where a short line is all there is; "unmarked" where the place was guessed;
-    else the reason why there is none: "truncated", "answer_in_think" or "no_answer".
+    else the reason why there is none: "truncated", "answer_in_think", "no_answer", or "ambiguous" where what stands
+    behind it takes it back.
     """
     close = response.rfind("</think>")
     if response.find("<think>", close + 1) != -1:
@@ -34,20 +40,23 @@ def find(response: str) -> tuple[str, str]:
     hashes, boxed, tag = text.rfind("####"), text.rfind("\\boxed"), text.rfind("<answer>")
     if hashes != -1 and "\n" in text[hashes:].strip():
         hashes = -1  # a heading, with text below it
-    last = max(hashes, boxed, tag)
+    last, behind = max(hashes, boxed, tag), ""
     if last == -1:
         return _unmarked(text.strip(), response[: max(close, 0)])
     if last == tag:
         end = text.find("</answer>", tag)
-        content = text[tag + 8 : end] if end != -1 else None
+        content, behind = (text[tag + 8 : end], text[end + 9 :]) if end != -1 else (None, "")
         inner = content.rfind("\\boxed") if content else -1
         content = braced(content, inner + 6) if inner != -1 else content
     elif last == boxed:
         content = braced(text, boxed + 6)
+        behind = text[boxed + 6 + len(content or "") :].lstrip(" {}$")
     else:
         content = text[hashes + 4 :].strip() or None
     if content is None:
         return "", "truncated"
+    if gsm8k.RETRACTS(behind):
+        return "", "ambiguous"
     content = content.strip()
     if len(content) > LONGEST:
         return "", "too_long"
@@ -84,9 +93,19 @@ def _unmarked(text: str, thought: str) -> tuple[str, str]:
 
 def bare(text: str) -> str:
     """The statement without quotation marks, Markdown, a `\\text{}` around it, and the point behind it; case folded."""
-    text = plain_text(unicodedata.normalize("NFKC", text).strip(_WRAPPERS))
-    text = text.strip(_WRAPPERS).rstrip(_ENDS).strip(_WRAPPERS)
-    return " ".join(text.casefold().split())
+    text = plain_text(folded(text).strip(_WRAPPERS))
+    text = text[: _END.search(text).start()] if text[-1:] in ".,;:!。，；：" and _END.search(text) else text
+    return " ".join(text.strip(_WRAPPERS).casefold().split())
+
+
+def folded(text: str) -> str:
+    """One form for each character, by NFKC; powers as `^2`, so that `x²` is `x^2` and not `x2`."""
+    if text.isascii():
+        return text
+    parts = _NOT_FOLDED.split(text)
+    parts[::2] = [unicodedata.normalize("NFKC", part) for part in parts[::2]]
+    powers = _POWER.sub(lambda found: f"^{unicodedata.normalize('NFKC', found[0])}", "".join(parts))
+    return powers.replace("\u2212", "-")
 
 
 def plain_text(text: str) -> str:
@@ -97,15 +116,26 @@ def plain_text(text: str) -> str:
     return text
 
 
-_LETTER = re.compile(r"(?:option |choice |选项)?[(\[]?([a-j])[)\]]?").fullmatch
+# Sentences that state an option and nothing else: "the correct option is b", "i choose (b)", "b is the right answer".
+_CARRIER = (
+    r"(?:(?:(?:i|we|so|thus|therefore|hence|the|my|our|this|that|it|it's|is|was|would be|must be|should be|has to be"
+    r"|correct|right|best|final|only|answer|option|choice|letter|choose|pick|select|go with|think|believe|conclude)\b"
+    r"|=|正确|选项|选择|答案|应该|选|是|为)[\s:,]*)*"
+)
+_LETTER = re.compile(
+    rf"{_CARRIER}[(\[]?([a-j])[)\]]?"
+    r"(?: (?:is|as)(?: the| my)?(?: correct| right| best| final| only)*(?: answer| option| choice| one)?)?"
+).fullmatch
 # A letter and the option's text: "b. 42", "(b) the dog", "option b: x"; neither "a dog" nor "(a) + b".
 _OPTION = re.compile(
-    r"(?:option |choice |选项)?(?:[(\[]([a-j])[)\]][.:]?|([a-j])[.:)\]]{1,2}) (?![-+*/^=<>&|~] |\\[a-z]+ )(.+)"
+    rf"{_CARRIER}(?:[(\[]([a-j])[)\]][.:]?|([a-j])[.:)\]]{{1,2}}) (?![-+*/^=<>&|~] |\\[a-z]+ )(.+)"
 ).fullmatch
 # In that text: a second option, so that none is chosen; "and a dog" is none.
 _SECOND = re.compile(
-    r"(?<!\w)[(\[]?[a-j][.:)\]](?!\w)|(?:(?<!\w)(?:or|and)|[/或和]) ?(?:[(\[][a-j]|[b-hj](?!\w)|[ai](?! ?\w))"
+    r"(?<!\w)[(\[]?[a-j][.:)\]](?!\w)|(?:(?<!\w)(?:or|and|not)|[/或和]) ?(?:[(\[][a-j]|[b-hj](?!\w)|[ai](?! ?\w))"
+    r"|^[a-j]$|[.,;:?!] ?[(\[]?[b-hj][)\]]?$"
 ).search
+_COMMAND = re.compile(r"\\(?:text[a-z]{0,6}|math[a-z]{2,4}|mbox|emph|underline|boxed|bf|rm)(?![a-z])|[{}$*]")
 _BLANKS = re.compile(r"\\left|\\right|\\[,;:! ]|\\displaystyle|\s|\$")
 
 
@@ -116,24 +146,32 @@ def same_text(statement: str, gold: str) -> bool:
 
 
 def same_statement(statement: str, gold: str) -> bool:
-    """`same_text`; and where the gold answer is one letter, "(B)", "B. 42" and "option B" state it.
+    """`same_text`; and where the gold answer is one letter, "(B)", "B. 42" and "the correct option is B" state it.
 
     Text may follow a letter only behind a bracket, a point or a colon: "a dog" and "a + b" do not state A.
     """
-    letter = _LETTER(bare(gold))
-    if letter is None:
-        return same_text(statement, gold)
-    return stated_option(bare(statement)) == letter[1]
+    letter = option(gold)
+    return same_text(statement, gold) if letter is None else stated_option(statement) == letter
 
 
-def stated_option(text: str) -> str | None:
-    """The letter of the one option that a `bare` text states."""
+def option(gold: str) -> str | None:
+    r"""The letter that a gold answer such as "B", "(B)" or `\text{(B)}` is; None where it is something else."""
+    gold = _COMMAND.sub("", bare(gold)).strip().strip("()[]")
+    return gold if len(gold) == 1 and "a" <= gold <= "j" else None
+
+
+def stated_option(statement: str) -> str | None:
+    """The letter of the one option that a statement chooses; None where it chooses none, or takes it back."""
+    text = " ".join(_COMMAND.sub("", bare(statement)).split())
     if alone := _LETTER(text):
         return alone[1]
     found = _OPTION(text)
-    return (found[1] or found[2]) if found and not _SECOND(found[3]) else None
+    if found is None or _SECOND(found[3]):
+        return None
+    back = gsm8k.RETRACTS(found[3])  # "b. no, it is not" states an option's text
+    return None if back and not (back.start() == 0 and back[0] == "no,") else found[1] or found[2]
 
 
 def tight(text: str) -> str:
     r"""LaTeX without blanks, `$`, `\left` and `\right`, and with one kind of fraction."""
-    return _BLANKS.sub("", text).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    return _BLANKS.sub("", folded(text)).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")

@@ -20,7 +20,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from . import answers
+from . import answers, gsm8k
 
 HELPER = Path(__file__).resolve().parent / "latex_helper.py"
 SECONDS = 2  # of processor time, for each of: reading the gold answer, reading the answer, comparing
@@ -134,7 +134,9 @@ def read_gold(text: str) -> str | None:
 
 @lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
 def judge(statement: str, gold: str) -> str:
-    """ "correct", "wrong", "unparsable", "too_long", "timeout" or "gold_unparsable" for a stated answer.
+    """The verdict on a stated answer: a reason of the dispatcher.
+
+    "correct", "wrong", "ambiguous", "unparsable", "too_long", "timeout" or "gold_unparsable".
 
     Raises:
         HelperMissing: math-verify is not installed.
@@ -144,12 +146,103 @@ def judge(statement: str, gold: str) -> str:
     ours, theirs = answers.tight(statement).rstrip("."), answers.tight(gold)
     if ours == theirs:
         return "correct"
-    if _WHOLE(ours) and _WHOLE(theirs):  # the most frequent answers need no SymPy
+    if _WHOLE(ours) and _WHOLE(theirs):  # the most frequent answers need nothing more
         return "correct" if int(ours) == int(theirs) else "wrong"
-    said = HELPER_PROCESS.ask(formula(gold), formula(statement))
-    return "correct" if said == "wrong" and answers.same_text(statement, gold) else said
+    letter = answers.option(gold)
+    if letter and answers.stated_option(statement) == letter:
+        return "correct"
+    if _doubtful(statement) and not _doubtful(gold):
+        return "ambiguous"
+    return _numbers(statement, gold) or _compared(statement, gold)
+
+
+def _doubtful(text: str) -> bool:
+    """Does the text deny, hedge, or take back? "or" may join solutions where there are several."""
+    found = gsm8k.DOUBTS(text)
+    return (found is not None and found[0].lower() != "or") or gsm8k.RETRACTS(text) is not None
+
+
+def _numbers(statement: str, gold: str) -> str:
+    """The verdict where both are one number by GSM8K's rules, with a unit each if the gold has one; else ""."""
+    unit, gold_unit = _unit(statement), _unit(gold)
+    if unit and gold_unit and unit != gold_unit:
+        return "wrong"
+    read = gsm8k.read_gold(gsm8k.plain(gold))
+    if read is None and gold_unit is not None:
+        read = gsm8k.read_gold(gsm8k.read_statement(gold)[3])
+    if read is None:
+        return ""
+    reading = gsm8k.read_statement(statement)
+    if not reading[1]:
+        text = gsm8k.plain(statement)
+        return "ambiguous" if gsm8k.DOUBTS(text) or re.search("[<>≠]", text) else ""
+    return gsm8k.compare(reading, read, None)[0]
+
+
+def _compared(statement: str, gold: str) -> str:
+    """math-verify's verdict, and "correct" where the plain texts are the same."""
+    verdict = HELPER_PROCESS.ask(formula(gold), formula(statement))
+    return "correct" if verdict == "wrong" and answers.same_text(statement, gold) else verdict
+
+
+# A number and its unit: `10\text{ m}`, `10 cm`, `3\,\mathrm{km/h}`, `5\sqrt{2}\text{ cm}^2`.
+_COMMANDED = re.compile(
+    r"(.*[0-9})\]])\s*(?:\\[,;: ]|~)*\s*\\(?:text|textrm|mathrm|mbox|textbf|rm)\s*\{([^{}]{1,40})\}(.{0,8})"
+)
+_SPELLED = re.compile(r"(-?[0-9][0-9.,/]*)(?:\s|\\[,;: ]|~)+([A-Za-z°µ][A-Za-z°µ./ ]{0,40})((?:\^\{?-?[0-9]\}?)?)")
+_EXPONENT = re.compile(r"(?:\^\{?(-?[0-9])\}?)?\$?\.?")
+# One name for each unit; others are compared as they are written, without case and plural.
+_UNITS = {
+    "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
+    "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile", "g": "gram gramme", "kg": "kilogram kilogramme",
+    "mg": "milligram", "lb": "pound lbs", "oz": "ounce", "s": "second sec", "min": "minute", "h": "hour hr",
+    "l": "liter litre",
+    "ml": "milliliter millilitre", "mph": "miles/hour miles/h mi/h", "km/h": "kmh kph kilometers/hour kilometres/hour",
+    "m/s": "meters/second metres/second", "usd": "dollar", "cent": "penny", "deg": "degree °",
+}  # fmt: skip
+_ONE_NAME = {spelling: name for name, spellings in _UNITS.items() for spelling in spellings.split()}
+
+
+def _unit(text: str) -> str | None:
+    """The unit of a text that is a value with a unit; "" where it is a multiplier, None of any other text."""
+    text = answers.folded(text).strip().strip("$").strip()
+    found = _COMMANDED.fullmatch(text) or _SPELLED.fullmatch(text)
+    tail = _EXPONENT.fullmatch(found[3].strip()) if found else None
+    if tail is None:
+        return None
+    unit = " ".join(found[2].replace(".", " ").replace(" per ", "/").split())
+    power = tail[1] or ""
+    for word, number in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
+        if unit.casefold().startswith(word):
+            unit, power = unit[len(word) :], number
+    name = unit if len(unit) <= 2 else unit.casefold()
+    name = _ONE_NAME.get(name) or _ONE_NAME.get(name.removesuffix("s")) or name.casefold().removesuffix("s") or name
+    return "" if len(name) > 3 and name.removesuffix("s") in gsm8k.FACTORS else name + power
+
+
+_GROUPED = re.compile(r"(?<![0-9.])[0-9]{1,3}(?:(?:\\[,;! ]|[ '_\u2019]|\{,\})[0-9]{3}){1,9}(?![0-9])")
+_ROOT = re.compile(r"√\s*(?:([0-9]+|[A-Za-z])|\(([^()]{0,80})\))")
+_LATEX = {
+    **dict.fromkeys("–—－", "-"),
+    "π": "\\pi ",
+    "×": "\\times ",
+    "·": "\\cdot ",
+    "÷": "/",
+    "∞": "\\infty ",
+    "≤": "\\le ",
+}
+_LATEX |= {"≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "∪": "\\cup ", "°": "^\\circ ", "⁄": "/", "θ": "\\theta "}
+_VULGAR = re.compile("[¼-¾⅐-⅞]")
 
 
 def formula(text: str) -> str:
-    r"""The text so that math-verify reads one formula: in a `\boxed{}`, unless it says itself where its formula is."""
+    r"""The text as LaTeX of which math-verify reads one formula.
+
+    Grouped digits are joined, and Unicode's signs become commands. All of it stands in a `\boxed{}`, unless it says
+    itself where its formula is.
+    """
+    text = _GROUPED.sub(lambda found: re.sub("[^0-9]", "", found[0]), answers.folded(text))
+    if not text.isascii():
+        text = _VULGAR.sub(lambda found: "\\frac{{{}}}{{{}}}".format(*gsm8k.plain(found[0]).split("/")), text)
+        text = _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2]}}}", text).translate(str.maketrans(_LATEX))
     return text if _FORMULA(text) else f"\\boxed{{{text}}}"

@@ -2,6 +2,7 @@
 
 SQuAD's normalisation: lower case, no ASCII punctuation, no English articles, single blanks. Text with Chinese, Japanese
 or Korean characters is first brought to one width, loses its own punctuation too, and each such character is a word.
+Signs that make another number are kept, where SQuAD's rule calls -5 and 5, or 3.5 and 35, the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import unicodedata
 from collections import Counter
 from typing import Any
 
-from . import answers
+from . import answers, gsm8k
 
 MAX_GOLD = 2000
 
@@ -21,12 +22,40 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 # CJK ideographs with their extensions, kana, hangul
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af\U00020000-\U000323af"
 _IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
+_WIDE = re.compile("[！-～]")
+# A sign, a point, a colon, a stroke or an exclamation mark that belongs to a number.
+_SIGN = re.compile(
+    r"(?<![\w)])[-\u2212\u2013](?=[$€£¥]?\.?[0-9])|(?<=[0-9])[.:/](?=[0-9])|(?<![0-9])\.(?=[0-9])|(?<=[0-9])!"
+)
+_SIGN_NAMES = {".": "point", ":": "colon", "/": "over", "!": "factorial"}
 _NEGATION = re.compile(r"\b(?:not|no|never|neither|nor|cannot)\b|n['’]t\b|[不非没無无]")
+# What may stand in a clause around a label without changing it: "I would say that it is a positive review".
+_CARRIERS = frozenset(
+    re.findall(
+        "[a-z']+",
+        """
+        the this that it it's its is was be a an i i'd i'm we my our you he she they would should will must can and here
+        say call called classify classified categorize categorized label labeled labelled mark marked think believe
+        judge
+        conclude find feel choose pick select falls belongs expresses expressing expressed shows conveys has
+        answer category class sentiment tone emotion topic type kind intent attitude opinion polarity prediction
+        predicted
+        result output review text sentence message email mail comment tweet post article statement example sample input
+        as with in into under to of for one clearly definitely certainly very mostly overall final correct right best so
+        therefore thus hence then
+        """,
+    )
+)
+_CLAUSE = re.compile(r"[.,;:!?\n()，。；：！？—]|\b(?:because|since|so|therefore|but|as it|as the)\b|因为|所以|由于")
+_PIECE = re.compile(r"[a-z']+|[^\x00-\x7f\W]+|[0-9]+")
+_CJK_CARRIERS = frozenset(
+    "这個个条篇句段则评论價价文本章的类别标标签为是属于应该答案情感倾向我认觉得选择判断分类结果此它一封邮件信息内容"
+)
 
 
 def normalised(text: str) -> str:
-    """SQuAD v1.1's `normalize_answer`; with ideographs, the rule of this module."""
-    if _IDEOGRAPH.search(text):
+    """SQuAD v1.1's `normalize_answer`; with ideographs or full-width forms, the rule of this module."""
+    if _WIDE.search(text) or _IDEOGRAPH.search(text):
         text = unicodedata.normalize("NFKC", text)
         text = "".join(" " if unicodedata.category(each)[0] in "PS" else each for each in text)
     text = text.lower().translate(_PUNCTUATION)
@@ -39,8 +68,9 @@ def words(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """A text of which normalisation leaves nothing ("A", "?") is itself its only word."""
-    return words(normalised(text)) or [text.strip().lower()]
+    """The words, with numbers' signs; a text of which normalisation leaves nothing ("A", "?") is its only word."""
+    signed = _SIGN.sub(lambda found: _SIGN_NAMES.get(found[0], "minus"), answers.folded(text))
+    return words(normalised(signed)) or [text.strip().lower()]
 
 
 def exact(prediction: str, gold: str) -> bool:
@@ -69,7 +99,10 @@ def read_golds(truth: Any) -> list[str] | None:
 
 
 def judge_answer(response: str, golds: list[str]) -> tuple[str, float, bool, str]:
-    """(reason, F1, is marked, the answer read); the best of the golds counts."""
+    """(reason, F1, is marked, the answer read); the best of the golds counts.
+
+    An answer that denies or hedges ("not Paris", "Paris or Rome") where no gold does is none, whatever words it shares.
+    """
     statement, how = answers.find(response)
     if not statement:
         return how, 0.0, False, ""
@@ -77,8 +110,14 @@ def judge_answer(response: str, golds: list[str]) -> tuple[str, float, bool, str
     pred = normalised(statement)
     if any(exact(statement, gold) for gold in golds):
         return "correct", 1.0, marked, pred
+    if _hedged(statement) and not any(map(_hedged, golds)):
+        return "ambiguous", 0.0, False, pred
     best = max(f1(statement, gold) for gold in golds)
     return ("partial" if best else "wrong"), best, marked, pred
+
+
+def _hedged(text: str) -> bool:
+    return gsm8k.DOUBTS(text.replace("’", "'")) is not None or gsm8k.RETRACTS(text) is not None
 
 
 class Labels:
@@ -120,7 +159,11 @@ class Labels:
             raise ValueError(f"{spelling!r} is empty, or stands for two labels")
 
     def judge(self, response: str) -> tuple[str, bool, str]:
-        """(reason, is marked, the label read). A statement that names several labels states none."""
+        """(reason, is marked, the label read).
+
+        A statement that names several labels, denies, hedges, or puts a word around the label that is not known to
+        leave it as it is ("far from positive") states none.
+        """
         statement, how = answers.find(response)
         if not statement:
             return how, False, ""
@@ -132,12 +175,23 @@ class Labels:
             return "wrong", how == "marked" and len(said) <= 40, said
         else:
             found = {self.spellings[match[0]] for match in self.anywhere.finditer(said)}
-            if _NEGATION.search(self.anywhere.sub(" ", said)):
+            if found and not self._plainly(said):
                 return "ambiguous", False, ""
         if len(found) != 1:
             return ("ambiguous" if found else "unparsable"), False, ""
         label = found.pop()
         return ("correct" if label == self.label else "wrong"), marked, label
+
+    def _plainly(self, said: str) -> bool:
+        """Does this text state its label without a negation, a hedge, or an unknown word in the label's clause?"""
+        marked = self.anywhere.sub("\x00", said.replace("’", "'"))
+        if _NEGATION.search(marked) or _hedged(marked) or "?" in marked:
+            return False
+        clauses = [clause.replace("\x00", " ") for clause in _CLAUSE.split(marked) if "\x00" in clause]
+        known = [
+            word in _CARRIERS or set(word) <= _CJK_CARRIERS for clause in clauses for word in _PIECE.findall(clause)
+        ]
+        return all(known)
 
 
 def _whole(spelling: str) -> str:

@@ -89,7 +89,7 @@ NOT_READ = {
         |72 is not the answer|72 is wrong
         |不是72|far from 72|anything but 72|other than 72|instead of 72|maybe 72|perhaps 72|possibly 72|either 72
         |可能72|I am not sure, 72
-        |I don't know, 72|more than 72|less than 72|over 72|nearly 72|between 70 and 72|> 72|≥72|≠72|!=72
+        |I don't know, 72|more than 72|less than 72|over 72|nearly 72|between 70 and 72|> 72|x>72|x > 72|≥72|≠72|!=72
         |x != 72|x >= 72|x \\neq 72
         |72. No wait, 73|72. No, 73.|72, no, 73|72 (or 73)|72 (maybe 73)|72, wait|72 — actually 73""",
     "1": "1 234|1'234|1_234|1\u202f234|1½|the answer is not 1|1;2|1/2|1 or 2|1!|1²|100%",
