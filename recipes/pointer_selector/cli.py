@@ -296,51 +296,31 @@ def sweep_command(
 
 def bench_command(
     out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
-    queries: Annotated[int, typer.Option(help="queries of the comparison")] = 16,
-    repeats: Annotated[int, typer.Option(help="runs of which the fastest counts")] = 3,
     largest: Annotated[int, typer.Option(help="queries of the largest growth test; 0: none")] = 100_000,
     recipe: Annotated[bool, typer.Option(help="also run the default recipe, timed, in a fresh folder")] = True,
     threads: Annotated[int, typer.Option(help="threads of torch; 0: its own choice")] = 1,
 ) -> None:
-    """Measure throughput, the cost of a query as queries grow, and the default recipe."""
+    """Measure the cost of a query as queries grow, and the default recipe."""
     console = _console()
     with reported_errors():
-        settings = resolve([], environ={})
-        import torch
-
         from recipes.pointer_selector import bench
-        from recipes.pointer_selector.losses import rewards
-        from recipes.pointer_selector.policy import PointerPolicy, use_threads
-        from recipes.pointer_selector.preparation import prepare
-        from recipes.pointer_selector.training import Tables
+        from recipes.pointer_selector.policy import use_threads
 
         use_threads(threads)
-        figures: dict = {"threads": torch.get_num_threads(), "growth": []}
-        train_part = prepare(settings).parts["train"]
-        policy = PointerPolicy(settings.policy, train_part.queries.width, train_part.examples.width)
-        tables = Tables(torch.from_numpy(rewards(train_part, settings.reward)))
-        c = bench.compare(policy, train_part, tables, queries, repeats)
-        figures["comparison"] = {**c.__dict__, "speed_up": c.batched / c.one_at_a_time}
-        console.print(
-            f"loss and gradient: {c.batched:,.0f} candidates/s batched, {c.one_at_a_time:,.0f} one at a time: "
-            f"{c.batched / c.one_at_a_time:.1f} times; losses differ by {c.loss_difference:.1e}, "
-            f"gradients by {c.gradient_difference:.1e} of their norm"
-        )
-        narrow = settings.policy.model_copy(update={"hidden": 64})  # how cost grows does not depend on the width
+        figures: dict = {"growth": []}
         with tempfile.TemporaryDirectory() as folder:
             for size in (size for size in GROWTH_SIZES if size <= largest):
-                grown = bench.growth(Path(folder), size, narrow)
+                grown = bench.growth(Path(folder), size)
                 figures["growth"].append(grown.__dict__)
                 console.print(
                     f"{size:>7,} queries: {grown.read_ms:.3f} + {grown.train_ms:.3f} ms of CPU to read and train one; "
-                    f"peak {grown.peak_mib:,.0f} MiB so far"
+                    f"{grown.candidates_per_second:,.0f} candidates/s; peak {grown.peak_mib:,.0f} MiB so far"
                 )
         if recipe:
             with tempfile.TemporaryDirectory() as folder:
                 figures["recipe"] = bench.default_recipe(Path(folder))
-            console.print(
-                f"default recipe: {figures['recipe']['seconds']:.0f} s, {figures['recipe']['peak_mib']:,} MiB"
-            )
+            seconds, peak = figures["recipe"]["seconds"], figures["recipe"]["peak_mib"]
+            console.print(f"default recipe: {seconds:.0f} s, {peak:,} MiB")
         if out:
             out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 

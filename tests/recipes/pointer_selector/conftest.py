@@ -1,4 +1,4 @@
-"""One thread, a small policy, and the folder's own helpers on the path (tests are no package)."""
+"""One thread, a small policy, small data, and the folder's own helpers on the path (tests are no package)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pointer_testing import make_policy
+from pointer_testing import make_policy, write_data
+
+from recipes.pointer_selector.data import read_data
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +27,10 @@ def _one_thread():
 def policy():
     """An untied policy in float64 whose residual branches are not zero, as after some training."""
     return make_policy()
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Twelve queries with two groups of four candidates each."""
+    path, table = write_data(tmp_path)
+    return read_data(path, table, table)

@@ -6,13 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from pointer_testing import SMALL_WORKLOAD, make_policy, write_data
+from pointer_testing import SMALL_WORKLOAD, make_policy
 from scipy import stats
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector import report, sweep
 from recipes.pointer_selector.config import PointerRecipe, changed
-from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.evaluation import (
     Result,
     Validator,
@@ -26,12 +25,6 @@ from recipes.pointer_selector.evaluation import (
 from recipes.statistics import holm
 
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture
-def data(tmp_path):
-    path, table = write_data(tmp_path)
-    return read_data(path, table, table)
 
 
 def test_comparisons_count_test_and_adjust():

@@ -13,97 +13,9 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy, beam, exact_kl, greedy, pick_by_uniform, sample
 
-SHOTS, SLOTS = 3, 5
-
 POINTERS = torch.tensor([[[0, 0, 0], [3, 0, 0], [2, 4, 0], [4, 1, 3]]] * 3)
 STEPS = torch.tensor([[[1, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]]] * 3).bool()
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_log_probs_equal_those_of_the_slow_reference(layers):
-    policy, inputs = make_policy(layers=layers), random_inputs(sizes=[5, 7, 6])
-    found, _ = policy.step_log_probs(inputs, POINTERS, STEPS)
-    for row, size in enumerate([5, 7, 6]):
-        for candidate in range(4):
-            pointer = POINTERS[row, candidate][STEPS[row, candidate]].tolist()
-            expected = sequence_log_probs(policy, inputs[0][row], inputs[1][row], size, pointer)
-            assert found[row, candidate][STEPS[row, candidate]].tolist() == pytest.approx(expected, abs=1e-9)
-    assert (found[~STEPS] == 0).all()
-
-
-def test_leaving_out_columns_without_picks_changes_nothing(policy):
-    inputs = random_inputs()
-    everything = policy.step_log_probs(inputs, POINTERS, STEPS)
-    without = policy.step_log_probs(inputs, POINTERS, STEPS, first=(0, 2, 3))
-    for one, other in zip(everything, without, strict=True):
-        assert torch.allclose(one, other, atol=1e-12)
-
-
-def test_padding_of_pool_candidates_and_picks_changes_nothing(policy):
-    query, pool, mask = random_inputs(slots=6)
-    tight, _ = policy.step_log_probs((query, pool, mask), POINTERS, STEPS)
-    padded = torch.cat([pool, torch.full((3, 5, 6), 1e3, dtype=pool.dtype)], 1)
-    wide_mask = torch.cat([mask, torch.zeros(3, 5, dtype=torch.bool)], 1)
-    pointers = torch.nn.functional.pad(POINTERS, (0, 2, 0, 3))
-    steps = torch.nn.functional.pad(STEPS, (0, 2, 0, 3))
-    wide, _ = policy.step_log_probs((query, padded, wide_mask), pointers, steps)
-    assert torch.allclose(wide[:, :4, :3], tight, atol=1e-12)
-    assert (wide[:, 4:] == 0).all()
-    assert (wide[..., 3:] == 0).all()
-
-
-def test_the_rest_of_a_batch_changes_nothing(policy):
-    inputs = random_inputs(sizes=[7, 5, 6])
-    together, _ = policy.step_log_probs(inputs, POINTERS, STEPS)
-    alone, _ = policy.step_log_probs(tuple(x[1:2] for x in inputs), POINTERS[1:2], STEPS[1:2])
-    assert torch.allclose(together[1:2], alone, atol=1e-12)
-
-
-def test_a_pool_that_is_used_up_gives_no_nan(policy):
-    inputs = random_inputs(batch=1, slots=2)
-    pointers, steps = torch.tensor([[[0, 1, 0]]]), torch.tensor([[[True, True, False]]])
-    for parameter in policy.parameters():
-        parameter.grad = None
-    found, _ = policy.step_log_probs(inputs, pointers, steps)
-    found.sum().backward()
-    assert torch.isfinite(found).all()
-    assert all(torch.isfinite(p.grad).all() for p in policy.parameters() if p.grad is not None)
-    assert found[0, 0, 1] == 0  # the only one left is certain
-
-
-def test_gradients_in_float64(policy):
-    query, pool, mask = random_inputs(batch=2, slots=4, sizes=[4, 3])
-    pointers, steps = torch.tensor([[[0, 1], [2, 0]]] * 2), torch.tensor([[[1, 1], [1, 0]]] * 2).bool()
-
-    def total(query, pool):
-        return policy.step_log_probs((query, pool, mask), pointers, steps)[0]
-
-    assert torch.autograd.gradcheck(total, (query.requires_grad_(), pool.requires_grad_()))
-
-
-def test_every_parameter_learns(policy):
-    inputs = random_inputs()
-    policy.step_log_probs(inputs, POINTERS, STEPS)[0].sum().backward()
-    assert [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
-def test_untrained_policy_picks_the_nearest():
-    torch.manual_seed(0)
-    policy = PointerPolicy(PolicyConfig(hidden=64, start="similarity"), 6, 6).double().eval()
-    query, pool, mask = random_inputs(batch=50)
-    encoded = policy.encode(query, pool, mask)
-    best = policy.log_probs(encoded, encoded.state[:, None], mask[:, None])[:, 0].argmax(-1)
-    nearest = torch.nn.functional.cosine_similarity(query[:, None], pool, dim=-1).argmax(-1)
-    assert (best == nearest).double().mean() > 0.95
-
-
-@pytest.fixture
-def scored(policy):
-    """Every sequence of 3 out of 5 slots with its log-probability, for each of three queries."""
-    inputs = random_inputs(slots=SLOTS)
-    sequences = torch.tensor(list(permutations(range(SLOTS), SHOTS)))[None].expand(3, -1, -1)
-    steps = torch.ones_like(sequences, dtype=torch.bool)
-    return inputs, sequences, policy.step_log_probs(inputs, sequences, steps)[0].sum(-1)
+SHOTS, SLOTS = 3, 5
 
 
 def pad(inputs, by=4):
@@ -112,29 +24,86 @@ def pad(inputs, by=4):
     return query, torch.cat([pool, more], 1), torch.nn.functional.pad(mask, (0, by))
 
 
-def test_all_sequences_together_have_probability_one(scored):
-    assert torch.allclose(scored[2].exp().sum(-1), torch.ones(3, dtype=torch.float64))
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_log_probs_equal_those_of_the_slow_reference(layers):
+    policy, inputs = make_policy(layers=layers), random_inputs(sizes=[5, 7, 6])
+    log_probs, _ = policy.step_log_probs(inputs, POINTERS, STEPS)
+    for row, size in enumerate([5, 7, 6]):
+        for candidate in range(4):
+            pointer = POINTERS[row, candidate][STEPS[row, candidate]].tolist()
+            expected = sequence_log_probs(policy, inputs[0][row], inputs[1][row], size, pointer)
+            assert log_probs[row, candidate][STEPS[row, candidate]].tolist() == pytest.approx(expected, abs=1e-9)
+    assert (log_probs[~STEPS] == 0).all()
 
 
-def test_a_wide_beam_finds_the_best_sequences(policy, scored):
+def test_padding_the_rest_of_the_batch_and_skipped_columns_change_nothing(policy):
+    inputs = random_inputs(sizes=[7, 5, 6])
+    tight, entropies = policy.step_log_probs(inputs, POINTERS, STEPS)
+    pointers, steps = (torch.nn.functional.pad(x, (0, 2, 0, 3)) for x in (POINTERS, STEPS))
+    wide, _ = policy.step_log_probs(pad(inputs), pointers, steps)
+    assert torch.allclose(wide[:, :4, :3], tight, atol=1e-12)
+    assert (wide[~steps] == 0).all()
+    alone, _ = policy.step_log_probs(tuple(x[1:2] for x in inputs), POINTERS[1:2], STEPS[1:2])
+    assert torch.allclose(tight[1:2], alone, atol=1e-12)
+    for one, other in zip((tight, entropies), policy.step_log_probs(inputs, POINTERS, STEPS, (0, 2, 3)), strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def test_a_pool_that_is_used_up_gives_no_nan(policy):
+    pointers, steps = torch.tensor([[[0, 1, 0]]]), torch.tensor([[[True, True, False]]])
+    log_probs, _ = policy.step_log_probs(random_inputs(batch=1, slots=2), pointers, steps)
+    log_probs.sum().backward()
+    assert torch.isfinite(log_probs).all()
+    assert all(torch.isfinite(p.grad).all() for p in policy.parameters() if p.grad is not None)
+    assert log_probs[0, 0, 1] == 0  # the only one left is certain
+
+
+def test_gradients_in_float64_reach_every_parameter(policy):
+    query, pool, mask = random_inputs(batch=2, slots=4, sizes=[4, 3])
+    pointers, steps = torch.tensor([[[0, 1], [2, 0]]] * 2), torch.tensor([[[1, 1], [1, 0]]] * 2).bool()
+
+    def total(query, pool):
+        return policy.step_log_probs((query, pool, mask), pointers, steps)[0]
+
+    assert torch.autograd.gradcheck(total, (query.requires_grad_(), pool.requires_grad_()))
+    policy.step_log_probs(random_inputs(), POINTERS, STEPS)[0].sum().backward()
+    assert [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_untrained_policy_picks_the_nearest():
+    torch.manual_seed(0)
+    policy = PointerPolicy(PolicyConfig(hidden=64, start="similarity"), 6, 6).double().eval()
+    query, pool, mask = random_inputs(batch=50)
+    picks, _ = greedy(policy, policy.encode(query, pool, mask), 1)
+    nearest = torch.nn.functional.cosine_similarity(query[:, None], pool, dim=-1).argmax(-1)
+    assert (picks[:, 0] == nearest).double().mean() > 0.95
+
+
+@pytest.fixture
+def scored(policy):
+    """Every sequence of 3 out of 5 slots with its log-probability, for each of three queries."""
+    inputs = random_inputs(slots=SLOTS)
+    sequences = torch.tensor(list(permutations(range(SLOTS), SHOTS)))[None].expand(3, -1, -1)
+    log_probs = policy.step_log_probs(inputs, sequences, torch.ones_like(sequences, dtype=torch.bool))[0].sum(-1)
+    assert torch.allclose(log_probs.exp().sum(-1), torch.ones(3, dtype=torch.float64))
+    return inputs, sequences, log_probs
+
+
+def test_beams_find_the_best_sequences_and_a_beam_of_one_is_greedy(policy, scored):
     inputs, sequences, log_probs = scored
-    picks, total = beam(policy, policy.encode(*inputs), SHOTS, 60)
+    encoded = policy.encode(*inputs)
+    picks, total = beam(policy, encoded, SHOTS, 60)
     best = log_probs.sort(descending=True)
     assert torch.allclose(total, best.values, atol=1e-9)
     assert torch.equal(picks[:, 0], sequences[torch.arange(3), best.indices[:, 0]])
-
-
-def test_a_beam_of_one_is_greedy(policy, scored):
-    encoded = policy.encode(*scored[0])
     picks, log_probs = greedy(policy, encoded, SHOTS)
-    beam_picks, total = beam(policy, encoded, SHOTS, 1)
-    assert torch.equal(picks, beam_picks[:, 0])
+    narrow, total = beam(policy, encoded, SHOTS, 1)
+    assert torch.equal(picks, narrow[:, 0])
     assert torch.allclose(log_probs.sum(-1), total[:, 0])
 
 
 def test_padding_changes_no_decoding(policy, scored):
-    inputs = scored[0]
-    tight, wide = policy.encode(*inputs), policy.encode(*pad(inputs))
+    tight, wide = policy.encode(*scored[0]), policy.encode(*pad(scored[0]))
     assert torch.equal(greedy(policy, tight, SHOTS)[0], greedy(policy, wide, SHOTS)[0])
     assert torch.equal(beam(policy, tight, SHOTS, 4)[0], beam(policy, wide, SHOTS, 4)[0])
     draws = [sample(policy, e, SHOTS, 200, torch.Generator().manual_seed(3))[0] for e in (tight, wide)]
@@ -143,19 +112,16 @@ def test_padding_changes_no_decoding(policy, scored):
 
 def test_samples_follow_the_distribution(policy, scored):
     inputs, sequences, log_probs = scored
-    picks, log_probs_of_picks = sample(policy, policy.encode(*inputs), SHOTS, 40_000, torch.Generator().manual_seed(0))
+    picks, of_picks = sample(policy, policy.encode(*inputs), SHOTS, 40_000, torch.Generator().manual_seed(0))
     code = torch.tensor([25, 5, 1])
     for row in range(3):
         counts = torch.bincount((picks[row] * code).sum(-1), minlength=125)[(sequences[row] * code).sum(-1)]
         assert counts.sum() == 40_000  # without replacement: nothing outside the permutations
         assert (counts / 40_000 - log_probs[row].exp()).abs().max() < 0.01
     again, _ = policy.step_log_probs(inputs, picks, torch.ones_like(picks, dtype=torch.bool))
-    assert torch.allclose(again, log_probs_of_picks)
-
-
-def test_a_uniform_number_at_the_edge_never_picks_what_has_no_probability():
-    probabilities = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]] * 3)
-    assert pick_by_uniform(probabilities, torch.tensor([0.0, 0.2999999, 1.0])).tolist() == [1, 1, 3]
+    assert torch.allclose(again, of_picks)
+    edges = pick_by_uniform(torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]] * 3), torch.tensor([0.0, 0.2999999, 1.0]))
+    assert edges.tolist() == [1, 1, 3]  # never what has no probability
 
 
 def test_exact_kl_is_the_sum_over_all_sequences(policy, scored):

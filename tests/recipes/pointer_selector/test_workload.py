@@ -48,21 +48,10 @@ def test_no_image_is_in_two_splits_and_pools_are_training_images(made):
     assert {str(image) for image in items} <= images["train"]
     frozen = set(map(str, range(CONFIG.frozen_images)))
     assert not frozen & (images["train"] | images["test"] | images["validation"])
+    shown = np.array(list(data.examples.index))
+    for query, name in enumerate(data.query_ids):  # no query is in its own pool
+        assert int(name.split("-")[0]) not in shown[pool_rows(data, np.array([query]))[0]] // workload.LABELS
     assert manifest["queries"] == {"train": 30, "validation": 20, "test": 20}
-
-
-def test_no_query_is_in_its_own_pool(made):
-    data = made[2]
-    items = np.array(list(data.examples.index)) // workload.LABELS
-    for query, name in enumerate(data.query_ids):
-        assert int(name.split("-")[0]) not in items[pool_rows(data, np.array([query]))[0]]
-
-
-def test_the_noise_is_what_was_asked_for():
-    config = WorkloadConfig(label_noise=0.3, train_images=300, validation_images=5, test_images=5)
-    images = workload.digits(config)
-    draws = workload.draw_pools(images, config)
-    assert np.mean(draws.shown != images.labels[draws.pool]) == pytest.approx(0.3, abs=0.02)
 
 
 def test_the_frozen_model_follows_its_formula(made):
@@ -111,18 +100,10 @@ def test_the_same_seed_makes_the_same_files(made, tmp_path):
     assert other["sha256"]["candidates.json"] != manifest["sha256"]["candidates.json"]
     assert workload.manifest(folder) == json.loads((folder / "manifest.json").read_text())
     assert workload.manifest(tmp_path) is None
-
-
-def test_shown_labels_can_be_embedded(tmp_path):
-    workload.build(tmp_path, CONFIG.model_copy(update={"embed_labels": True}))
-    table = tmp_path / "embeddings.safetensors"
-    data = read_data(tmp_path / "candidates.json", table, table)
-    items = np.array(list(data.examples.index))
-    assert (data.examples.rows[:, 64:].argmax(-1).numpy() == items % workload.LABELS).all()
-    assert (data.queries.rows[:, 64:] == 0).all()
-
-
-def test_more_images_than_there_are():
+    config = WorkloadConfig(label_noise=0.3, train_images=300, validation_images=5, test_images=5)
+    images = workload.digits(config)
+    draws = workload.draw_pools(images, config)
+    assert np.mean(draws.shown != images.labels[draws.pool]) == pytest.approx(0.3, abs=0.02)
     with pytest.raises(RecipeError, match="there are 1797"):
         workload.digits(WorkloadConfig(train_images=5000))
 
