@@ -29,8 +29,8 @@ REASONS = (
     "correct",
     "partial",  # some tests passed; some words shared
     "wrong",
-    "percent",  # 72% where the gold is 72
-    "ambiguous",  # several numbers, several labels
+    "percent",  # 72% where the gold is 72 and the question does not ask for a share
+    "ambiguous",  # several numbers or labels, a negation, a hedge, a retraction
     "unparsable",  # a statement that cannot be read
     "too_long",
     "no_answer",
@@ -113,7 +113,7 @@ def compute_score(
         data_source: one of `known_sources()`; any name where the truth is an `envelope`.
         solution_str: the response, without the prompt.
         ground_truth: the source's truth, or an envelope around it.
-        extra_info: not used.
+        extra_info: of the row; `question`, where it is there, decides whether 72% states a gold of 72.
         format_credit: the part of the score that stating the answer behind a marker earns.
         partial_credit: the factor on F1 where the answer is not exact.
         sandbox_fusion_url: run programs there, and not under bubblewrap.
@@ -133,7 +133,8 @@ def compute_score(
     judge = JUDGES.get(source) if isinstance(source, str) else None
     if judge is None:
         raise ValueError(_unknown(source))
-    settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, sandbox.Limits(**(limits or {})))
+    bounds = sandbox.Limits(**(limits or {}))
+    settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, bounds, extra_info)
     try:
         return judge(solution_str, truth, settings)
     except MISSING as error:
@@ -148,7 +149,7 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
     """
 
     def scored(item: dict[str, Any]) -> dict[str, float]:
-        parts = compute_score("", item["response"], item["ground_truth"], **kwargs)
+        parts = compute_score("", item["response"], item["ground_truth"], item.get("extra_info"), **kwargs)
         reason, source = parts["reason"], opened("", item["ground_truth"])[0]
         result = {"overall": parts["score"], **{key: parts[key] for key in ("accuracy", "format", "f1", "tests")}}
         result |= {f"reason/{code}": float(code == reason) for code in REASONS}

@@ -16,7 +16,9 @@ SHORT = 120  # a response of one line and at most this length is nothing but its
 END_MARKS = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>|\s)*\Z")
 
 _LEAD = re.compile(
-    r"(?:the )?(?:final answer|answer|label|category|答案|标签|分类)\s*(?:is|was|:|：|是|为)[\s:：]*", re.IGNORECASE
+    r"(?:(?:the|my) )?(?:(?:final|correct|right|best) )?(?:answer|option|choice|label|category|答案|标签|分类)"
+    r"\s*(?:is|was|:|：|是|为)[\s:：]*",
+    re.IGNORECASE,
 )
 _NOT_FOLDED = re.compile("([²³¹⁰-₟¼-¾⅐-↋①-⓿]+)")  # NFKC would make 72² of 722 and 1½ of 11⁄2
 _POWER = re.compile("[²³¹⁰⁴-⁹]")

@@ -23,6 +23,7 @@ class Settings:
     partial_credit: float
     sandbox_fusion_url: str | None
     limits: sandbox.Limits
+    extra_info: dict[str, Any] | None = None
 
 
 def _result(reason: str, marked: bool, settings: Settings, partial: float = 0.0, pred: str = "") -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _parts(score: float, accuracy: float, form: float, reason: str, pred: str = 
 
 
 def _number(response: str, truth: Any, settings: Settings) -> dict[str, Any]:
-    found = gsm8k.compute_score("", response, truth, format_credit=settings.format_credit)
+    found = gsm8k.compute_score("", response, truth, settings.extra_info, format_credit=settings.format_credit)
     return _parts(found["score"], found["accuracy"], found["format"], found["reason"], found["pred"])
 
 

@@ -156,6 +156,15 @@ for name in ("custom_module", "other"):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_question_decides_whether_a_percentage_is_asked_for():
+    for source in ("gsm8k", "math_reasoning"):
+        for question, score in (("How many trees?", 0.1), ("What percentage?", 1.0), (None, 1.0)):
+            extra = {"question": question}
+            assert dispatch.compute_score(source, "#### 50%", "50", extra)["score"] == score
+            given = {"response": "#### 50%", "ground_truth": dispatch.envelope(source, "50"), "extra_info": extra}
+            assert dispatch.compute_score_batch([given])[0]["overall"] == score
+
+
 def test_weights_are_arguments():
     assert dispatch.compute_score("qa", "x\ny\nParis", "Paris", format_credit=0.3)["score"] == pytest.approx(0.7)
     half = dispatch.compute_score("qa", "<answer>Paris France</answer>", "Paris", partial_credit=0.9)
