@@ -80,10 +80,19 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
         responses_per_update=per_update,
         updates=max(1, prompts // actor.global_batch_size) * actor.ppo_epochs,
         responses_per_gpu=per_gpu,
-        accumulation_steps=math.ceil(per_gpu / actor.micro_batch_size_per_device_for_update),
+        accumulation_steps=math.ceil(per_gpu / _responses_of_a_pass(recipe)),
         dynamic=actor.dynamic_batching,
         steps_per_epoch=steps_per_epoch,
         total_steps=total,
         tokens_per_step=responses * (data.max_prompt_length + data.max_response_length),
         response_tokens_per_step=responses * data.max_response_length,
     )
+
+
+def _responses_of_a_pass(recipe: Recipe) -> int:
+    """Responses of full length in one forward and backward pass of a GPU."""
+    actor, data = recipe.worker.actor, recipe.data
+    if not (actor.dynamic_batching and actor.max_token_len_per_device):
+        return actor.micro_batch_size_per_device_for_update
+    tokens = actor.max_token_len_per_device * actor.ulysses_size
+    return max(1, tokens // (data.max_prompt_length + data.max_response_length))

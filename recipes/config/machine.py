@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from recipes.config.text import did_you_mean
@@ -31,14 +33,19 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
 
 def _ask_nvidia_smi() -> int:
     """Needed where the devices are not files under /dev, as on WSL."""
+    return sum(line.startswith("GPU ") for line in _nvidia_smi("-L").splitlines())
+
+
+@cache
+def _nvidia_smi(*options: str) -> str:
+    """What `nvidia-smi` prints; nothing where it is missing or does not answer."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return ""
     try:
-        answer = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+        return subprocess.run([tool, *options], capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+        return ""
 
 
 def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = os.environ) -> str:
@@ -57,6 +64,31 @@ def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = 
 def lacks_flash_attention(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
     return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
+
+
+PACKING_TORCH = (2, 11)
+"""The first torch whose `torch.nn.attention.varlen` has windows, and so causal attention as it is used here."""
+
+
+def has_packed_attention() -> bool:
+    """Whether the installed torch brings a kernel for packed sequences (recipes/engines/packed_attention.py)."""
+    try:
+        numbers = re.findall(r"\d+", version("torch"))[:2]
+    except PackageNotFoundError:
+        return False
+    return tuple(int(number) for number in numbers) >= PACKING_TORCH
+
+
+def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this machine has GPUs but no liger-kernel."""
+    return importlib.util.find_spec("liger_kernel") is None and visible_gpus(environ) > 0
+
+
+def gpu_memory() -> int | None:
+    """Bytes of the smallest NVIDIA GPU of this machine; None where `nvidia-smi` does not tell."""
+    answer = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    sizes = [int(line) << 20 for line in answer.split() if line.isdigit()]
+    return min(sizes, default=None)
 
 
 def logged_in(environ: Mapping[str, str] = os.environ) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -105,3 +106,13 @@ def _on_hub(text: str, kind: str) -> bool:
         return False
     folder = text.split("/", 1)[0]  # a name below a folder that is here means a path, also where its end is missing
     return bool(_HUB.fullmatch(text)) and not any((base / folder).is_dir() for base in (ROOT, Path.cwd()))
+
+
+def local_model(name: str) -> Path | None:
+    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    configs = (hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json")
+    return max((path.parent for path in configs), key=lambda folder: folder.stat().st_mtime, default=None)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from recipes.config import derived, machine, text
 from recipes.config.layers import Setting, Source, nest
-from recipes.config.machine import kind_of_machine, lacks_flash_attention
+from recipes.config.machine import has_packed_attention, kind_of_machine, lacks_flash_attention, lacks_liger
 from recipes.config.merge import check_names, merge, schema_name, settings_of, validated
 from recipes.config.paths import located
 from recipes.config.schema import Recipe, leaves
@@ -94,13 +94,8 @@ RESOLVED = "resolved"
 UNLESS = "unless"
 """In the embedded block: keys that, set by the user, turn it off where nobody asked for it."""
 
-# verl fills dynamic micro-batches by the tokens that are there, then pads each to its longest response: with padding
-# kept, their memory has no bound.
-WITHOUT_FLASH_ATTENTION = {
-    "padding_free": False,
-    "dynamic_batching": False,
-    "model.override_config.attn_implementation": "sdpa",
-}
+PACKED_ATTENTION = "torch_varlen_flash"
+"""The name under which recipes/engines/packed_attention.py offers PyTorch's kernel to transformers."""
 
 
 def load(
@@ -140,7 +135,7 @@ def load(
     block = settings_of(embedded_block, Source("embedded", f"{shown}, embedded"))
     check_names(block)
     settings += block if embedded else []
-    settings += [] if is_resolved else _hardware_layer(kind, environ)
+    settings += [] if is_resolved else _hardware_layer(kind, environ, _engine(settings, user))
     values, sources = merge(layered(settings, user))
     values.setdefault("name", path.stem)
     values["hardware"] = kind
@@ -215,18 +210,26 @@ def _embedded(
     return kind == "cpu" and not any(schema_name(setting.path) in unless for setting in user)
 
 
-def _hardware_layer(kind: str, environ: Mapping[str, str]) -> list[Setting]:
+def _engine(files: list[Setting], user: list[Setting]) -> str:
+    return next((str(setting.value) for setting in reversed([*files, *user]) if setting.path == "engine"), "verl")
+
+
+def _hardware_layer(kind: str, environ: Mapping[str, str], engine: str) -> list[Setting]:
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     shown = shown_path(path)
     settings = settings_of(text.read(path, shown), Source("hardware", shown))
     check_names(settings)
-    if kind == "gpu" and lacks_flash_attention(environ):
+    if kind != "gpu":
+        return settings
+    roles = ("worker.actor", "worker.critic")
+    if lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
-        settings += [
-            Setting(f"worker.{role}.{name}", value, source)
-            for role in ("actor", "critic")
-            for name, value in WITHOUT_FLASH_ATTENTION.items()
-        ]
+        packs = engine == "verl" and has_packed_attention()
+        changes = {derived.ATTENTION: PACKED_ATTENTION} if packs else derived.WITHOUT_PACKING
+        settings += [Setting(f"{role}.{name}", value, source) for role in roles for name, value in changes.items()]
+    if lacks_liger(environ):
+        source = Source("hardware", "this machine has no liger-kernel")
+        settings += [Setting(f"{role}.model.use_liger", False, source) for role in roles]
     return settings
 
 

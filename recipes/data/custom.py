@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import Recipe, path_keys
+from recipes.config.paths import local_model
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
-from recipes.data.hub import local_folder
 from recipes.data.prepare import PromptLengths, progress_bar, tracked
 from recipes.data.readers import Record, images, records
 from recipes.data.rows import IMAGE_MARK, Staged, engine_columns, make_row, publish, read_manifest, stage_split
@@ -554,7 +554,7 @@ def _prompt_lengths(recipe: Recipe, folder: Path, say: Say, fetch: bool) -> list
     limit = recipe.data.max_prompt_length
     where = f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}"
     tokenizer = model.tokenizer_path or model.model_path
-    here = local_folder(tokenizer)
+    here = local_model(tokenizer)
     if not (fetch or here):
         return [f"prompts are not counted in tokens: {tokenizer} is not in the hub's cache yet"]
     try:

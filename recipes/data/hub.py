@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.errors import RecipeError
@@ -60,13 +59,3 @@ def _unreachable(repository: str, revision: str, error: Exception) -> RecipeErro
         where=f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}",
         fix="set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 if it is in the cache, or use another source (see --help)",
     )
-
-
-def local_folder(name: str) -> Path | None:
-    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
-    if Path(name).is_dir():
-        return Path(name)
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    configs = (hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json")
-    return max((path.parent for path in configs), key=lambda folder: folder.stat().st_mtime, default=None)

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-PREFIX = "on_policy_"
-"""Before the name of the loss that verl would use (`policy_loss.loss_mode`)."""
+from recipes.engines.verl import PREFIX
 
 Loss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 

@@ -22,9 +22,10 @@ from typing import Any
 
 import torch
 
+from recipes.config.resolve import PACKED_ATTENTION
 from recipes.errors import RecipeError
 
-NAME = "torch_varlen_flash"
+NAME = PACKED_ATTENTION
 """The attention's name in transformers. It contains "flash" because transformers then hands over the bounds of packed
 images to vision towers instead of calling the attention once for each window."""
 

@@ -34,8 +34,11 @@ def is_used(recipe: Recipe, path: str) -> bool:
 
 
 def is_neutral(recipe: Recipe, leaf: Leaf) -> bool:
-    """Whether the key asks for nothing: no layer set it, or only to the default, which every engine understands."""
-    return recipe.source_of(leaf.path).layer == "default" or bool(recipe.value(leaf.path) == leaf.default)
+    """Whether the key asks for nothing: no layer set it, the hardware's file did, which is for every engine, or its
+    value is the default, which every engine understands.
+    """
+    layer = recipe.source_of(leaf.path).layer
+    return layer in ("default", "hardware") or bool(recipe.value(leaf.path) == leaf.default)
 
 
 def require_supported(recipe: Recipe, engine: str) -> None:

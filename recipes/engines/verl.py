@@ -65,6 +65,9 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 
+PREFIX = "on_policy_"
+"""Of the losses in `on_policy.py`, which this module must not import: it would import torch."""
+
 Rule = Callable[[Recipe], dict[str, Any]]
 RULES: list[tuple[tuple[str, ...], Rule]] = []
 
@@ -255,6 +258,7 @@ def _require_fsdp2(recipe: Recipe, role: str) -> None:
 @rule(
     "worker.actor.dynamic_batching",
     "worker.actor.max_token_len_per_device",
+    "worker.actor.max_token_len_per_device_for_experience",
 )
 def _actor_batches(recipe: Recipe) -> dict[str, Any]:
     """EasyR1 fills a micro-batch with as many tokens as its responses would have at full length."""
@@ -263,7 +267,8 @@ def _actor_batches(recipe: Recipe) -> dict[str, Any]:
     if actor.dynamic_batching:
         given = actor.max_token_len_per_device
         update = given or _tokens(recipe, actor.micro_batch_size_per_device_for_update, actor.ulysses_size)
-        experience = given or _tokens(recipe, actor.micro_batch_size_per_device_for_experience, actor.ulysses_size)
+        experience = actor.max_token_len_per_device_for_experience or given
+        experience = experience or _tokens(recipe, actor.micro_batch_size_per_device_for_experience, actor.ulysses_size)
         keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = update
         keys[f"{ROLLOUT}.log_prob_max_token_len_per_gpu"] = experience
         keys[f"{REF}.log_prob_max_token_len_per_gpu"] = experience
@@ -298,6 +303,52 @@ def _critic_batches(recipe: Recipe) -> dict[str, Any]:
 def _tokens(recipe: Recipe, responses: int, ulysses: int) -> int:
     longest = recipe.data.max_prompt_length + recipe.data.max_response_length
     return -(-responses * longest // ulysses)
+
+
+EXTENSIONS = "recipes.engines.extensions"
+
+
+@rule("worker.actor.use_fused_kernels")
+def _kernels(recipe: Recipe) -> dict[str, Any]:
+    """What makes GPUs fast; of verl's backends Triton's is the one that never has the logits in memory."""
+    fused = recipe.worker.actor.use_fused_kernels
+    keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
+    if fused:
+        keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = "triton"
+    if recipe.hardware == "gpu":
+        keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
+        if uses_critic(recipe):
+            keys["critic.model.external_lib"] = EXTENSIONS
+    return keys
+
+
+def is_on_policy(recipe: Recipe) -> bool:
+    """Whether a step has one update over all its responses, once."""
+    return (
+        recipe.worker.actor.global_batch_size == recipe.data.rollout_batch_size and recipe.worker.actor.ppo_epochs == 1
+    )
+
+
+@rule("worker.actor.recompute_old_log_probs")
+def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
+    """Without the pass before the update, our losses take the current log-probabilities (`on_policy.py`).
+
+    A KL in the reward then comes from vLLM's log-probabilities, which are the policy's where it samples from all of it.
+    """
+    actor, rollout = recipe.worker.actor, recipe.worker.rollout
+    samples_all = rollout.top_p == 1 and rollout.top_k == -1
+    possible = is_on_policy(recipe) and rollout.calculate_log_probs and (samples_all or not kl_places(recipe)[0])
+    native = any(name.lstrip("+").startswith("algorithm.rollout_correction") for name in recipe.verl)
+    skipped = actor.recompute_old_log_probs is False
+    if actor.recompute_old_log_probs is None:
+        skipped = possible and not native
+    if not skipped:
+        return {}
+    return {
+        "algorithm.rollout_correction.bypass_mode": True,
+        f"{ACTOR}.policy_loss.loss_mode": PREFIX + CONVERTERS["loss_type"](actor.loss_type),
+        f"{ACTOR}.calculate_entropy": True,
+    }
 
 
 @rule("worker.ref.strategy")

@@ -117,10 +117,20 @@ def validation(step: Step) -> dict[str, float]:
     return found
 
 
+_OF_UPDATE = {
+    "actor/entropy_loss": "actor/entropy",
+    "actor/rollout_corr/kl": "rollout_corr/kl",
+    "actor/training/rollout_probs_diff_mean": "training/rollout_probs_diff_mean",
+}
+"""Names of what the update measures where there is no pass before it (worker.actor.recompute_old_log_probs), and the
+names that verl gives to the same quantities of that pass."""
+
+
 def _parsed(line: bytes) -> Step | None:
     try:
         entry = json.loads(line)
-        return Step(int(entry["step"]), dict(entry["data"]))
+        data = dict(entry["data"])
+        return Step(int(entry["step"]), {name: data[own] for own, name in _OF_UPDATE.items() if own in data} | data)
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.config import PathKey, Recipe
-from recipes.data.hub import local_folder
+from recipes.config.paths import local_model
 from recipes.data.rows import IMAGE_MARK, prompt_column
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -217,7 +217,7 @@ def _wrapping(recipe: Recipe) -> Callable[[str], str]:
 def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     """The folder of a model with a processor; None, with a remark, for one that is still on the hub."""
     name = recipe.worker.actor.model.model_path
-    folder = local_folder(name)
+    folder = local_model(name)
     has_processor = folder is not None and any((folder / file).is_file() for file in PROCESSOR)
     if has_processor:
         return folder, []

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from recipes.config import Recipe, accounting, path_keys
-from recipes.data.hub import local_folder
+from recipes.config.paths import local_model
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
@@ -84,7 +84,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
 
 
 def _parameters_of(model: str | None) -> int:
-    folder = local_folder(model)
+    folder = local_model(model)
     return parameters(folder) if folder else 0
 
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.config.machine import lacks_flash_attention
-from recipes.data.hub import local_folder
+from recipes.config.machine import has_packed_attention, lacks_flash_attention
+from recipes.config.paths import local_model
 from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
 
@@ -26,24 +26,23 @@ def inspect_attention(recipe: Recipe) -> list[str]:
     if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks_flash_attention():
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
-    if uses_critic(recipe):
+    attention = actor.model.override_config.get("attn_implementation")
+    if uses_critic(recipe) and not has_packed_attention():
         raise RecipeError(
             "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
             where=f"algorithm.adv_estimator, from {recipe.source_of('algorithm.adv_estimator')}",
             fix=f"install it ({SECTION}), or take an algorithm without a critic, for instance ALGORITHM=rloo",
         )
-    if actor.padding_free and actor.model.override_config.get("attn_implementation") in WITHOUT_PACKING:
+    if actor.padding_free and attention in WITHOUT_PACKING:
         raise RecipeError(
-            "worker.actor.padding_free packs responses for flash-attention, and flash-attn is not installed here",
+            f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
+            "cannot keep them apart here",
             where=f"worker.actor.padding_free, from {packing}",
-            fix=f"install it ({SECTION}), or leave worker.actor.padding_free and PADDING_FREE away",
+            fix=f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
         )
     if actor.padding_free or packing.by_user:
         return []
-    return [
-        "flash-attn is not installed: padding is kept, micro-batches have a fixed number of responses, and attention "
-        f"is PyTorch's own; {SECTION}, tells how to install it"
-    ]
+    return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
 
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -73,7 +72,7 @@ def weights(folder: Path) -> list[Path]:
 
 def _long_enough(recipe: Recipe) -> None:
     """Prompt and response must fit the positions that the model knows (vLLM refuses only after minutes)."""
-    folder, data = local_folder(recipe.worker.actor.model.model_path), recipe.data
+    folder, data = local_model(recipe.worker.actor.model.model_path), recipe.data
     if folder is None:
         return
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -131,7 +130,7 @@ def _has_tokenizer(key: PathKey) -> None:
 
 
 def _on_hub(key: PathKey) -> list[str]:
-    if local_folder(key.path):
+    if local_model(key.path):
         return []
     offline = next((name for name in _OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
     if offline:

@@ -31,7 +31,8 @@ def test_every_line_of_the_constraints_file_is_a_pin_with_a_known_mark():
 
 
 def test_the_extras_agree_with_the_pins():
-    pins = dict(pin.split("==") for pin in installation.pins("cpu", installation.CONSTRAINTS.read_text()))
+    text = installation.CONSTRAINTS.read_text()
+    pins = dict(pin.split("==") for extra in ("gpu", "cpu") for pin in installation.pins(extra, text))
     for name, version in re.findall(r'"([\w-]+)==([\d.]+)"', (ROOT / "setup.py").read_text()):
         assert pins[name] == version
 

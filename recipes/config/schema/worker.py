@@ -44,8 +44,14 @@ class Model(Section):
     )
     enable_gradient_checkpointing: bool = key(
         True,
-        "compute activations again in the backward pass, to save memory",
+        "compute activations again in the backward pass, to save memory; null in a file: where memory asks for it",
         verl="{model}.enable_gradient_checkpointing",
+    )
+    use_liger: bool = key(
+        False,
+        "liger's kernels for norms, rotary embedding and MLP",
+        verl="{model}.use_liger",
+        not_on=only_verl(),
     )
     trust_remote_code: bool = key(
         False,
@@ -166,18 +172,16 @@ class Updates(Section):
         1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
     )
     ppo_epochs: int = key(1, "passes over a step's responses", verl="{role}.ppo_epochs", gt=0)
-    padding_free: bool = key(
-        True, "pack responses without padding (needs flash-attn on a GPU)", verl="{model}.use_remove_padding"
-    )
+    padding_free: bool = key(True, "pack responses without padding", verl="{model}.use_remove_padding")
     dynamic_batching: bool = key(
         True,
-        "fill micro-batches by tokens, up to micro-batch size x longest sequence",
+        "fill micro-batches by tokens, up to max_token_len_per_device",
         verl="{role}.use_dynamic_bsz",
         via="rule",
     )
     max_token_len_per_device: int | None = key(
         None,
-        "tokens of a dynamic micro-batch; null: micro-batch size x (prompt + response)",
+        "tokens of a dynamic micro-batch; null: as many as fit a GPU (verl), or micro-batch size x (prompt + response)",
         verl="{role}.ppo_max_token_len_per_gpu",
         via="rule",
         not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
@@ -317,7 +321,17 @@ class Rollout(Section):
     )
     val_override_config: ValOverride = ValOverride()
     max_num_seqs: int = key(
-        256, "responses vLLM decodes at once", verl=f"{ROLLOUT}.max_num_seqs", gt=0, not_on=only_verl()
+        256,
+        "responses vLLM decodes at once; null in a file: a step's responses over its engines, 256 to 1,024",
+        verl=f"{ROLLOUT}.max_num_seqs",
+        gt=0,
+        not_on=only_verl(),
+    )
+    cudagraph_capture_sizes: list[int] | None = key(
+        None,
+        "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs",
+        verl=f"{ROLLOUT}.cudagraph_capture_sizes",
+        not_on=only_verl(),
     )
     load_format: Literal["auto", "dummy", "safetensors"] = key(
         "auto",
@@ -401,6 +415,32 @@ class Actor(Updates):
         values_on={"easyr1": EASYR1_LOSSES},
     )
     entropy_coeff: float = key(0.0, "weight of the entropy bonus", verl="{role}.entropy_coeff", not_on=only_verl())
+    max_token_len_per_device_for_experience: int | None = key(
+        None,
+        "as max_token_len_per_device, for log-probabilities; null: as many as fit a GPU (verl), or as that key says",
+        verl=(
+            "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+            "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
+        ),
+        via="rule",
+        not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
+        gt=0,
+    )
+    use_fused_kernels: bool = key(
+        False,
+        "the head's product and log-probabilities in one Triton kernel, without logits in memory",
+        verl="actor_rollout_ref.model.use_fused_kernels",
+        via="rule",
+        twin=True,
+        not_on=only_verl(),
+    )
+    recompute_old_log_probs: bool | None = key(
+        True,
+        "compute the policy's log-probabilities before the update too; null: only where a step has several updates",
+        verl="algorithm.rollout_correction.bypass_mode",
+        via="rule",
+        not_on=only_verl("EasyR1 always computes them"),
+    )
     use_torch_compile: bool = key(
         True, "compile with torch.compile", verl=("{role}.use_torch_compile", "{fsdp}.use_torch_compile")
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from recipes.config import check, load, machine
+from recipes.config import check, load, machine, resolve
 from recipes.errors import RecipeError
 
 
@@ -34,22 +36,58 @@ def test_the_machine_decides_where_nobody_does(monkeypatch):
         machine.kind_of_machine("tpu", "variable HARDWARE=tpu", {})
 
 
-def test_a_gpu_machine_without_flash_attention_keeps_padding(monkeypatch):
-    monkeypatch.setattr(machine, "visible_gpus", lambda *_: 1)
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
+@pytest.fixture
+def eight_gpus(monkeypatch):
+    """`eight_gpus(torch_packs)`: a machine with GPUs, without flash-attn and liger-kernel."""
+
+    def build(torch_packs: bool) -> None:
+        monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
+        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
+        monkeypatch.setattr(resolve, "has_packed_attention", lambda: torch_packs)
+
+    return build
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_without_flash_attention_torch_packs(algorithm, eight_gpus):
+    eight_gpus(torch_packs=True)
+    recipe = load("countdown", environ={"ALGORITHM": algorithm}, hardware="gpu")
+    networks = [recipe.worker.actor, recipe.worker.critic]
+    for network in networks if algorithm == "ppo" else networks[:1]:
+        assert network.padding_free
+        assert network.dynamic_batching
+        assert network.model.override_config == {"attn_implementation": "torch_varlen_flash"}
+        assert not network.model.use_liger
+    assert "flash-attn" in recipe.source_of("worker.actor.model.override_config").where
+    check(recipe, 8)
+    other = load("countdown", environ={"ENGINE": "easyr1"}, hardware="gpu")
+    assert other.worker.actor.model.override_config == {"attn_implementation": "sdpa"}, "EasyR1 has no such attention"
+
+
+def test_a_model_that_cannot_be_packed_keeps_its_padding(eight_gpus, tmp_path):
+    eight_gpus(torch_packs=True)
+    for name, packed in (("gemma2", False), ("qwen3", True)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
+        recipe = load("countdown", environ={"MODEL_PATH": str(tmp_path)}, hardware="gpu")
+        assert recipe.worker.actor.padding_free == packed
+        assert recipe.worker.actor.dynamic_batching == packed
+        assert packed or "gemma2 cannot be packed" in recipe.source_of("worker.actor.padding_free").where
+
+
+def test_an_older_torch_keeps_padding(eight_gpus):
+    eight_gpus(torch_packs=False)
     recipe = load("countdown", environ={}, hardware="gpu")
     assert not recipe.worker.actor.padding_free
     assert not recipe.worker.actor.dynamic_batching, "verl would fill micro-batches by tokens, then pad them"
     assert recipe.worker.actor.model.override_config == {"attn_implementation": "sdpa"}
-    assert "flash-attn" in recipe.source_of("worker.actor.padding_free").where
+    assert recipe.worker.actor.model.enable_gradient_checkpointing
     assert load("countdown", environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
 
 
 @pytest.mark.parametrize("task", ["countdown", "number_game", "gsm8k"])
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, monkeypatch):
-    monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
+def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, eight_gpus):
+    eight_gpus(torch_packs=False)
     recipe = load(task, environ={"ALGORITHM": algorithm}, hardware="gpu")
     assert not recipe.worker.critic.dynamic_batching
     check(recipe, 8)

@@ -20,6 +20,8 @@ def _composed(algorithm: str, hardware: str, *arguments: str) -> DictConfig:
 
     # A model that is here: to check a critic, verl reads its configuration and tokenizer.
     environ = {"ALGORITHM": algorithm, "MODEL_PATH": str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")}
+    # With the pass for old log-probabilities: without it the losses have names of ours.
+    arguments = ("worker.actor.recompute_old_log_probs=true", *arguments)
     recipe = load("countdown", arguments=arguments, environ=environ, hardware=hardware)
     folder = verl_names.package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):

@@ -67,7 +67,7 @@ def test_the_command():
     assert easyr1.command(countdown())[:3] == [sys.executable, "-m", "verl.trainer.main"]
 
 
-CANDIDATES = (7, 0.5, "other", "token-mean", "safetensors", {"a": 1}, True, False)
+CANDIDATES = (7, 0.5, "other", "token-mean", "safetensors", {"a": 1}, [7], True, False)
 
 
 @pytest.mark.parametrize("path", [path for path, leaf in leaves(Recipe).items() if "easyr1" in leaf.info.not_on])

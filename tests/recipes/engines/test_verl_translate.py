@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
+from recipes.config import load
 from recipes.config.kl import kl_places
 from recipes.config.layers import Source
 from recipes.config.merge import validated
@@ -54,6 +55,7 @@ OTHERS: dict[str, Any] = {
     "worker.actor.optim.betas": [0.9, 0.95],
     "worker.critic.optim.betas": [0.9, 0.95],
     "trainer.save_limit": 3,
+    "worker.rollout.cudagraph_capture_sizes": [4],
     "worker.actor.loss_agg_mode": "token-sum",
     "worker.rollout.val_override_config.temperature": 0.5,
     "worker.rollout.val_override_config.top_p": 0.5,
@@ -290,3 +292,23 @@ def test_offload_by_fsdp_needs_fsdp2():
 def test_a_missing_chat_template_is_named(tmp_path):
     with pytest.raises(RecipeError, match="cannot read the chat template"):
         on({"data.override_chat_template": str(tmp_path / "none.jinja")})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "skipped"),
+    [
+        ([], True),
+        (["worker.actor.ppo_epochs=2"], False),
+        (["data.rollout_batch_size=128"], False),
+        (["worker.rollout.top_p=0.9"], False),  # vLLM's log-probabilities are not the policy's, and KL is in the reward
+        (["worker.rollout.top_p=0.9", "algorithm.disable_kl=true"], True),
+        (["worker.rollout.calculate_log_probs=false"], False),
+        (["worker.actor.recompute_old_log_probs=true"], False),
+        (["algorithm.rollout_correction.rollout_is=token"], False),
+    ],
+)
+def test_old_log_probs_are_left_out_where_one_update_makes_them_superfluous(arguments, skipped):
+    keys = translate(load("countdown", arguments=arguments, environ={}, hardware="gpu"))
+    assert bool(keys.get("algorithm.rollout_correction.bypass_mode")) == skipped
+    loss = keys["actor_rollout_ref.actor.policy_loss.loss_mode"]
+    assert loss == ("on_policy_vanilla" if skipped else "vanilla")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from recipes import preflight
-from recipes.config import load, machine
+from recipes.config import load, machine, resolve
 from recipes.errors import RecipeError
 from recipes.preflight import model
 
 
 @pytest.fixture
 def resolved(monkeypatch):
-    """A recipe on eight GPUs, with flash-attn or without it."""
+    """A recipe on eight GPUs whose torch cannot pack, with flash-attn or without it."""
 
     def build(*arguments: str, missing: bool = True, **environ: str):
         monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
         monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+        for module in (resolve, model):
+            monkeypatch.setattr(module, "has_packed_attention", lambda: False)
         found = None if missing else object()
         monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: found)
         return load("countdown", arguments=arguments, environ=environ, hardware="gpu")
@@ -33,7 +35,7 @@ def test_a_critic_needs_it(resolved):
 
 
 def test_packing_that_the_user_asks_for_needs_it(resolved):
-    with pytest.raises(RecipeError, match="flash-attn is not installed here") as caught:
+    with pytest.raises(RecipeError, match="cannot keep them apart here") as caught:
         preflight.inspect_machine(resolved(PADDING_FREE="true"))
     assert "variable PADDING_FREE" in caught.value.where
     assert "docs/INSTALLATION.md" in caught.value.fix

@@ -18,7 +18,12 @@ FILLED = {
 
 def back_and_forth(*arguments):
     """(key, what the recipe says, what verl's keys say) for every key that both tell."""
-    recipe = load("countdown", arguments=arguments, environ=AS_WRITTEN, hardware="gpu")
+    recipe = load(
+        "countdown",
+        arguments=["worker.actor.recompute_old_log_probs=true", *arguments],
+        environ=AS_WRITTEN,
+        hardware="gpu",
+    )
     keys = dict(translate(recipe))
     keys["custom_reward_function.path"] = keys.pop("reward.custom_reward_function.path")
     before = canonical({path: recipe.value(path) for path in leaves(Recipe) if path != "verl"})
