@@ -27,7 +27,7 @@ import sys
 for name, text in {parts!r}:
     module = sys.modules[name] = type(sys)(name)
     exec(text, module.__dict__)
-out = sys.stdout
+out, inf, nan = sys.stdout, float("inf"), float("nan")
 sys.stdout = sys.stderr
 module.{function}(*{arguments!r}, lambda line: print({mark!r} + line, file=out, flush=True))
 """
