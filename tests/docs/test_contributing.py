@@ -58,11 +58,11 @@ def test_its_data_its_tests_and_its_dry_run(clone):
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py"
     )
     assert tested.returncode == 0, tested.stdout
-    assert "6 passed" in tested.stdout
+    assert "7 passed" in tested.stdout
 
     dry = run(sys.executable, "-m", "recipes.launch", "reverse", DRY_RUN="1", HARDWARE="cpu")
     assert dry.returncode == 0, dry.stderr
-    assert "data.train_batch_size=32" in dry.stdout
+    assert "data.train_batch_size=16" in dry.stdout
     assert "recipes/tasks/countdown/tiny" in dry.stdout
 
 
@@ -70,8 +70,8 @@ def test_its_reward_keeps_the_contract(clone):
     _, run = clone
     code = (
         "from recipes.data.rewards import load_reward; r = load_reward('reward_functions/reverse.py');"
-        "one = r.compute_score('reverse', '<answer>ba</answer>', 'ab');"
-        "entry = {'response': '<answer>ba</answer>', 'response_length': 3, 'ground_truth': 'ab'};"
+        "one = r.compute_score('reverse', '<answer>2 1</answer>', '1 2');"
+        "entry = {'response': '<answer>2 1</answer>', 'response_length': 3, 'ground_truth': '1 2'};"
         "many = r.compute_score_batch([entry]);"
         "assert many[0]['overall'] == one['score'] == 0.1, (one, many);"
         "assert many[0]['reason/wrong'] == 1.0 and {type(value) for value in many[0].values()} == {float}, many"

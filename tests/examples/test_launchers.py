@@ -36,7 +36,6 @@ def test_the_variables_in_the_head_have_the_recipes_values(task):
         match for line in heads[task].read_text(encoding="utf-8").splitlines() if (match := ENTRY.fullmatch(line))
     ]
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
-    assert len(entries) >= 5
     for name, value, _ in (match.groups() for match in entries):
         in_recipe, shown = recipe.value(KEYS[name]), yaml.safe_load(value)
         assert in_recipe == (float(shown) if isinstance(in_recipe, float) else shown), name
