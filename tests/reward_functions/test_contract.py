@@ -25,7 +25,8 @@ MORE_IMPORTS = {"dispatch": {"concurrent", "importlib", "os", "pathlib", "sys", 
 PAGES = {"dispatch": "REWARD_CUSTOM.md"}
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
 
-# Per file (a file that is not named here has a SAMPLE in its own test): a ground truth, a response with full marks, and responses that go wrong in different ways.
+# Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
+# that go wrong in different ways.
 SAMPLES = {
     "countdown": (
         '{"target": 24, "numbers": [3, 8]}',
