@@ -22,9 +22,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recipes.data.prepare import prepare
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
-from recipes.tasks.countdown.data import PRESETS, Settings, generate, generated, prepare
+from recipes.tasks.countdown.data import PRESETS, Settings, generate, generated, row_gold_response
 
 TARGET = 20_000
 
@@ -46,7 +47,13 @@ def stages(settings: Settings, folder: Path, seed: int) -> dict[str, Callable[[]
             islice(generate(settings, buckets, seed=seed), settings.train_size + settings.test_size)
         ),
         "problems, rows, gold check, parquet": lambda: prepare(
-            whole, folder, score=score, command="bench", force=True, watch=lambda rows, *_: rows
+            "countdown",
+            whole.splits(),
+            folder,
+            score=score,
+            gold_response=row_gold_response,
+            command="bench",
+            force=True,
         ),
     }
 

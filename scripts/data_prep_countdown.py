@@ -16,12 +16,12 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import print_splits, progress_bar, tracked
+from recipes.data.prepare import prepare, print_splits
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.provenance import command_line
-from recipes.tasks.countdown.data import PRESETS, Settings, Source, from_hub, generated, prepare
+from recipes.tasks.countdown.data import PRESETS, Settings, from_hub, generated, row_gold_response
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 
@@ -85,20 +85,19 @@ def main(
         score = load_reward(f"{reward_path}:compute_score").compute_score
         folder = output_dir or data_dir(FOLDERS[preset])
         begin = time.perf_counter()
-        problems: Source = (
-            generated(settings, seed=seed)
-            if source == "generate"
-            else from_hub(settings, seed=seed, path=hub_path, revision=revision)
+        if source == "generate":
+            problems = generated(settings, seed=seed)
+        else:
+            problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
+        manifests = prepare(
+            "countdown",
+            problems.splits(),
+            folder,
+            score=score,
+            gold_response=row_gold_response,
+            command=command_line(),
+            force=force,
         )
-        with progress_bar() as progress:
-            manifests = prepare(
-                problems,
-                folder,
-                score=score,
-                command=command_line(),
-                force=force,
-                watch=lambda rows, split, total: tracked(rows, progress, split, total),
-            )
         print_splits(folder, manifests, time.perf_counter() - begin)
 
 

@@ -15,8 +15,9 @@ ensure()
 
 import typer
 
-from recipes.data.custom import Wanted, convert, converted, count, folder_of
-from recipes.data.prepare import print_splits, progress_bar, tracked
+from recipes.data.custom import Conversion, convert, converted
+from recipes.data.lengths import count_split
+from recipes.data.prepare import print_splits
 from recipes.errors import RecipeError, reported_errors
 from recipes.provenance import command_line
 
@@ -50,7 +51,7 @@ def main(
     with reported_errors():
         if not 0 < val_share < 1:
             raise RecipeError(f"a share of {val_share}", where="--val_share", fix="between 0 and 1, such as 0.05")
-        wanted = Wanted(
+        conversion = Conversion(
             tuple(path.absolute() for path in data),
             tuple(path.absolute() for path in val_data or ()),
             system_prompt and system_prompt.absolute(),
@@ -59,34 +60,24 @@ def main(
             val_share,
             seed,
         )
-        by_content = folder_of(wanted)
-        folder = output_dir or by_content
+        folder = output_dir or conversion.folder
         begin = time.perf_counter()
-        # Only the folder that is named after the content tells by its name what is in it.
-        manifests = converted(folder) if folder == by_content and not force else None
-        if manifests is not None:
+        # Only the default folder is named after the content of the files.
+        manifests = None if output_dir or force else converted(folder)
+        if manifests is None:
+            manifests = convert(conversion, folder, command_line())
+        else:
             manifests = [{**manifest, "status": "there already"} for manifest in manifests]
-        with progress_bar() as progress:
-            if manifests is None:
-                manifests = convert(
-                    wanted, folder, command_line(), lambda rows, split, total: tracked(rows, progress, split, total)
-                )
-            print_splits(folder, manifests, time.perf_counter() - begin)
-            for manifest in manifests:
-                sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest["data_sources"].items())
-                typer.echo(f"{manifest['split']}: {sources}")
-            for name in ("train", "test") if tokenizer else ():
-                lengths = count(
-                    folder / f"{name}.parquet",
-                    tokenizer,
-                    None,
-                    lambda rows, total: tracked(rows, progress, "tokens", total),
-                )
-                over = lengths.over(max_prompt_length)
-                typer.echo(
-                    f"{name}: prompts of {lengths.shortest} to {lengths.longest} tokens; "
-                    f"a limit of {max_prompt_length} drops {over:,}"
-                )
+        print_splits(folder, manifests, time.perf_counter() - begin)
+        for manifest in manifests:
+            sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest["data_sources"].items())
+            typer.echo(f"{manifest['split']}: {sources}")
+        for name in ("train", "test") if tokenizer else ():
+            lengths = count_split(folder / f"{name}.parquet", tokenizer)
+            typer.echo(
+                f"{name}: prompts of {lengths.shortest} to {lengths.longest} tokens; "
+                f"a limit of {max_prompt_length} drops {lengths.over(max_prompt_length):,}"
+            )
 
 
 if __name__ == "__main__":

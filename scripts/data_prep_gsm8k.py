@@ -16,13 +16,15 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import PromptLengths, print_lengths, print_splits, progress_bar, tracked
+from recipes.data.lengths import PromptCounter, print_lengths
+from recipes.data.prepare import prepare, print_splits
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.provenance import command_line
-from recipes.tasks.gsm8k.data import SplitSource, generated, prepare, published
+from recipes.tasks.gsm8k.data import SplitSource, generated, published, splits
 from recipes.tasks.gsm8k.problems import TINY
+from recipes.tasks.gsm8k.rows import row_gold_response
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
@@ -64,7 +66,7 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Generated problems: same seed, same files, byte for byte.")] = 0,
     tokenizer: Annotated[str | None, typer.Option(help="Show prompt lengths in tokens of this model.")] = None,
     max_prompt_length: Annotated[
-        int, typer.Option("--max_prompt_length", help="The recipe's limit, for what it would drop.")
+        int, typer.Option("--max_prompt_length", min=1, help="The recipe's limit, for what it would drop.")
     ] = 512,
     output_dir: Annotated[
         Path | None, typer.Option("--output_dir", help="Default: artifacts/data/gsm8k or gsm8k_tiny.")
@@ -83,24 +85,23 @@ def main(
         folder = output_dir or data_dir(name)
         begin = time.perf_counter()
         sources = chosen_source(source or usual_source, revision, seed, train_size, test_size)
-        lengths = {split: PromptLengths(tokenizer, max_prompt_length) for split in sources} if tokenizer else None
-        with progress_bar() as progress:
-            manifests = prepare(
-                sources,
-                folder,
-                score=score,
-                command=command_line(),
-                force=force,
-                watch=lambda rows, split, total: tracked(rows, progress, split, total),
-                lengths=lengths,
-            )
+        counter = PromptCounter(tokenizer) if tokenizer else None
+        manifests = prepare(
+            "gsm8k",
+            splits(sources, counter, max_prompt_length),
+            folder,
+            score=score,
+            gold_response=row_gold_response,
+            command=command_line(),
+            force=force,
+        )
         print_splits(folder, manifests, time.perf_counter() - begin)
         for manifest in manifests:
             if manifest.get("published_rows", manifest["rows"]) != manifest["rows"]:
                 typer.echo(
                     f"note: {manifest['file']} has {manifest['rows']:,} rows, GSM8K {manifest['published_rows']:,}"
                 )
-            if lengths:
+            if counter:
                 print_lengths(manifest["split"], manifest["prompt_tokens"])
 
 

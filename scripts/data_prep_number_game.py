@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,14 +18,15 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import print_splits, progress_bar
-from recipes.data.rewards import Score, load_reward
+from recipes.data.prepare import Split, prepare, print_splits
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
+from recipes.progress_bar import progress_bar
 from recipes.provenance import command_line
 from recipes.tasks.number_game.android import openers
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
-from recipes.tasks.number_game.data import SPLITS, from_journal, prepare
+from recipes.tasks.number_game.data import SPLITS, HubScreens, from_journal, row_gold_response, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
@@ -42,16 +43,9 @@ def chosen_settings(preset: str, source: str, given: dict[str, object]) -> Setti
 
 
 def from_screens(
-    settings: Settings,
-    seed: int,
-    folder: Path,
-    make: Callable[[int], list],
-    *,
-    source: str,
-    score: Score,
-    force: bool,
-) -> list[dict]:
-    """Play what the journal lacks, then write the files from it."""
+    settings: Settings, seed: int, folder: Path, make: Callable[[int], list], source: str
+) -> Iterator[Split]:
+    """Play what the journal lacks, and hand on the splits from it."""
     sizes = {"train": settings.train_size, "test": settings.test_size}
     episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}
     journal = Journal(folder / "episodes" / source)
@@ -70,8 +64,8 @@ def from_screens(
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
     report(tally, time.perf_counter() - begin)
-    manifest = {"source": f"played in {source}", "seed": seed, "command": command_line(), "settings": settings.facts()}
-    return prepare(from_journal(journal, episodes), folder, score=score, manifest=manifest, force=force)
+    manifest = {"source": f"played in {source}", "seed": seed, "settings": settings.facts()}
+    return splits(from_journal(journal, episodes), manifest)
 
 
 def report(tally: Tally, seconds: float) -> None:
@@ -81,16 +75,6 @@ def report(tally: Tally, seconds: float) -> None:
     for title, reasons in (("played again", tally.retried), ("screens that dropped out", tally.dropped)):
         if reasons:
             print(f"{title}: {len(reasons)}", *(f"  {reason}" for reason in reasons), sep="\n")
-
-
-def from_hub(path: Path | None, revision: str, folder: Path, *, score: Score, force: bool) -> list[dict]:
-    """Write the files from the hub's data set."""
-    from recipes.tasks.number_game.data import HubScreens
-
-    screens = HubScreens(path, revision)
-    manifest = {"source": screens.source, "command": command_line()}
-    sources = {split: lambda split=split: screens.rows(split) for split in SPLITS}
-    return prepare(sources, folder, score=score, manifest=manifest, dropped=screens.dropped, force=force)
 
 
 def split_list(text: str | None) -> tuple[str, ...] | None:
@@ -132,11 +116,21 @@ def main(
         folder = output_dir or data_dir(FOLDERS[preset])
         begin = time.perf_counter()
         if source == "hub":
-            manifests = from_hub(hub_path, revision, folder, score=score, force=force)
+            screens = HubScreens(hub_path, revision)
+            found = splits(screens.sources(), {"source": screens.source}, screens.dropped)
         else:
             wanted = devices if source == "adb" else None
             make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
-            manifests = from_screens(settings, seed, folder, make, source=source, score=score, force=force)
+            found = from_screens(settings, seed, folder, make, source)
+        manifests = prepare(
+            "number_game",
+            found,
+            folder,
+            score=score,
+            gold_response=row_gold_response,
+            command=command_line(),
+            force=force,
+        )
         print_splits(folder, manifests, time.perf_counter() - begin)
 
 

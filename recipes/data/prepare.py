@@ -1,18 +1,20 @@
-"""Preparing a data set: difficulty buckets, prompt lengths, progress and the closing table."""
+"""Preparing the data of a task: gold-checked rows, all files or none, and the closing table."""
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.config import Recipe, path_keys
+from recipes.data.rewards import Score, gold_checked
+from recipes.data.rows import publish, stage_split, staging
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.progress_bar import progress_bar, tracked
 
 
 def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
@@ -38,141 +40,61 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
         )
 
 
-# Shares in percent. RL training gets fewer than pretraining because each of its problems is sampled many times.
-SHARES = {"pretrain": 50, "train": 30, "test": 20}
+@dataclass
+class Split:
+    """One split to write.
+
+    Attributes:
+        name: "train" or "test".
+        rows: from `make_row`, made while they are written.
+        size: how many there will be, for the progress bar; None where that is not known.
+        manifest: where the rows come from.
+        facts: more for the manifest, known once the rows have passed: counts, and what was dropped.
+    """
+
+    name: str
+    rows: Iterable[dict]
+    size: int | None
+    manifest: dict[str, Any]
+    facts: Callable[[], dict[str, Any]] = dict
 
 
-def bucket_of(key: str) -> str:
-    """`pretrain`, `train` or `test`, by the SHA-256 of the key: the same on every machine and for every seed.
+def prepare(
+    task: str,
+    splits: Iterable[Split],
+    folder: Path,
+    *,
+    score: Score,
+    gold_response: Callable[[dict], str],
+    command: str,
+    force: bool = False,
+) -> list[dict[str, Any]]:
+    """Write `<name>.parquet` and its manifest for each split into `folder`, all or none.
 
     Args:
-        key: what makes a problem this problem, written in one way only.
+        score: the reward under which every row's gold response must earn 1.0.
+        gold_response: the response that a row's gold answer stands for.
+        command: for the manifests.
+        force: replace files that hold other data.
+
+    Returns:
+        The manifests, each with its `status` (see `publish`).
+
+    Raises:
+        RecipeError: a gold response that does not score 1.0; files with other data, without `force`.
     """
-    point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 100
-    for name, share in SHARES.items():
-        if point < share:
-            return name
-        point -= share
-    raise AssertionError("the shares do not sum to 100")
+    with staging() as staged, progress_bar() as progress:
+        for split in splits:
+            rows = tracked(gold_checked(split.rows, score, gold_response), progress, split.name, split.size)
+            manifest = {"task": task, "split": split.name, "command": command, **split.manifest}
+            staged.append(stage_split(folder / f"{split.name}.parquet", rows, manifest=manifest))
+            staged[-1].manifest.update(split.facts())
+        return publish(staged, force=force)
 
 
-BATCH = 256
-BARS = 16
-
-
-class PromptLengths:
-    """Counts the tokens of prompts as the trainer does: chat template, generation prompt, no further specials."""
-
-    def __init__(self, tokenizer_path: str, limit: int, chat_template: str | None = None) -> None:
-        """Load a tokenizer with a chat template, by path or name.
-
-        Args:
-            tokenizer_path: a folder, or a name on a hub.
-            limit: `data.max_prompt_length`.
-            chat_template: Jinja text that stands in for the tokenizer's own.
-        """
-        from transformers import AutoTokenizer
-
-        if limit < 1:
-            raise RecipeError(f"a limit of {limit} tokens", where="--max_prompt_length", fix="give 1 or more")
-        try:
-            self._tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
-        except (OSError, ValueError) as error:
-            first_line = str(error).splitlines()[0]
-            raise RecipeError(
-                f"{tokenizer_path} is not a tokenizer: {first_line}", where="--tokenizer", fix="name a model's folder"
-            ) from error
-        if chat_template is not None:
-            self._tokenizer.chat_template = chat_template
-        if not self._tokenizer.chat_template:
-            raise RecipeError(
-                f"{tokenizer_path} has no chat template", where="--tokenizer", fix="name a model that has one"
-            )
-        self.limit = limit
-        self.lengths: list[int] = []
-
-    def over(self, rows: Iterable[dict]) -> Iterator[dict]:
-        """Hand rows on and count their prompts."""
-        waiting: list[str] = []
-        for row in rows:
-            waiting.append(
-                self._tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
-            )
-            if len(waiting) == BATCH:
-                self._count(waiting)
-                waiting = []
-            yield row
-        if waiting:
-            self._count(waiting)
-
-    def _count(self, texts: Sequence[str]) -> None:
-        ids = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-        self.lengths.extend(map(len, ids))
-
-    def summary(self) -> dict[str, Any]:
-        """For the manifest: the limit and what it drops, min, median, 95th percentile, max, and range -> prompts."""
-        import numpy as np
-
-        lengths = np.array(self.lengths)
-        width = 8 * -(-int(lengths.max()) // (8 * BARS))
-        counts = np.bincount(lengths // width)
-        first = int(lengths.min()) // width
-        return {
-            "limit": self.limit,
-            "dropped_by_limit": int((lengths > self.limit).sum()),
-            "min": int(lengths.min()),
-            "median": float(np.median(lengths)),
-            "p95": float(np.percentile(lengths, 95)),
-            "max": int(lengths.max()),
-            "histogram": {f"{i * width}-{(i + 1) * width - 1}": int(counts[i]) for i in range(first, len(counts))},
-        }
-
-
-def print_lengths(split: str, summary: dict[str, Any]) -> None:
-    """The histogram as bars, and what the limit drops."""
-    from rich.console import Console
-    from rich.table import Table
-
-    dropped, limit = summary["dropped_by_limit"], summary["limit"]
-    table = Table(title=f"{split}: tokens of a prompt; a limit of {limit} drops {dropped:,} rows", show_header=False)
-    most = max(summary["histogram"].values())
-    for span, count in summary["histogram"].items():
-        table.add_row(span, "█" * -(-40 * count // most), f"{count:,}")
-    Console().print(table)
-    spread = f"median {summary['median']:g}, 95% up to {summary['p95']:g}, longest {summary['max']}"
-    Console().print(f"  {spread}")
-
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A bar with count, rate and time left on standard error; silent where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield progress
-
-
-def tracked(rows: Iterable[dict], progress: Progress, description: str, total: int) -> Iterator[dict]:
-    """Pass rows through and show them on the bar, with rows a second."""
-    task = progress.add_task(description, total=total, rate="")
-    for count, row in enumerate(rows, 1):
-        yield row
-        if count % 256 == 0 or count == total:
-            speed = progress.tasks[task].speed
-            progress.update(task, completed=count, rate=f"{speed:,.0f} rows/s" if speed else "")
+def sorted_counts(counts: dict[Any, int]) -> dict[str, int]:
+    """A counter for the manifest."""
+    return {str(key): counts[key] for key in sorted(counts)}
 
 
 def print_splits(folder: Path, manifests: Sequence[dict[str, Any]], seconds: float) -> None:
@@ -182,14 +104,8 @@ def print_splits(folder: Path, manifests: Sequence[dict[str, Any]], seconds: flo
 
     rows = sum(manifest["rows"] for manifest in manifests)
     table = Table(title=f"{folder}: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} a second")
-    for column, justify in (
-        ("file", "left"),
-        ("rows", "right"),
-        ("dropped", "right"),
-        ("status", "left"),
-        ("SHA-256", "left"),
-    ):
-        table.add_column(column, justify=justify)
+    for column in ("file", "rows", "dropped", "status", "SHA-256"):
+        table.add_column(column, justify="right" if column in ("rows", "dropped") else "left")
     for manifest in manifests:
         dropped = ", ".join(f"{name} {count:,}" for name, count in manifest.get("dropped", {}).items() if count)
         cells = (manifest["file"], f"{manifest['rows']:,}", dropped or "-", manifest["status"], manifest["sha256"][:16])

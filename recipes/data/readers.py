@@ -1,4 +1,9 @@
-"""Users' files: JSON, JSONL, CSV and parquet, one record at a time."""
+"""Users' files: JSON, JSON lines, CSV and parquet, read once, a checked record at a time.
+
+`datasets` and pyarrow read JSON and CSV into columns of one type and know no lines; here a ground truth is a text in
+one record and a list in the next, and a mistake is named by its line. So the standard library's `json` and `csv` read
+text.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +12,105 @@ import binascii
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple
 
-from recipes.config.text import nearest
 from recipes.errors import RecipeError
 
 REQUIRED = ("prompt", "ground_truth", "data_source")
 OPTIONAL = ("images", "solution")
 EXAMPLE = '{"prompt": "What is 17 + 25?", "ground_truth": "42", "data_source": "math_reasoning"}'
 CHAT_EXAMPLE = '{"prompt": [{"role": "user", "content": "What is 17 + 25?"}], "ground_truth": ...}'
+CSV_EXAMPLE = 'prompt,ground_truth,data_source\n"What is 17 + 25?",42,math_reasoning'
 
 # What other collections call our fields.
-_USUAL = {
+_SYNONYMS = {
     "prompt": ("question", "problem", "instruction", "input", "query", "messages", "text"),
     "ground_truth": ("answer", "label", "target", "output", "gold", "response", "completion", "answers"),
     "data_source": ("source", "dataset", "task", "category", "type"),
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a record stands: file, and line (of text) or row (of parquet), counted from 1."""
+class Place(NamedTuple):
+    """Where a record stands: file, and line (of text) or row (of parquet), counted from 1; 0 is the whole file."""
 
     file: str
     number: int
     unit: str = "line"
 
     def __str__(self) -> str:
-        return f"{self.file}, {self.unit} {self.number}"
+        return f"{self.file}, {self.unit} {self.number}" if self.number else self.file
+
+
+class RecordError(RecipeError):
+    """A record that cannot be used.
+
+    Args:
+        hint: what to do about this one.
+        example: of a right record; none where the hint says it all.
+    """
+
+    def __init__(self, what: str, place: Place, hint: str = "", example: str = EXAMPLE) -> None:
+        self.place, self.hint, self.example = place, hint, example
+        fix = "; ".join(part for part in (hint, example and f"a right row: {example}") if part)
+        super().__init__(what, where=str(place), fix=fix)
+
+
+LISTED = 20
+"""Different mistakes that are listed, and records that are named for each."""
+
+
+class Mistakes:
+    """All mistakes in users' files, raised as one error."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: RecordError | None = None
+        self._places: dict[tuple[str, str, str], list[Place]] = {}
+
+    def add(self, error: RecordError) -> None:
+        """Note a mistake; the same one in many records is listed once."""
+        self._count += 1
+        self._first = self._first or error
+        key = (error.place.file, error.what, error.hint)
+        if key in self._places or len(self._places) < LISTED:
+            places = self._places.setdefault(key, [])
+            if len(places) <= LISTED:
+                places.append(error.place)
+
+    def check(self) -> None:
+        """Raise the mistakes, if there are any: a single one as it is, several as a list with their lines.
+
+        Raises:
+            RecipeError: with every different mistake, up to `LISTED`.
+        """
+        if self._first is None:
+            return
+        if self._count == 1:
+            raise self._first
+        lines = [f"  {_numbers(places)}: {what}{hint and f'; {hint}'}" for (_, what, hint), places in self._listed()]
+        if rest := self._count - sum(len(places) for places in self._places.values()):
+            lines.append(f"  and {rest:,} more")
+        files = ", ".join(dict.fromkeys(file for file, _, _ in self._places))
+        first = self._first
+        raise RecipeError(
+            "\n".join([f"{self._count:,} records cannot be used", *lines]),
+            where=f"{files}, the first in {first.place.unit} {first.place.number}",
+            fix=f"a right row: {first.example or EXAMPLE}",
+        ) from first
+
+    def _listed(self) -> Iterable[tuple[tuple[str, str, str], list[Place]]]:
+        return sorted(self._places.items(), key=lambda item: (item[0][0], item[1][0].number))
+
+
+def _numbers(places: list[Place]) -> str:
+    """`line 3`, or `lines 3, 5, 8`."""
+    numbers = ", ".join(str(place.number) for place in places[:LISTED])
+    return f"{places[0].unit}{'s' * (len(places) > 1)} {numbers}{', ...' * (len(places) > LISTED)}"
 
 
 @dataclass(frozen=True)
@@ -68,26 +141,71 @@ class Record:
         return self.messages[-1][1]
 
 
+def records(
+    paths: Iterable[Path], default_source: str | None = None, mistakes: Mistakes | None = None
+) -> Iterator[Record]:
+    """Every record of the files, checked, in their order.
+
+    Args:
+        default_source: data source of records that name none.
+        mistakes: takes what is wrong, for a caller that raises it together with mistakes of its own.
+
+    Raises:
+        RecipeError: after the last record, all that is wrong, unless `mistakes` takes it.
+    """
+    found = mistakes or Mistakes()
+    for path in paths:
+        empty = True
+        for place, raw in raw_records(path, found):
+            empty = False
+            try:
+                yield checked(raw, place, default_source)
+            except RecordError as error:
+                found.add(error)
+        if empty:
+            found.check()  # a file with a mistake is not an empty one
+            hint = "put two records into it: one to train on and one to validate on"
+            found.add(RecordError("the file has no records", Place(str(path), 0), hint))
+    if mistakes is None:
+        found.check()
+
+
+def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
+    """Every record as it stands in the file, with its place; what cannot be read goes to `mistakes`."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise RecipeError(
+            f"{path.name} is neither JSON, JSONL, CSV nor parquet",
+            where=str(path),
+            fix=f"use one of the suffixes {', '.join(READERS)}",
+        )
+    if not path.is_file():
+        raise RecipeError(f"the data file {path} does not exist", where="train_files, val_files", fix="mend the path")
+    yield from reader(path, mistakes)
+
+
 def checked(raw: Any, place: Place, default_source: str | None = None) -> Record:
-    """The record behind a JSON value. Raises RecipeError that names the place, the field and an example."""
+    """The record behind a JSON value. Raises RecordError that names the place, the field and an example."""
     if not isinstance(raw, dict):
-        raise _wrong(f"{_shown(raw)} is not a record with fields", place)
+        raise RecordError(f"{_shown(raw)} is not a record with fields", place)
     given = {name: value for name, value in raw.items() if value is not None}
     if default_source is not None:
         given.setdefault("data_source", default_source)
     for name in REQUIRED:
         if name not in given:
             raise _missing(name, raw, place)
-    source = given["data_source"]
+    source, solution = given["data_source"], given.get("solution", "")
     if not isinstance(source, str) or not source.strip():
-        raise _wrong(f"data_source is {_shown(source)}, not the name of a reward", place)
+        raise RecordError(f"data_source is {_shown(source)}, not the name of a reward", place)
+    if not isinstance(solution, str):
+        raise RecordError(f"solution is {_shown(solution)}, not the text of a response", place)
     return Record(
         place,
         _messages(given["prompt"], place),
         _truth(given["ground_truth"], place),
         source.strip(),
         _images(given.get("images"), place),
-        _solution(given.get("solution"), place),
+        solution,
         {name: value for name, value in given.items() if name not in (*REQUIRED, *OPTIONAL)},
     )
 
@@ -95,23 +213,21 @@ def checked(raw: Any, place: Place, default_source: str | None = None) -> Record
 def _messages(prompt: Any, place: Place) -> tuple[tuple[str, str], ...]:
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise _wrong("prompt is empty", place)
+            raise RecordError("prompt is empty", place)
         return (("user", prompt),)
     if not isinstance(prompt, list) or not prompt:
-        raise _wrong(f"prompt is {_shown(prompt)}, neither a text nor chat messages", place)
+        raise RecordError(f"prompt is {_shown(prompt)}, neither a text nor chat messages", place)
     for message in prompt:
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise _wrong(f"the chat message {_shown(message)} has not just role and content", place, CHAT_EXAMPLE)
+            what = f"the chat message {_shown(message)} has not just role and content"
+            raise RecordError(what, place, example=CHAT_EXAMPLE)
         if not isinstance(message["content"], str) or not message["content"].strip():
-            content = _shown(message["content"])
-            raise _wrong(f"the content of a chat message is {content}, not a text", place, CHAT_EXAMPLE)
+            what = f"the content of a chat message is {_shown(message['content'])}, not a text"
+            raise RecordError(what, place, example=CHAT_EXAMPLE)
     roles = [message["role"] for message in prompt]
     if roles not in (["user"], ["system", "user"]):
-        raise RecipeError(
-            f"the roles of the chat messages are {', '.join(map(str, roles))}",
-            where=str(place),
-            fix="one user message, with a system message before it if you like; put examples into the user's message",
-        )
+        hint = "one user message, with a system message before it if you like; put examples into the user's message"
+        raise RecordError(f"the roles of the chat messages are {', '.join(map(str, roles))}", place, hint, "")
     return tuple((message["role"], message["content"]) for message in prompt)
 
 
@@ -119,18 +235,16 @@ def _truth(value: Any, place: Place) -> str:
     """The ground truth as text; numbers, lists and objects as JSON."""
     if isinstance(value, str):
         if not value.strip():
-            raise _wrong("ground_truth is empty", place)
+            raise RecordError("ground_truth is empty", place)
         return value
-    if type(value) is int:
-        return str(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong(f"ground_truth is {value}, not a finite number", place)
+        raise RecordError(f"ground_truth is {value}, not a finite number", place)
     if isinstance(value, list | dict) and not value:
-        raise _wrong(f"ground_truth is {value!r}, which is empty", place)
+        raise RecordError(f"ground_truth is {value!r}, which is empty", place)
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise _wrong(f"ground_truth cannot be written as JSON: {error}", place) from error
+        raise RecordError(f"ground_truth cannot be written as JSON: {error}", place) from error
 
 
 def _images(value: Any, place: Place) -> tuple[Any, ...]:
@@ -138,34 +252,22 @@ def _images(value: Any, place: Place) -> tuple[Any, ...]:
     for image in images:
         inner = (image.get("bytes") or image.get("path")) if isinstance(image, dict) else image
         if not isinstance(inner, str | bytes) or not inner:
-            raise _wrong(f"the image {_shown(image)} is neither a path nor a data URI", place)
+            raise RecordError(f"the image {_shown(image)} is neither a path nor a data URI", place)
     return tuple(images)
 
 
-def _solution(value: Any, place: Place) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _wrong(f"solution is {_shown(value)}, not the text of a response", place)
-    return value
-
-
-def _missing(name: str, raw: Mapping[str, Any], place: Place) -> RecipeError:
+def _missing(name: str, raw: Mapping[str, Any], place: Place) -> RecordError:
     """Which field is missing, and which of those that are there it may be."""
     if name in raw:
         what = f"the field {name} is null"
     else:
         what = f"there is no field {name} (there is {', '.join(map(str, raw)) or 'none'})"
     others = [str(other) for other in raw if other not in (*REQUIRED, *OPTIONAL)]
-    alike = [other for other in _USUAL[name] if other in others] or [nearest(name, others, 0.7)]
-    hints = [f"rename {alike[0]} to {name}"] if alike[0] else []
+    alike = [other for other in _SYNONYMS[name] if other in others] or get_close_matches(name, others, 1, 0.7)
+    hints = [f"rename {alike[0]} to {name}"] if alike else []
     if name == "data_source":
         hints.append("or give one for all rows: --data_source math_reasoning")
-    return RecipeError(what, where=str(place), fix="; ".join([*hints, f"a right row: {EXAMPLE}"]))
-
-
-def _wrong(what: str, place: Place, example: str = EXAMPLE) -> RecipeError:
-    return RecipeError(what, where=str(place), fix=f"a right row: {example}")
+    return RecordError(what, place, "; ".join(hints))
 
 
 def _shown(value: Any) -> str:
@@ -173,262 +275,156 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-PIECE = 1 << 20
-LONGEST = 64 << 20
-"""Characters of one record of an array; a bracket that never closes must not read the file into memory."""
-
-_BLANK = " \t\r\n"
-
-
-class _Twice(ValueError):
-    """A field that an object has twice."""
+class _NotJSON(ValueError):
+    """What `json` takes and JSON does not have."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _Twice(f"the field {twice} is given twice")
+        raise _NotJSON(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
     return found
 
 
 def _constant(name: str) -> Any:
-    raise _Twice(f"{name} is no number that JSON knows")
+    raise _NotJSON(f"{name} is no number that JSON knows")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_BLANK = " \t\r\n"
+_BLANKS = re.compile(f"[{_BLANK}]*")
 
 
-def read(path: Path) -> Iterator[tuple[Place, Any]]:
-    """Every record of the file with its place; the fields are not checked here.
+def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
+    """Every record of an array, or of a file with a record on each line, whatever its suffix.
 
-    A file may be an array of records, or have a record on each line, whatever its suffix.
-
-    Raises:
-        RecipeError: at the first line that cannot be read.
+    Lines are streamed and each mistake noted; an array is held in memory, and its first mistake in JSON ends it.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = _first_character(file)
-            file.seek(0)
-            yield from (_array(file, path) if first == "[" else _lines(file, path))
-    except UnicodeDecodeError as error:
-        raise RecipeError(
-            f"the file is not UTF-8: byte {error.object[error.start]:#x}",
-            where=_broken_line(path),
-            fix="save it as UTF-8",
-        ) from error
-
-
-def _first_character(file: TextIO) -> str:
-    while piece := file.read(PIECE):
-        if piece.strip(_BLANK):
-            return piece.lstrip(_BLANK)[0]
-    return ""
-
-
-def _broken_line(path: Path) -> str:
-    """The first line that is not UTF-8."""
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        while (head := file.read(1 << 16)) and not head.strip():
+            pass
+        file.seek(0)
+        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
             try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return str(Place(str(path), number))
-    return str(path)
+                yield from _array(file.read(), str(path))
+            except RecordError as error:
+                mistakes.add(error)
+            return
+        for number, line in enumerate(file, 1):
+            place = Place(str(path), number)
+            try:
+                text = _text(line, place).strip(_BLANK + "\ufeff").removesuffix(",").rstrip(_BLANK)
+                if text:
+                    yield place, _line(text, place)
+            except RecordError as error:
+                mistakes.add(error)
+                if number == 1 and line.strip() == b"{":
+                    return  # a pretty-printed record: each of its lines would be a mistake
 
 
-def _lines(file: TextIO, path: Path) -> Iterator[tuple[Place, Any]]:
-    for number, line in enumerate(file, 1):
-        text = line.lstrip("\ufeff" + _BLANK).rstrip(_BLANK)
-        text = text.removesuffix(",").rstrip(_BLANK)
-        if not text:
-            continue
-        place = Place(str(path), number)
-        try:
-            value, end = _DECODER.raw_decode(text)
-        except ValueError as error:
-            raise _unreadable(error, place, number == 1 and text[0] == "{") from error
-        except RecursionError as error:
-            raise _too_deep(place) from error
-        if end != len(text):
-            raise RecipeError(
-                f"text stands behind the record: {text[end : end + 40]!r}",
-                where=str(place),
-                fix=f"put each record on a line of its own, such as {EXAMPLE}",
-            )
-        yield place, value
+def _line(text: str, place: Place) -> Any:
+    value, end = _decoded(text, 0, place)
+    if end != len(text):
+        hint = "put each record on a line of its own"
+        raise RecordError(f"text stands behind the record: {text[end : end + 40]!r}", place, hint)
+    return value
 
 
-def _unreadable(error: ValueError, place: Place, may_span_lines: bool) -> RecipeError:
-    if isinstance(error, _Twice):
-        return RecipeError(str(error), where=str(place), fix="leave one of them")
-    what = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
-    spread = "; records that span lines belong into an array: [ ... ]" if may_span_lines else ""
-    return RecipeError(f"this is not JSON: {what}", where=str(place), fix=f"a right row: {EXAMPLE}{spread}")
+def _text(data: bytes, place: Place) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = place._replace(number=place.number + data.count(b"\n", 0, error.start))
+        byte = error.object[error.start]
+        raise RecordError(f"the file is not UTF-8: byte {byte:#x}", line, "save it as UTF-8", "") from error
 
 
-def _too_deep(place: Place) -> RecipeError:
-    return RecipeError("brackets inside brackets without end", where=str(place), fix=f"a right row: {EXAMPLE}")
+def _decoded(text: str, at: int, place: Place) -> tuple[Any, int]:
+    """The JSON value that begins at `at`, and its end; `place` is that of the value's first line."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        line = text.count("\n", at, error.pos)
+        begin = f" (the record begins in line {place.number})" if line else ""
+        hint = "records that span lines belong into an array: [ ... ]" if (place.number, at) == (1, 0) else ""
+        wrong = place._replace(number=place.number + line)
+        raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}{begin}", wrong, hint) from error
+    except _NotJSON as error:
+        raise RecordError(str(error), place, "leave one of them" if "twice" in str(error) else "") from error
+    except RecursionError as error:
+        raise RecordError("brackets inside brackets without end", place) from error
 
 
-class _Window:
-    """The part of an array's text that is read and not yet used, and the line at which it begins."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file, self.text, self.at, self.line, self.ended = file, "", 0, 1, False
-
-    def more(self) -> bool:
-        """Read on; twice as much where a record is long, so that the effort stays linear."""
-        self.text = self.text[self.at :]
-        self.at = 0
-        piece = self._file.read(max(PIECE, len(self.text)))
-        self.ended = not piece
-        self.text += piece
-        return bool(piece)
-
-    def skip(self, characters: str) -> str:
-        """Go on to what is none of `characters`; returns it, or an empty text at the end of the file."""
-        while True:
-            while self.at < len(self.text) and self.text[self.at] in characters:
-                self.line += self.text[self.at] == "\n"
-                self.at += 1
-            if self.at < len(self.text):
-                return self.text[self.at]
-            if not self.more():
-                return ""
-
-    def take(self, end: int) -> None:
-        """Leave a record behind."""
-        self.line += self.text.count("\n", self.at, end)
-        self.at = end
-
-
-def _array(file: TextIO, path: Path) -> Iterator[tuple[Place, Any]]:
-    window = _Window(file)
-    window.skip(_BLANK)
-    window.take(window.at + 1)
-    separated = True
+def _array(data: bytes, file: str) -> Iterator[tuple[Place, Any]]:
+    text = _text(data, Place(file, 1))
+    at, line, separated = text.index("[") + 1, 1 + text.count("\n", 0, text.index("[")), True
     while True:
-        character = window.skip(_BLANK)
-        place = Place(str(path), window.line)
+        begin, at = at, _BLANKS.match(text, at).end()
+        line += text.count("\n", begin, at)
+        place, character = Place(file, line), text[at : at + 1]
+        if character == "]":
+            break
+        if not character:
+            raise RecordError("the array is not closed", place, "the file may be cut short: end it with ]", "")
         if character == ",":
             if separated:
-                raise RecipeError("a comma with no record before it", where=str(place), fix="remove it")
-            separated = True
-            window.take(window.at + 1)
-        elif character == "]":
-            window.take(window.at + 1)
-            break
-        elif not character:
-            raise RecipeError(
-                "the array is not closed", where=str(place), fix="the file may be cut short: end it with ]"
-            )
+                raise RecordError("a comma with no record before it", place, "remove it", "")
+            separated, at = True, at + 1
         elif not separated:
-            raise RecipeError("a comma is missing before this record", where=str(place), fix="add it")
+            raise RecordError("a comma is missing before this record", place, "add it", "")
         else:
-            yield place, _element(window, place)
-            separated = False
-    if rest := window.skip(_BLANK):
-        place = Place(str(path), window.line)
-        raise RecipeError(
-            f"text stands behind the array: {rest!r}", where=str(place), fix="one array, and nothing else"
-        )
+            value, end = _decoded(text, at, place)
+            yield place, value
+            line += text.count("\n", at, end)
+            separated, at = False, end
+    if rest := text[at + 1 :].strip(_BLANK):
+        place = Place(file, 1 + text.count("\n", 0, text.index(rest[0], at + 1)))
+        raise RecordError(f"text stands behind the array: {rest[:40]!r}", place, "one array, and nothing else", "")
 
 
-def _element(window: _Window, place: Place) -> Any:
-    """One record of an array, reading on until it is whole."""
-    while True:
-        try:
-            value, end = _DECODER.raw_decode(window.text, window.at)
-        except json.JSONDecodeError as error:
-            cut = error.msg.startswith("Unterminated string") or error.pos >= len(window.text) - 8
-            if not cut or len(window.text) - window.at > LONGEST or not window.more():
-                line = window.line + window.text.count("\n", window.at, error.pos)
-                column = error.pos - window.text.rfind("\n", window.at, error.pos)
-                raise RecipeError(
-                    f"this is not JSON: {error.msg} at character {column}",
-                    where=f"{Place(place.file, line)} (the record begins in line {place.number})",
-                    fix=f"a right row: {EXAMPLE}",
-                ) from error
-            continue
-        except _Twice as error:
-            raise RecipeError(str(error), where=str(place), fix="leave one of them") from error
-        except RecursionError as error:
-            raise _too_deep(place) from error
-        # A number may go on in the next piece; records do not begin or end so.
-        if end == len(window.text) and not window.ended and not isinstance(value, dict) and window.more():
-            continue
-        window.take(end)
-        return value
-
-
-DELIMITERS = ",;\t"
-LONGEST_CELL = 16 << 20
-BATCH = 1024
-CSV_EXAMPLE = 'prompt,ground_truth,data_source\n"What is 17 + 25?",42,math_reasoning'
-
-
-def read_csv(path: Path) -> Iterator[tuple[Place, Any]]:
+def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Every row of a CSV file with a head line; separated by commas, semicolons or tabs.
 
     Empty cells are fields that the row does not have. A prompt or a list of images may be JSON in its cell.
-
-    Raises:
-        RecipeError: no head line, a row of another length, or text that is not UTF-8.
     """
-    csv.field_size_limit(LONGEST_CELL)
+    csv.field_size_limit(16 << 20)
+    names: list[str] | None = None
+    place = Place(str(path), 1)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
             file.seek(0)
-            delimiter = max(DELIMITERS, key=head.count)
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            yield from _rows(reader, path)
+            reader = csv.reader(file, delimiter=max(",;\t", key=head.count), strict=True)
+            while (cells := next(reader, None)) is not None:
+                if any(cell.strip() for cell in cells):
+                    if names is None:
+                        names = _head(cells, place)
+                    elif len(cells) == len(names):
+                        row = zip(names, cells, strict=True)
+                        yield place, {name: _cell(name, cell) for name, cell in row if cell.strip()}
+                    else:
+                        what = f"{len(cells)} cells, but the head line names {len(names)} fields"
+                        mistakes.add(RecordError(what, place, "put cells with a separator into quotes", ""))
+                place = Place(str(path), reader.line_num + 1)
     except UnicodeDecodeError as error:
-        raise RecipeError(f"the file is not UTF-8: {error.reason}", where=str(path), fix="save it as UTF-8") from error
-
-
-def _rows(reader: Any, path: Path) -> Iterator[tuple[Place, Any]]:
-    names: list[str] | None = None
-    begin = 1
-    while True:
-        begin = reader.line_num + 1
-        place = Place(str(path), begin)
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise RecipeError(
-                f"this is not CSV: {error}", where=str(place), fix="put cells with quotes or line breaks into quotes"
-            ) from error
-        if cells is None:
-            break
-        if not any(cell.strip() for cell in cells):
-            continue
-        if names is None:
-            names = _head(cells, place)
-            continue
-        if len(cells) != len(names):
-            raise RecipeError(
-                f"{len(cells)} cells, but the head line names {len(names)} fields",
-                where=str(place),
-                fix="put cells with a separator into quotes",
-            )
-        yield place, {name: _cell(name, cell) for name, cell in zip(names, cells, strict=True) if cell.strip()}
+        what = f"the file is not UTF-8: {error.reason}"
+        mistakes.add(RecordError(what, place._replace(number=0), "save it as UTF-8", ""))
+    except csv.Error as error:
+        hint = "put cells with quotes or line breaks into quotes"
+        mistakes.add(RecordError(f"this is not CSV: {error}", place, hint, ""))
+    except RecordError as error:
+        mistakes.add(error)
 
 
 def _head(cells: list[str], place: Place) -> list[str]:
     names = [cell.strip() for cell in cells]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise RecipeError(f"the field {twice!r} is there twice", where=str(place), fix="leave one of them")
+        raise RecordError(f"the field {twice!r} is there twice", place, "leave one of them", "")
     if "prompt" not in names and "ground_truth" not in names:
-        raise RecipeError(
-            f"the head line names {', '.join(names)}, not prompt and ground_truth",
-            where=str(place),
-            fix=f"a right file: {CSV_EXAMPLE!r}",
-        )
+        what = f"the head line names {', '.join(names)}, not prompt and ground_truth"
+        raise RecordError(what, place, f"a right file: {CSV_EXAMPLE!r}", "")
     return names
 
 
@@ -443,28 +439,21 @@ def _cell(name: str, cell: str) -> Any:
     return cell
 
 
-def read_parquet(path: Path) -> Iterator[tuple[Place, Any]]:
-    """Every row of a parquet file. Rows that are finished for verl give the fields they were made from.
-
-    Raises:
-        RecipeError: a file that is no parquet.
-    """
+def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
+    """Every row of a parquet file. Rows that are finished for verl give the fields they were made from."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
             number = 0
-            for batch in file.iter_batches(BATCH):
+            for batch in file.iter_batches(1024):
                 for row in batch.to_pylist():
                     number += 1
                     yield Place(str(path), number, "row"), _plain(row)
     except (pa.ArrowException, OSError) as error:
-        raise RecipeError(
-            f"the file cannot be read as parquet: {str(error).splitlines()[0]}",
-            where=str(path),
-            fix=f"make it again; or use JSON lines such as {EXAMPLE}",
-        ) from error
+        what = f"the file cannot be read as parquet: {str(error).splitlines()[0]}"
+        mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -477,6 +466,15 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "ground_truth": finished["ground_truth"], **({"solution": solution} if solution else {})}
 
 
+READERS = {
+    ".json": read_json,
+    ".jsonl": read_json,
+    ".ndjson": read_json,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".parquet": read_parquet,
+}
+
 _SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
 
 
@@ -484,78 +482,32 @@ def images(record: Record) -> list[bytes]:
     """Encoded image files; relative paths start at the folder of the record's file.
 
     Raises:
-        RecipeError: a file that is not there or is no image, or a data URI that cannot be read.
+        RecordError: a file that is not there or is no image, or a data URI that cannot be read.
     """
-    return [_bytes(image, record) for image in record.images]
+    return [_image(image, record.place) for image in record.images]
 
 
-def _bytes(image: Any, record: Record) -> bytes:
+def _image(image: Any, place: Place) -> bytes:
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("path")
+    name = "the image"
     if isinstance(image, str) and image.startswith("data:"):
-        found, shown = _data_uri(image, record), "the data URI"
-    elif isinstance(image, str):
-        path = Path(record.place.file).parent / Path(image).expanduser()
-        shown = f"the image {path}"
+        name = "the data URI"
+        head, comma, body = image.partition(",")
         try:
-            found = path.read_bytes()
+            if not comma or not head.endswith(";base64"):
+                raise ValueError("it is not data:image/...;base64,...")
+            image = base64.b64decode(body, validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise RecordError(f"a data URI cannot be read: {error}", place, "mend it", "") from error
+    elif isinstance(image, str):
+        path = Path(place.file).parent / Path(image).expanduser()
+        name = f"the image {path}"
+        try:
+            image = path.read_bytes()
         except OSError as error:
-            raise RecipeError(
-                f"{shown} cannot be read: {error.strerror}",
-                where=str(record.place),
-                fix="give the path from the folder of the data file, or an absolute one",
-            ) from error
-    else:
-        found, shown = image, "the image"
-    if not found.startswith(_SIGNATURES):
-        raise RecipeError(f"{shown} is no PNG, JPEG, GIF, WebP, BMP or TIFF", where=str(record.place), fix="convert it")
-    return found
-
-
-def _data_uri(text: str, record: Record) -> bytes:
-    head, comma, body = text.partition(",")
-    try:
-        if not comma or not head.endswith(";base64"):
-            raise ValueError("it is not data:image/...;base64,...")
-        return base64.b64decode(body, validate=True)
-    except (ValueError, binascii.Error) as error:
-        raise RecipeError(f"a data URI cannot be read: {error}", where=str(record.place), fix="mend it") from error
-
-
-READERS = {
-    ".json": read,
-    ".jsonl": read,
-    ".ndjson": read,
-    ".csv": read_csv,
-    ".tsv": read_csv,
-    ".parquet": read_parquet,
-}
-
-
-def records(paths: list[Path], default_source: str | None = None) -> Iterator[Record]:
-    """Every record of the files, checked, in their order.
-
-    Raises:
-        RecipeError: a file that is not there, of an unknown kind, or empty; the first record that is wrong.
-    """
-    for path in paths:
-        empty = True
-        for place, raw in raw_records(path):
-            empty = False
-            yield checked(raw, place, default_source)
-        if empty:
-            raise RecipeError("the file has no records", where=str(path), fix="put at least two into it")
-
-
-def raw_records(path: Path) -> Iterator[tuple[Place, Any]]:
-    """Every record as it stands in the file, with its place."""
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise RecipeError(
-            f"{path.name} is neither JSON, JSONL, CSV nor parquet",
-            where=str(path),
-            fix=f"use one of the suffixes {', '.join(READERS)}",
-        )
-    if not path.is_file():
-        raise RecipeError(f"the data file {path} does not exist", where="train_files, val_files", fix="mend the path")
-    yield from reader(path)
+            hint = "give the path from the folder of the data file, or an absolute one"
+            raise RecordError(f"{name} cannot be read: {error.strerror}", place, hint, "") from error
+    if not image.startswith(_SIGNATURES):
+        raise RecordError(f"{name} is no PNG, JPEG, GIF, WebP, BMP or TIFF", place, "convert it", "")
+    return image

@@ -95,6 +95,14 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
 
 
+def pack_envelope(data_source: str, ground_truth: str) -> str:
+    """A ground truth with its data source, for EasyR1, which hands a reward nothing else of a row.
+
+    `reward_functions/dispatch.py` reads it; reward files import nothing of this package and have a copy.
+    """
+    return json.dumps({"data_source": data_source, "ground_truth": ground_truth}, ensure_ascii=False)
+
+
 class Staged(NamedTuple):
     """A split that is written beside its final `path`, as `draft`, and not yet published."""
 
@@ -105,7 +113,9 @@ class Staged(NamedTuple):
 
 def write_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any], force: bool = False) -> dict[str, Any]:
     """Write one split and its manifest; `stage_split` and `publish` do the same for several splits together."""
-    return publish([stage_split(path, rows, manifest=manifest)], force=force)[0]
+    with staging() as staged:
+        staged.append(stage_split(path, rows, manifest=manifest))
+        return publish(staged, force=force)[0]
 
 
 def stage_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any]) -> Staged:
@@ -135,28 +145,35 @@ def stage_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any]) -
     return Staged(path, draft, manifest | facts)
 
 
+@contextmanager
+def staging() -> Iterator[list[Staged]]:
+    """A list for staged splits; drafts that were not published when it ends are removed."""
+    staged: list[Staged] = []
+    try:
+        yield staged
+    finally:
+        for split in staged:
+            split.draft.unlink(missing_ok=True)
+
+
 def publish(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, Any]]:
     """Put staged splits in place, all or none; each returned manifest has a `status` beside what is on disk.
 
     `status` is "written", "unchanged" (the same bytes were there already) or "replaced". Different data are replaced
-    only with `force`; without it every draft is removed and nothing changes.
+    only with `force`; without it nothing changes.
     """
-    try:
-        states = [_state(split) for split in splits]
-        if "replaced" in states and not force:
-            changed = splits[states.index("replaced")]
-            raise RecipeError(
-                f"{changed.path} holds other data ({_described(changed.path)})",
-                where="the split's path",
-                fix="give --force to replace it, or --output_dir to write elsewhere",
-            )
-        for split, state in zip(splits, states, strict=True):
-            if state != "unchanged":
-                os.replace(split.draft, split.path)
-            _write_manifest(split)
-    finally:
-        for split in splits:
-            split.draft.unlink(missing_ok=True)
+    states = [_state(split) for split in splits]
+    if "replaced" in states and not force:
+        changed = splits[states.index("replaced")]
+        raise RecipeError(
+            f"{changed.path} holds other data ({_described(changed.path)})",
+            where="the split's path",
+            fix="give --force to replace it, or --output_dir to write elsewhere",
+        )
+    for split, state in zip(splits, states, strict=True):
+        if state != "unchanged":
+            os.replace(split.draft, split.path)
+        _write_manifest(split)
     return [split.manifest | {"status": state} for split, state in zip(splits, states, strict=True)]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recipes.data.hub import load_hub_table
-from recipes.data.prepare import SHARES, bucket_of
-from recipes.data.rewards import Score, gold_checked
-from recipes.data.rows import Staged, make_row, publish, stage_split
+from recipes.data.prepare import Split, sorted_counts
+from recipes.data.rows import make_row
+from recipes.data.splits import SHARES, bucket_of
 from recipes.errors import RecipeError
 from recipes.provenance import sha256
 from recipes.tasks.countdown.solver import check_exact, count, count_placed, evaluate, solve
@@ -323,8 +324,25 @@ class HubProblems:
                 yield Problem(numbers, target, found[place][1], found[place][0])
 
 
-# Called with the rows of a split, its name and its size; hands the rows on.
-Watch = Callable[[Iterable[dict], str, int], Iterable[dict]]
+@dataclass
+class Tally:
+    """What passed by in a split: counts for the manifest, and multisets of numbers, which no other split may have."""
+
+    taken: set[tuple[int, ...]]
+    multisets: set[tuple[int, ...]] = field(default_factory=set)
+    sizes: Counter[int] = field(default_factory=Counter)
+    solutions: Counter[int] = field(default_factory=Counter)
+
+    def over(self, passing: Iterable[Problem]) -> Iterator[Problem]:
+        """Hand problems on and count them."""
+        for problem in passing:
+            multiset = tuple(sorted(problem.numbers))
+            if multiset in self.taken:
+                raise RecipeError(f"train and test share the numbers {multiset}", fix="report this bug")
+            self.multisets.add(multiset)
+            self.sizes[len(multiset)] += 1
+            self.solutions[problem.num_solutions] += 1
+            yield problem
 
 
 @dataclass
@@ -336,110 +354,44 @@ class Source:
     name: str
     hub: HubProblems | None = None
 
-    def problems(self, buckets: tuple[str, ...]) -> Iterator[Problem]:
-        """Problems whose multiset of numbers is in these buckets, in the source's order."""
+    def splits(self) -> Iterator[Split]:
+        """Train and test for `prepare`, in turn; no multiset of numbers is in both."""
+        settings, taken = self.settings, set[tuple[int, ...]]()
+        for split in ("train", "test"):
+            size, buckets = getattr(settings, f"{split}_size"), getattr(settings, f"{split}_buckets")
+            tally = Tally(taken)
+            manifest = {"source": self.name, "seed": self.seed, "settings": asdict(settings), "buckets": buckets}
+            problems = tally.over(self._problems(split, size, buckets))
+            yield Split(split, rows(problems, split), size, manifest, partial(self._facts, tally))
+            taken = tally.multisets
+
+    def _problems(self, split: str, size: int, buckets: Sequence[str]) -> Iterator[Problem]:
+        """Raises RecipeError where the source has fewer problems that fit than are wanted."""
+        made = 0
+        for problem in islice(self._all(buckets), size):
+            yield problem
+            made += 1
+        if made < size:
+            raise RecipeError(
+                f"{size:,} {split} problems were asked for and the source has {made:,} that fit",
+                where=f"{self.name}, buckets {', '.join(buckets)}",
+                fix=f"give --{split}_size {made} or less, or widen sizes and ranges",
+            )
+
+    def _all(self, buckets: Sequence[str]) -> Iterator[Problem]:
         return self.hub.split(buckets) if self.hub else generate(self.settings, buckets, seed=self.seed)
 
-
-@dataclass
-class Tally:
-    """What passed by: filled while rows stream to disk, read when they are there."""
-
-    sizes: Counter[int] = field(default_factory=Counter)
-    solutions: Counter[int] = field(default_factory=Counter)
-    multisets: set[tuple[int, ...]] = field(default_factory=set)
-
-    def over(self, passing: Iterable[dict]) -> Iterator[dict]:
-        """Hand rows on and count them."""
-        for row in passing:
-            numbers = row["extra_info"]["numbers"]
-            self.sizes[len(numbers)] += 1
-            self.solutions[row["extra_info"]["num_solutions"]] += 1
-            self.multisets.add(tuple(sorted(numbers)))
-            yield row
+    def _facts(self, tally: Tally) -> dict[str, Any]:
+        counts = {"sizes": sorted_counts(tally.sizes), "num_solutions": sorted_counts(tally.solutions)}
+        return {"dropped": dict(self.hub.dropped) if self.hub else {}, "counts": counts}
 
 
 def generated(settings: Settings, *, seed: int) -> Source:
     """Problems from the generator."""
-    return Source(settings, seed, "generated by recipes.tasks.countdown.generate")
+    return Source(settings, seed, "generated by recipes.tasks.countdown.data")
 
 
 def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Source:
     """Problems of the hub's data set, or of a local copy."""
     table, name = load_table(path, revision)
     return Source(settings, seed, name, HubProblems(table, settings, seed=seed))
-
-
-def prepare(
-    source: Source, folder: Path, *, score: Score, command: str, force: bool, watch: Watch
-) -> list[dict[str, Any]]:
-    """Write `train.parquet` and `test.parquet` with their manifests into `folder`, both or neither.
-
-    Every row's solution earned 1.0 under `score` first, and no multiset of numbers is in both files.
-
-    Returns:
-        The manifests of train and test, each with its `status` (see `recipes.data.rows.publish`).
-    """
-    settings = source.settings
-    wanted = (
-        ("train", settings.train_size, settings.train_buckets),
-        ("test", settings.test_size, settings.test_buckets),
-    )
-    staged: list[Staged] = []
-    tallies: list[Tally] = []
-    try:
-        for split, size, buckets in wanted:
-            tallies.append(Tally())
-            staged.append(_stage(source, folder, split, size, buckets, tallies[-1], score, command, watch))
-        shared = tallies[0].multisets & tallies[1].multisets
-        if shared:
-            raise RecipeError(
-                f"train and test share the numbers {min(shared)}", where=str(folder), fix="report this bug"
-            )
-        return publish(staged, force=force)
-    finally:
-        for split in staged:
-            split.draft.unlink(missing_ok=True)
-
-
-def _stage(
-    source: Source,
-    folder: Path,
-    split: str,
-    size: int,
-    buckets: tuple[str, ...],
-    tally: Tally,
-    score: Score,
-    command: str,
-    watch: Watch,
-) -> Staged:
-    passing = rows(islice(source.problems(buckets), size), split)
-    passing = watch(tally.over(gold_checked(passing, score, row_gold_response)), split, size)
-    settings = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(source.settings).items()
-    }
-    manifest: dict[str, Any] = {
-        "task": "countdown",
-        "split": split,
-        "source": source.name,
-        "seed": source.seed,
-        "command": command,
-        "settings": settings,
-        "buckets": list(buckets),
-    }
-    found = stage_split(folder / f"{split}.parquet", passing, manifest=manifest)
-    count = found.manifest["rows"]
-    if count < size:
-        found.draft.unlink(missing_ok=True)
-        raise RecipeError(
-            f"{size:,} {split} problems were asked for and the source has {count:,} that fit",
-            where=f"{source.name}, buckets {', '.join(buckets)}",
-            fix=f"give --{split}_size {count} or less, or widen sizes and ranges",
-        )
-    dropped = dict(source.hub.dropped) if source.hub else {}
-    counts = {"sizes": _sorted(tally.sizes), "num_solutions": _sorted(tally.solutions)}
-    return found._replace(manifest=found.manifest | {"dropped": dropped, "counts": counts})
-
-
-def _sorted(counter: Counter[int]) -> dict[str, int]:
-    return {str(key): counter[key] for key in sorted(counter)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recipes.data.prepare import SHARES, bucket_of
+from recipes.data.splits import SHARES, bucket_of
 from recipes.errors import RecipeError
 from recipes.tasks.gsm8k.rows import MARK, Question
 
@@ -157,7 +157,7 @@ class WordSettings:
         min_number, max_number: range of the given numbers, both ends included; 2 or more, so that plurals are right.
         max_result: largest result of any step, and largest number that is divided; every result is whole and >= 2.
         train_size, test_size: problems in each split.
-        train_buckets, test_buckets: where the calculations of each split come from (see `recipes/data/prepare.py`).
+        train_buckets, test_buckets: where the calculations of each split come from (see `bucket_of`).
     """
 
     steps: tuple[int, ...] = (1, 2)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.data.hub import load_hub_table
-from recipes.data.rewards import Score, gold_checked
-from recipes.data.rows import IMAGE_MARK, Staged, make_row, publish, stage_split
+from recipes.data.prepare import Split
+from recipes.data.rows import IMAGE_MARK, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Journal, Round
 from recipes.tasks.number_game.rules import tokens
@@ -71,6 +71,10 @@ def row_gold_response(row: dict[str, Any]) -> str:
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SPLITS = ("train", "test")
+Sources = dict[str, Callable[[], Iterator[dict]]]
+"""For each split a function that makes its rows."""
+
 REPOSITORY = "yuehua-s/numbergame"
 IMAGE_COLUMNS = ("images", "image")
 
@@ -122,6 +126,10 @@ class HubScreens:
             )
             index += 1
 
+    def sources(self) -> Sources:
+        """Both splits, for `splits`."""
+        return {split: lambda split=split: self.rows(split) for split in SPLITS}
+
     def _pictures(self, split: str, dropped: Counter[str]) -> Iterator[tuple[bytes, bytes, str]]:
         table = self._tables[split]
         pictures, answers = table[self._columns[split]], table["answer"]
@@ -167,13 +175,11 @@ def _image_column(table: pa.Table, source: str) -> str:
     return found
 
 
-SPLITS = ("train", "test")
-
-
 @dataclass
 class Counts:
-    """What passed by: filled while rows stream to disk."""
+    """What passed by: filled while rows stream to disk; `taken` are the deals of the other split."""
 
+    taken: set[str] = field(default_factory=set)
     answers: Counter[str] = field(default_factory=Counter)
     cells: Counter[str] = field(default_factory=Counter)
     screens: Counter[str] = field(default_factory=Counter)
@@ -188,6 +194,8 @@ class Counts:
             self.screens[f"{info['width']}x{info['height']}"] += 1
             self.most_tokens = max(self.most_tokens, tokens(info["width"], info["height"]))
             if "deal" in info:
+                if info["deal"] in self.taken:
+                    raise RecipeError(f"train and test share the deal {info['deal']}", fix="report this bug")
                 self.cells[f"{info['light']} {row['answer']}"] += 1
                 self.deals.add(info["deal"])
             yield row
@@ -200,44 +208,26 @@ class Counts:
         return facts | {"screens": dict(sorted(self.screens.items())), "most_image_tokens": self.most_tokens}
 
 
-def from_journal(journal: Journal, episodes: dict[str, list[Episode]]) -> dict[str, Callable[[], Iterator[dict]]]:
-    """For `prepare`: the rows of each split's episodes, which the journal must hold."""
+def from_journal(journal: Journal, episodes: dict[str, list[Episode]]) -> Sources:
+    """The rows of each split's episodes, which the journal must hold."""
     return {split: lambda split=split: rows(journal.rounds(episodes[split]), split) for split in SPLITS}
 
 
-def prepare(
-    sources: dict[str, Callable[[], Iterable[dict]]],
-    folder: Path,
-    *,
-    score: Score,
-    manifest: dict[str, Any],
-    dropped: dict[str, Counter[str]] | None = None,
-    force: bool,
-) -> list[dict[str, Any]]:
-    """Write `train.parquet` and `test.parquet` with their manifests into `folder`.
+def splits(
+    sources: Sources, manifest: dict[str, Any], dropped: dict[str, Counter[str]] | None = None
+) -> Iterator[Split]:
+    """The splits for `prepare`; no deal is in both.
 
     Args:
-        sources: for each split a function that makes its rows.
-        score: the reward under which every gold answer must earn 1.0.
-        manifest: facts about the source; counts are added.
+        manifest: facts about the source.
         dropped: for each split what was left out and why, complete once its rows were made.
-
-    Returns:
-        The manifests, each with its `status` (see `recipes.data.rows.publish`).
     """
-    staged: list[Staged] = []
-    counts = {split: Counts() for split in SPLITS}
-    try:
-        for split in SPLITS:
-            passing = counts[split].over(gold_checked(sources[split](), score, row_gold_response))
-            head = {"task": "number_game", "split": split, **manifest}
-            found = stage_split(folder / f"{split}.parquet", passing, manifest=head)
-            more = {"counts": counts[split].facts(), "dropped": dict((dropped or {}).get(split, {}))}
-            staged.append(found._replace(manifest=found.manifest | more))
-        shared = counts["train"].deals & counts["test"].deals
-        if shared:
-            raise RecipeError(f"train and test share the deal {min(shared)}", where=str(folder), fix="report this bug")
-        return publish(staged, force=force)
-    finally:
-        for split in staged:
-            split.draft.unlink(missing_ok=True)
+    taken: set[str] = set()
+    for split in SPLITS:
+        counts = Counts(taken)
+
+        def facts(split: str = split, counts: Counts = counts) -> dict[str, Any]:
+            return {"counts": counts.facts(), "dropped": dict((dropped or {}).get(split, {}))}
+
+        yield Split(split, counts.over(sources[split]()), None, manifest, facts)
+        taken = counts.deals

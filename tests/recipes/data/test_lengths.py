@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from recipes.data.prepare import PromptLengths, print_lengths
+from recipes.data.lengths import Lengths, PromptCounter, print_lengths
 from recipes.errors import RecipeError
 
 
@@ -31,10 +31,11 @@ def rows(lengths):
 
 def test_counts_tokens_with_the_chat_template(folder, capsys):
     lengths = [5, 12, 12, 40, 41, 200] * 100
-    counter = PromptLengths(str(folder / "model"), limit=40)
-    assert list(counter.over(rows(lengths))) == rows(lengths)
-    assert counter.lengths == lengths
-    summary = counter.summary()
+    found = Lengths()
+    assert list(PromptCounter(str(folder / "model")).over(rows(lengths), found)) == rows(lengths)
+    assert sorted(found.counts.elements()) == sorted(lengths)
+    assert (found.shortest, found.longest, found.over(40)) == (5, 200, 200)
+    summary = found.summary(limit=40)
     assert summary["dropped_by_limit"] == 200
     assert (summary["min"], summary["median"], summary["max"]) == (5, 26.0, 200)
     assert sum(summary["histogram"].values()) == 600
@@ -45,20 +46,16 @@ def test_counts_tokens_with_the_chat_template(folder, capsys):
     assert "a limit of 40 drops 200 rows" in capsys.readouterr().out
 
 
-def test_wrong_tokenizers_and_limits_are_named(folder):
-    for path, limit, message in (
-        (folder / "nowhere", 9, "not a tokenizer"),
-        (folder / "bare", 9, "no chat template"),
-        (folder / "model", 0, "limit of 0"),
-    ):
+def test_wrong_tokenizers_are_named(folder):
+    for path, message in ((folder / "nowhere", "not a tokenizer"), (folder / "bare", "no chat template")):
         with pytest.raises(RecipeError, match=message):
-            PromptLengths(str(path), limit)
+            PromptCounter(str(path))
 
 
 def test_a_prompt_beyond_the_tokenizers_own_limit_is_counted_without_a_warning(folder, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    counter = PromptLengths(str(folder / "model"), limit=40)
+    counter, found = PromptCounter(str(folder / "model")), Lengths()
     counter._tokenizer.model_max_length = 10
-    list(counter.over(rows([11])))
-    assert counter.lengths == [11]
+    list(counter.over(rows([11]), found))
+    assert found.counts == {11: 1}
     assert not caplog.records

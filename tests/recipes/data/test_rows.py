@@ -10,7 +10,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, publish, read_manifest, stage_split
+from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, publish, read_manifest, stage_split, staging
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -114,9 +114,10 @@ def test_other_data_are_replaced_only_by_force(tmp_path):
 def test_several_splits_are_published_together_or_not_at_all(tmp_path):
     test = tmp_path / "test.parquet"
     write(test, rows(3), manifest={})
-    staged = [stage_split(tmp_path / f"{name}.parquet", rows(4), manifest={}) for name in ("train", "test")]
-    with pytest.raises(RecipeError, match=r"test\.parquet holds other data"):
-        publish(staged)
+    with staging() as staged:
+        staged += [stage_split(tmp_path / f"{name}.parquet", rows(4), manifest={}) for name in ("train", "test")]
+        with pytest.raises(RecipeError, match=r"test\.parquet holds other data"):
+            publish(staged)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["test.manifest.json", "test.parquet"]
     assert read_manifest(test, verify=True)["rows"] == 3
 

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from recipes.data.prepare import prepare
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.data import HubScreens, from_journal, prepare
+from recipes.tasks.number_game.data import HubScreens, from_journal, row_gold_response, splits
 from recipes.tasks.number_game.rules import PRESETS, START, Settings, points
 from recipes.tasks.number_game.screens import Outcome
 
@@ -121,11 +122,15 @@ def test_a_page_that_contradicts_the_rules_stops_everything(tmp_path):
     assert not list(tmp_path.glob("train-*"))
 
 
+def write(found, folder, score):
+    prepare("number_game", found, folder, score=score, gold_response=row_gold_response, command="test")
+
+
 def test_files_from_a_journal(tmp_path, score):
     episodes = {"train": planned("train", 36, SETTINGS, seed=0), "test": planned("test", 18, SETTINGS, seed=0)}
     run(episodes["train"] + episodes["test"], tmp_path / "episodes")
     sources = from_journal(Journal(tmp_path / "episodes"), episodes)
-    prepare(sources, tmp_path, score=score, manifest={"source": "test"}, force=False)
+    write(splits(sources, {"source": "test"}), tmp_path, score)
     rows = {split: pq.read_table(tmp_path / f"{split}.parquet").to_pylist() for split in ("train", "test")}
     assert Counter((row["extra_info"]["light"], row["answer"]) for row in rows["train"]) == dict.fromkeys(
         [(light, answer) for light in ("green", "red", "yellow") for answer in "012"], 4
@@ -148,7 +153,7 @@ def test_a_reward_that_denies_the_gold_answer(tmp_path):
     run(episodes["train"] + episodes["test"], tmp_path / "episodes")
     sources = from_journal(Journal(tmp_path / "episodes"), episodes)
     with pytest.raises(RecipeError, match="gold answer of train row 0"):
-        prepare(sources, tmp_path, score=lambda *given: {"score": 0.0, "reason": "no"}, manifest={}, force=False)
+        write(splits(sources, {}), tmp_path, lambda *given: {"score": 0.0, "reason": "no"})
     assert not list(tmp_path.glob("*.parquet"))
 
 
@@ -165,9 +170,8 @@ def test_the_hubs_set(tmp_path, score):
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     screens = HubScreens(tmp_path, "main")
-    sources = {split: lambda split=split: screens.rows(split) for split in ("train", "test")}
     out = tmp_path / "out"
-    prepare(sources, out, score=score, manifest={"source": screens.source}, dropped=screens.dropped, force=False)
+    write(splits(screens.sources(), {}, screens.dropped), out, score)
     rows = {split: pq.read_table(out / f"{split}.parquet").to_pylist() for split in ("train", "test")}
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
     assert read_manifest(out / "train.parquet")["dropped"] == {

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data import readers
-from recipes.data.readers import raw_records, records
+from recipes.data.readers import LISTED, Mistakes, raw_records, records
 from recipes.errors import RecipeError
 
 GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_reasoning"}
@@ -23,7 +22,7 @@ LINE = json.dumps(GOOD)
 def read(folder, name, content, **options):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(records([path], **options))
+    return list(records([path], options.get("source")))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_numbers_and_nested_truths_become_json(tmp_path, truth, text):
         ("a.jsonl", '{"prompt": "p", "ground_truth": NaN}', "NaN is no number", "line 1"),
         ("a.jsonl", f"{LINE}\n{LINE[:-1]}", "not JSON", "line 2"),
         ("a.jsonl", f"{LINE} {LINE}", "text stands behind the record", "line 1"),
-        ("a.jsonl", "[1, 2]", "1 is not a record", "line 1"),
+        ("a.jsonl", "[1]", "1 is not a record", "line 1"),
         ("a.jsonl", b'{"prompt": "\xff"}', "not UTF-8", "line 1"),
         ("a.json", json.dumps(GOOD, indent=2), "not JSON", "line 1"),
         ("a.json", f'[\n{LINE},\n{{"prompt": 1}}\n]', "ground_truth", "line 3"),
@@ -116,6 +115,42 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, what, whe
     assert caught.value.fix
 
 
+def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
+    lines = [
+        LINE,
+        '{"prompt": "p", "answer": 1, "data_source": "x"}',
+        LINE[:-1],
+        LINE,
+        '{"prompt": "", "ground_truth": 1}',
+    ]
+    lines += ['{"prompt": "p", "answer": 2, "data_source": "x"}', "[]", LINE]
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, "a.jsonl", "\n".join(lines).encode() + b'\n{"prompt": "\xff"}\n')
+    what, *listed = caught.value.what.splitlines()
+    assert what == "6 records cannot be used"
+    assert [line.split(":")[0].strip() for line in listed] == ["lines 2, 6", "line 3", "line 5", "line 7", "line 9"]
+    assert "there is no field ground_truth (there is prompt, answer, data_source); rename answer" in listed[0]
+    assert "not JSON" in listed[1]
+    assert "a.jsonl, the first in line 2" in caught.value.where
+    assert '"prompt": "What is 17 + 25?"' in caught.value.fix
+
+
+def test_many_mistakes_are_counted_and_not_all_listed(tmp_path):
+    with pytest.raises(RecipeError) as caught:
+        read(
+            tmp_path,
+            "a.jsonl",
+            "\n".join(f'{{"prompt": {index}, "ground_truth": 1}}' for index in range(500)),
+            source="x",
+        )
+    lines = caught.value.what.splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("500 records cannot be used", f"  and {500 - LISTED} more", LISTED + 2)
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, "b.csv", "prompt,ground_truth,data_source\n" + "a,b\n" * 500)
+    assert caught.value.what.splitlines()[1].startswith("  lines 2, 3, 4,")
+    assert caught.value.what.splitlines()[1].count(", ") < LISTED + 3
+
+
 @pytest.mark.parametrize(
     ("raw", "hint"),
     [
@@ -135,7 +170,7 @@ def test_a_missing_field_comes_with_a_guess_and_an_example(tmp_path, raw, hint):
 
 def test_one_data_source_for_rows_that_name_none(tmp_path):
     lines = f'{LINE}\n{{"prompt": "p", "ground_truth": 1}}'
-    assert [r.data_source for r in read(tmp_path, "a.jsonl", lines, default_source="qa")] == ["math_reasoning", "qa"]
+    assert [r.data_source for r in read(tmp_path, "a.jsonl", lines, source="qa")] == ["math_reasoning", "qa"]
 
 
 @pytest.mark.parametrize(
@@ -189,21 +224,23 @@ RECORD = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+def raw(path):
+    mistakes = Mistakes()
+    found = list(raw_records(path, mistakes))
+    mistakes.check()
+    return found
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    found=st.lists(RECORD, min_size=1, max_size=6),
-    indent=st.sampled_from([None, 1]),
-    ascii=st.booleans(),
-    piece=st.integers(1, 40),
-)
-def test_any_records_come_back_from_an_array_read_in_any_pieces(tmp_path_factory, found, indent, ascii, piece):
+@given(found=st.lists(RECORD, min_size=1, max_size=6), indent=st.sampled_from([None, 1]), ascii=st.booleans())
+def test_any_records_come_back_from_an_array_with_their_lines(tmp_path_factory, found, indent, ascii):
     path = tmp_path_factory.mktemp("any") / "a.json"
-    path.write_text(json.dumps(found, indent=indent, ensure_ascii=ascii), encoding="utf-8", newline="")
-    before, readers.PIECE = readers.PIECE, piece
-    try:
-        assert [raw for _, raw in raw_records(path)] == found
-    finally:
-        readers.PIECE = before
+    text = json.dumps(found, indent=indent, ensure_ascii=ascii)
+    path.write_text(text, encoding="utf-8", newline="")
+    read = raw(path)
+    assert [record for _, record in read] == found
+    begins = [number for number, line in enumerate(text.split("\n"), 1) if line == " {"]
+    assert [place.number for place, _ in read] == (begins if indent else [1] * len(found))
 
 
 @settings(max_examples=60, deadline=None)
@@ -211,7 +248,7 @@ def test_any_records_come_back_from_an_array_read_in_any_pieces(tmp_path_factory
 def test_any_records_come_back_from_lines(tmp_path_factory, found, end):
     path = tmp_path_factory.mktemp("any") / "a.jsonl"
     path.write_bytes("".join(json.dumps(record, ensure_ascii=False) + end for record in found).encode())
-    assert [raw for _, raw in raw_records(path)] == found
+    assert [record for _, record in raw(path)] == found
 
 
 @settings(max_examples=100, deadline=None)
@@ -221,13 +258,6 @@ def test_any_bytes_are_records_or_an_error_in_words(tmp_path_factory, content, s
     path.write_bytes(content)
     with suppress(RecipeError):
         assert list(records([path]))
-
-
-def test_lines_are_counted_over_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "PIECE", 7)
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([GOOD, GOOD, GOOD], indent=2))
-    assert [place.number for place, _ in raw_records(path)] == [2, 7, 12]
 
 
 def test_brackets_without_end_do_not_crash(tmp_path):
@@ -241,7 +271,7 @@ def test_a_large_array_is_read_in_linear_time(tmp_path):
         path = tmp_path / f"{count}.json"
         path.write_text("[" + ",\n".join([LINE] * count) + "]")
         begin = time.process_time()
-        assert sum(1 for _ in raw_records(path)) == count
+        assert len(raw(path)) == count
         return time.process_time() - begin
 
     few, many = seconds(5_000), seconds(50_000)

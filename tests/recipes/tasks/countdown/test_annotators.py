@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from recipes.data.rewards import load_reward
-from recipes.paths import ROOT
 from recipes.tasks.countdown.data import DATA_SOURCE, PRESETS, bucket, ground_truth
-from recipes.tasks.countdown.pretraining import LARGEST, Annotators, examples, expressions, problems, trials
+from recipes.tasks.countdown.pretraining import LARGEST, SPEC, Annotators, expressions, problems, trials
 from recipes.tasks.countdown.solver import solve
 
 TINY = PRESETS["tiny"]
 PROBLEM = re.compile(r"Make (\d+) from the numbers (\d+), (\d+), (\d+)\.")
 
 
+REWARD = load_reward("reward_functions/countdown.py")
+
+
 def judge(response: str, numbers: list[int], target: int) -> dict:
-    reward = load_reward(ROOT / "reward_functions" / "countdown.py")
-    return reward.compute_score(DATA_SOURCE, response, ground_truth(numbers, target))
+    return REWARD.compute_score(DATA_SOURCE, response, ground_truth(numbers, target))
 
 
 def test_expressions_reach_exactly_what_the_solver_can_reach():
@@ -49,7 +50,7 @@ def test_problems_are_all_of_the_pretraining_bucket_and_in_range():
 
 
 def test_demonstrations_say_truly_whether_they_are_right():
-    drawn = list(examples(Annotators(), TINY, 3, 2000))
+    drawn = list(SPEC.examples(SPEC.plan, 3, 2000))
     for example in drawn:
         target, *numbers = map(int, PROBLEM.match(example.prompt).groups())
         result = judge(example.response, numbers, target)
@@ -64,7 +65,7 @@ def test_demonstrations_say_truly_whether_they_are_right():
 
 
 def test_the_same_seed_gives_the_same_demonstrations():
-    first, again, other = (list(examples(Annotators(), TINY, seed, 20)) for seed in (5, 5, 6))
+    first, again, other = (list(SPEC.examples(SPEC.plan, seed, 20)) for seed in (5, 5, 6))
     assert first == again != other
 
 

@@ -10,15 +10,14 @@ from itertools import islice
 
 import pytest
 
-from recipes.data.prepare import bucket_of
 from recipes.data.rewards import load_reward
+from recipes.data.splits import bucket_of
 from recipes.tasks.gsm8k.pretraining import (
-    GSM8K,
     LARGEST,
+    SPEC,
     Annotators,
     careful_response,
     careless_response,
-    examples,
     possible,
 )
 from recipes.tasks.gsm8k.problems import TINY, calculation_key, word_problems
@@ -33,13 +32,13 @@ def drawn(count, bucket="pretrain", seed=0):
 
 @pytest.fixture(scope="module")
 def judge():
-    score = load_reward(GSM8K.reward).compute_score
+    score = load_reward("reward_functions/gsm8k.py").compute_score
     return lambda response, gold: score(DATA_SOURCE, response, str(gold))
 
 
 def test_demonstrations_say_truly_whether_they_are_right(judge):
     golds = [problem.gold for problem in drawn(1000, seed=3)]
-    found = list(examples(Annotators(), TINY, 3, 1000))
+    found = list(SPEC.examples(SPEC.plan, 3, 1000))
     for example, gold in zip(found, golds, strict=True):
         result = judge(example.response, gold)
         assert (result["accuracy"], result["format"]) == (float(example.right), 1.0), example
@@ -93,7 +92,7 @@ def test_possible_operations_are_whole_and_in_range():
 
 
 def test_no_calculation_is_held_out_or_left_to_rl():
-    asked = {example.prompt.splitlines()[0] for example in examples(Annotators(), TINY, 5, 500)}
+    asked = {example.prompt.splitlines()[0] for example in SPEC.examples(SPEC.plan, 5, 500)}
     problems = drawn(500, seed=5)
     assert asked == {problem.question for problem in problems}
     assert {bucket_of(calculation_key(problem.template, problem.values)) for problem in problems} == {"pretrain"}
@@ -102,7 +101,7 @@ def test_no_calculation_is_held_out_or_left_to_rl():
 
 
 def test_the_same_seed_gives_the_same_demonstrations():
-    first, again, other = (list(examples(Annotators(), TINY, seed, 50)) for seed in (5, 5, 6))
+    first, again, other = (list(SPEC.examples(SPEC.plan, seed, 50)) for seed in (5, 5, 6))
     assert first == again != other
-    careful = examples(replace(Annotators(), careless=0.0), TINY, 5, 50)
+    careful = SPEC.examples(replace(SPEC.plan, annotators=Annotators(careless=0.0)), 5, 50)
     assert not any(example.response.startswith("So ") for example in careful)

@@ -1,0 +1,126 @@
+"""Held-out splits: what must not be split is not, and the share bounds rows and prompts of each data source."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.data.splits import MOST_VALIDATION, SHARES, Prompts, bucket_of
+
+
+def prompts(rows, seed=1):
+    """Prompts of (data source, text, images) rows."""
+    found = Prompts(seed)
+    for source, text, images in rows:
+        found.add(source, [text], images)
+    return found
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        st.integers(0, 12).map(str),
+        st.lists(st.sampled_from([b"1", b"2", b"3", b"4", b"5", b"6", b"7"]), max_size=2),
+    ),
+    min_size=1,
+    max_size=50,
+)
+
+
+def by_hand(rows):
+    """The group of each row: rows are joined one by one, without the graph."""
+    group = list(range(len(rows)))
+    for i, (_, text, images) in enumerate(rows):
+        for j, (_, other, others) in enumerate(rows[:i]):
+            if set(images) & set(others) or (not images and not others and text == other):
+                old, new = group[i], group[j]
+                group = [new if each == old else each for each in group]
+    return group
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=ROWS, share=st.floats(0.01, 0.99), seed=st.integers(0, 2**40))
+def test_the_share_bounds_rows_and_prompts_and_no_group_is_on_both_sides(rows, share, seed):
+    held = prompts(rows, seed).held_out(share).tolist()
+    groups = by_hand(rows)
+    sides = defaultdict(set)
+    for group, side in zip(groups, held, strict=True):
+        sides[group].add(side)
+    assert all(len(both) == 1 for both in sides.values())
+    for source in {row[0] for row in rows}:
+        here = [(group, side) for row, group, side in zip(rows, groups, held, strict=True) if row[0] == source]
+        different, chosen = {group for group, _ in here}, {group for group, side in here if side}
+        sizes = Counter(group for group, _ in here)
+        assert len(different) == 1 or different - chosen, "something is left to train on"
+        assert len(chosen) <= max(1, round(share * len(different)))
+        assert sum(sizes[group] for group in chosen) <= max(1, round(share * len(here))) or len(chosen) == 1
+    order = list(reversed(range(len(rows))))
+    again = prompts([rows[index] for index in order], seed).held_out(share).tolist()
+    assert [held[index] for index in order] == again, "the order of the rows plays no part"
+
+
+def test_a_prompt_that_is_there_often_does_not_take_the_whole_share():
+    rows = [("qa", "again", ())] * 60 + [("qa", f"q{index}", ()) for index in range(40)]
+    for seed in range(20):
+        held = prompts(rows, seed).held_out(0.1)
+        assert 1 <= held.sum() <= 10
+        assert not held[:60].any()
+    held = prompts([("qa", "often", ())] * 9 + [("qa", "once", ())]).held_out(0.05)
+    assert held.tolist() == [False] * 9 + [True]
+
+
+def test_one_question_over_forty_images_is_forty_prompts():
+    rows = [("vision", "What is it?", [bytes([index])]) for index in range(40)]
+    found = prompts(rows)
+    assert found.different == 40
+    assert found.held_out(0.1).sum() == 4
+
+
+def test_the_same_image_is_never_on_both_sides():
+    rows = [("vision", f"question {index}", [bytes([index % 10])]) for index in range(40)]
+    for seed in range(10):
+        held = prompts(rows, seed).held_out(0.25).tolist()
+        assert len({held[index % 10] == held[index] for index in range(40)}) == 1
+        assert 4 <= sum(held) <= 10
+    chain = prompts([("vision", "q", [bytes([index]), bytes([index + 1])]) for index in range(5)])
+    assert not chain.held_out(0.5).any(), "each shares an image with the next"
+    val = prompts([("vision", "another question", [b"seen"]), ("qa", "Text  only", ())])
+    train = prompts([("v", "q", [b"new"]), ("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ()), ("x", "other", ())])
+    assert train.shared_with(val).tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("one", "other"), [("What is 1 + 1?", "  what IS 1 + 1?\n"), ("Straße", "STRASSE")])
+def test_case_and_blanks_make_no_other_prompt(one, other):
+    found = prompts([("qa", one, ()), ("qa", other, ()), ("qa", "else", ())])
+    assert found.different == 2
+    held = found.held_out(0.5).tolist()
+    assert held[0] == held[1]
+
+
+def test_large_sources_have_an_upper_bound_and_every_source_gives_something():
+    many = [("a", str(index), ()) for index in range(2 * MOST_VALIDATION)]
+    held = prompts([*many, ("b", "x", ()), ("b", "y", ()), ("c", "alone", ())]).held_out(0.9)
+    assert held[: len(many)].sum() == MOST_VALIDATION
+    assert held[len(many) :].tolist() in ([True, False, False], [False, True, False])
+    assert not prompts([("a", "alone", ())]).held_out(0.5).any()
+
+
+def test_buckets_come_in_their_shares_and_the_same_everywhere():
+    found = Counter(bucket_of(str(index)) for index in range(10_000))
+    assert {name: round(count / 100) for name, count in found.items()} == {
+        name: pytest.approx(share, abs=2) for name, share in SHARES.items()
+    }
+    assert [bucket_of(key) for key in ("1,2,3", "3,8,11", "gsm8k")] == ["train", "pretrain", "test"]
+
+
+def test_many_rows_take_seconds():
+    found = Prompts(1)
+    for index in range(100_000):
+        found.add("qa", [f"question {index % 60_000}"])
+    held = found.held_out(0.05)
+    assert isinstance(held, np.ndarray)
+    assert 0 < held.sum() <= MOST_VALIDATION
