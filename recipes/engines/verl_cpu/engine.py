@@ -14,6 +14,7 @@ import torch
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
+from recipes.engines import on_policy
 from recipes.engines.verl_cpu import rollout
 
 
@@ -57,3 +58,4 @@ class CpuValueModelEngine(_CpuSharding, FSDPEngineWithValueHead):
 
 
 rollout.register()
+on_policy.register()
