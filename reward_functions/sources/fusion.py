@@ -158,6 +158,6 @@ def check(url: str) -> None:
         raise FusionError(f"{url!r} is no address; give the whole one, such as http://127.0.0.1:8080/run_code")
     request = {"code": "print(6 * 7)", "stdin": "", "language": "python", "run_timeout": 10, "compile_timeout": 10}
     answer = post(url, request, 30.0, pauses=())
-    said = str((answer.get("run_result") or {}).get("stdout") or "").strip()
-    if answer.get("status") != "Success" or said != "42":
+    output = str((answer.get("run_result") or {}).get("stdout") or "").strip()
+    if answer.get("status") != "Success" or output != "42":
         raise FusionError(f"{url} does not run a program: {str(answer)[:200]}")

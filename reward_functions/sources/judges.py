@@ -139,7 +139,7 @@ def _program(response: str, truth: Any, settings: Settings) -> dict[str, Any]:
     if not program or reason:
         return _parts(0.0, 0.0, 0.0, reason)
     run = _runner(settings.sandbox_fusion_url)
-    results = run(tests.kind, program, tests.feeds, settings.limits, list(tests.decisions))
+    results = run(tests.kind, program, tests.inputs, settings.limits, list(tests.decisions))
     right, failure = programs.passed(tests, results)
     if tests.constants and any(result.get("held", False) is None or result["status"] != "ran" for result in results):
         key = json.dumps(truth) if not isinstance(truth, str) else truth

@@ -48,7 +48,7 @@ class Tests:
 
     Args:
         kind: "script", "calls" or "asserts", as `sandbox.run` has it.
-        feeds: what each test gives to the program.
+        inputs: what each test gives to the program.
         checks: whether what came back from each test is right.
         decisions: of asserts, what decides them.
         constants: the expected values in asserts that are no literals, as (source, imports).
@@ -57,7 +57,7 @@ class Tests:
     __test__ = False  # no test class of pytest's
 
     kind: str
-    feeds: list[Any]
+    inputs: list[Any]
     checks: list[Callable[[Any], bool]]
     decisions: tuple[dict[str, Any], ...] = ()
     constants: tuple[tuple[str, dict[str, str]], ...] = ()
@@ -174,7 +174,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
     """`inputs` hold lists of arguments, or texts with one JSON value a line, as verl's data sets have them."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
-    feeds, checks = [], []
+    calls, checks = [], []
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):
             try:
@@ -184,9 +184,9 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
                 raise TruthError(f"an input of {name} has a line that is no JSON: {str(error)[:80]}") from error
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
-        feeds.append({"function": name, "arguments": given})
+        calls.append({"function": name, "arguments": given})
         checks.append(lambda value, want=wanted: same_value(value, want))
-    return Tests("calls", feeds, checks)
+    return Tests("calls", calls, checks)
 
 
 def passed(tests: Tests, results: list[dict[str, Any]]) -> tuple[int, str]:

@@ -182,7 +182,7 @@ def decided(line: str) -> dict[str, Any]:
 
 
 def _exchange(command: list[str], request: bytes, seconds: float) -> bytes:
-    """Start the sandbox, hand over the request, and read until it ends, is late, or has said too much."""
+    """Start the sandbox, hand over the request, and read until it ends, is late, or has written too much."""
     deadline = time.monotonic() + seconds + GRACE_S
     answer = bytearray()
     with _memory_file(request) as stdin:
@@ -262,21 +262,25 @@ def check() -> None:
         SandboxMissing: with what to install or to allow.
     """
     path = _bubblewrap()
-    works, said = _tried([*_as_nobody(path), *_command(path, Limits().file_bytes)])
+    works, message = _tried([*_as_nobody(path), *_command(path, Limits().file_bytes)])
     if not works:
-        fix = ALLOW_NAMESPACES if said.startswith("bwrap:") else "it needs a Python with its standard library beside it"
-        raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {said}; {fix}")
+        fix = (
+            ALLOW_NAMESPACES
+            if message.startswith("bwrap:")
+            else "it needs a Python with its standard library beside it"
+        )
+        raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {message}; {fix}")
 
 
 def _tried(command: list[str]) -> tuple[bool, str]:
-    """Run a harmless program: does it work, and if not, what was said last?"""
+    """Run a harmless program: does it work, and if not, its last line of output."""
     with _memory_file(_request("script", "print(input())", ["works"], Limits(), [])) as stdin:
         try:
             done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)
         except subprocess.TimeoutExpired:
             return False, f"no answer within {TRY_S:.0f} s"
-    said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-    return done.stdout == b"ran 6\nworks\n", said.splitlines()[-1] if said else f"exit code {done.returncode}"
+    message = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+    return done.stdout == b"ran 6\nworks\n", message.splitlines()[-1] if message else f"exit code {done.returncode}"
 
 
 @lru_cache(maxsize=1)
@@ -339,9 +343,9 @@ def _runtime() -> tuple[str, list[str], str]:
         place = Path("/", name)
         if place.is_symlink():
             mounts += ["--symlink", os.readlink(place), str(place)]
-        for found in (Path("/usr", name), place):
-            if found.is_dir() and not found.is_symlink():
-                mounts += ["--ro-bind", str(found), str(found)]
+        for folder in (Path("/usr", name), place):
+            if folder.is_dir() and not folder.is_symlink():
+                mounts += ["--ro-bind", str(folder), str(folder)]
     for place in ("/etc/ld.so.cache", "/usr/share/zoneinfo"):
         mounts += ["--ro-bind-try", place, place]
     if base == Path("/usr"):

@@ -162,7 +162,7 @@ def test_no_assert_holds_for_a_program_that_does_not_know_the_answer(program):
     tests = programs.read({"asserts": UNKNOWN})
     limits = sandbox.Limits(test_s=0.5, wall_s=1.0, total_s=2.0, total_wall_s=3.0)
     for body in (program, program + "\ndef f(*a): return 1\nimport os\nos._exit(0)"):
-        results = sandbox.run(tests.kind, body, tests.feeds, limits, list(tests.decisions))
+        results = sandbox.run(tests.kind, body, tests.inputs, limits, list(tests.decisions))
         assert [text for text, each in zip(UNKNOWN, results, strict=True) if each.get("held")] == []
 
 

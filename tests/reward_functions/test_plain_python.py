@@ -73,7 +73,7 @@ def test_asserts_have_the_verdict_of_plain_python(tmp_path):
     asserts = text.strip().split("\n")
     printed = plainly(definitions + PLAINLY.format(asserts=asserts), "", tmp_path / "asserts")
     tests = programs.read({"asserts": asserts})
-    results = sandbox.run("asserts", definitions, tests.feeds, sandbox.Limits(), list(tests.decisions))
+    results = sandbox.run("asserts", definitions, tests.inputs, sandbox.Limits(), list(tests.decisions))
     expected = dict(zip(asserts, [line == "True" for line in printed.split()], strict=True))
     assert dict(zip(asserts, [bool(each.get("held")) for each in results], strict=True)) == expected
     assert 20 < sum(expected.values()) < len(expected) - 20

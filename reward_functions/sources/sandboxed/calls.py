@@ -75,12 +75,12 @@ def _part(part: Any, scope: dict[str, Any]) -> str:
 
 def imported(imports: dict[str, str]) -> dict[str, Any]:
     """Name -> what it stands for, from name -> "module" or "module.name" of the standard library."""
-    found = {}
+    scope = {}
     for name, path in imports.items():
         parent, _, child = path.partition(".")
         made = __import__(parent)
-        found[name] = getattr(made, child) if child else made
-    return found
+        scope[name] = getattr(made, child) if child else made
+    return scope
 
 
 def failure(error: BaseException) -> str:
