@@ -252,7 +252,7 @@ def _sign(before: str, alone: bool) -> int:
         return 0
     if last == "%" or (last == ">" and "<" not in lead) or (last == "!" and lead[-2:-1].isalnum() and alone):
         return 0
-    if _MISLED(lead) or (alone and _DENIED(lead)):
+    if _MISLED(lead[-REACH:]) or (alone and _DENIED(lead[-MAX_STATEMENT:])):
         return 0
     return sign
 
@@ -303,7 +303,10 @@ def read_statement(text: str) -> Reading:
         return 0, 0, False, "unparsable"
     stop = _STOP(text, found[0].end())
     end = stop.start() if stop else len(text)
-    values = {_value(text, match, True) for match in found if match.start() < end}
+    values: set[Number | str] = set()
+    for match in found:
+        if match.start() < end and len(values) < 2:
+            values.add(_value(text, match, True))
     if len(values) > 1 or RETRACTS(text[found[0].end() :]):
         return 0, 0, False, "ambiguous"
     return _reading(values.pop())

@@ -11,6 +11,7 @@ the response's length.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any
 
 REWARD_NAME = "number_game"  # EasyR1 prints this name
@@ -100,19 +101,19 @@ def read_answer(text: str) -> tuple[str, str, bool]:
     how, statement, behind = find_statement(text if text.isascii() else text.translate(_FULL_WIDTH))
     if how not in ("marked", "bare"):
         return how, "", False
-    numbers = list(_NUMBERS(statement))
+    numbers = list(islice(_NUMBERS(statement), 2))
     if len(numbers) != 1:
         return "ambiguous" if numbers else "unparsable" if how == "marked" else "no_answer", "", False
     number, altered = numbers[0].groups()
     if number not in POSITIONS or altered:
         return "out_of_range", "", False
     before, after = statement[: numbers[0].start()], statement[numbers[0].end() :] + behind
-    if _DENIED(before[-REACH:]) or _TAKEN_BACK(after):
-        return "ambiguous", "", False
     for mark in END_MARKS:
         after = after.replace(mark, "")
-    asked = not after.strip(_EDGE) and (how == "marked" or not before.strip(_EDGE))
-    return "", number, asked
+    rest, lead = after.strip(_EDGE), before.strip(_EDGE)
+    if (lead and _DENIED(before[-REACH:])) or (rest and _TAKEN_BACK(after)):
+        return "ambiguous", "", False
+    return "", number, not rest and (how == "marked" or not lead)
 
 
 def compute_score(

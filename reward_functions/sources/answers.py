@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from . import gsm8k
 
@@ -16,10 +17,10 @@ SHORT = 120  # a response of one line and at most this length is nothing but its
 END_MARKS = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>|\s)*\Z")
 
 _LEAD = re.compile(
-    r"(?:(?:the|my) )?(?:(?:final|correct|right|best) )?(?:answer|option|choice|label|category|答案|标签|分类)"
-    r"\s*(?:is|was|:|：|是|为)[\s:：]*",
+    r"(?=[acol答标分])(?:answer|label|category|option|choice|答案|标签|分类)\s*(?:is|was|:|：|是|为)[\s:：]*",
     re.IGNORECASE,
 )
+_BEFORE_LEAD = re.compile(r"(?:(?:the|my) )?(?:(?:final|correct|right|best) )?", re.IGNORECASE).fullmatch
 _NOT_FOLDED = re.compile("([²³¹⁰-₟¼-¾⅐-↋①-⓿]+)")  # NFKC would make 72² of 722 and 1½ of 11⁄2
 _POWER = re.compile("[²³¹⁰⁴-⁹]")
 _WRAPPERS = "*_`\"'“”‘’«»「」『』《》$ \t\r\n"
@@ -57,7 +58,7 @@ def find(response: str) -> tuple[str, str]:
         content = text[hashes + 4 :].strip() or None
     if content is None:
         return "", "truncated"
-    if gsm8k.RETRACTS(behind):
+    if behind and gsm8k.RETRACTS(behind):
         return "", "ambiguous"
     content = content.strip()
     if len(content) > LONGEST:
@@ -89,7 +90,7 @@ def _unmarked(text: str, thought: str) -> tuple[str, str]:
     line = tail[last.end() :].partition("\n")[0].strip() if last else ""
     alone = "\n" not in text and len(text) <= SHORT
     if line:
-        return line, "marked" if alone and last.start() == 0 else "unmarked"
+        return line, "marked" if alone and _BEFORE_LEAD(text, 0, last.start()) else "unmarked"
     return (text, "marked") if alone else (tail.rpartition("\n")[2].strip(), "unmarked")
 
 
@@ -156,12 +157,14 @@ def same_statement(statement: str, gold: str) -> bool:
     return same_text(statement, gold) if letter is None else stated_option(statement) == letter
 
 
+@lru_cache(maxsize=4096)
 def option(gold: str) -> str | None:
     r"""The letter that a gold answer such as "B", "(B)" or `\text{(B)}` is; None where it is something else."""
     gold = _COMMAND.sub("", bare(gold)).strip().strip("()[]")
     return gold if len(gold) == 1 and "a" <= gold <= "j" else None
 
 
+@lru_cache(maxsize=4096)  # the responses of one group repeat each other's answers
 def stated_option(statement: str) -> str | None:
     """The letter of the one option that a statement chooses; None where it chooses none, or takes it back."""
     text = " ".join(_COMMAND.sub("", bare(statement)).split())

@@ -11,6 +11,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 from . import answers, gsm8k
@@ -106,14 +107,20 @@ def judge_answer(response: str, golds: list[str]) -> tuple[str, float, bool, str
     statement, how = answers.find(response)
     if not statement:
         return how, 0.0, False, ""
-    statement, marked = answers.plain_text(statement), how == "marked"
+    reason, best, pred = _compared(answers.plain_text(statement), tuple(golds))
+    return reason, best, how == "marked" and reason != "ambiguous", pred
+
+
+@lru_cache(maxsize=4096)  # the responses of one group repeat each other's answers
+def _compared(statement: str, golds: tuple[str, ...]) -> tuple[str, float, str]:
+    """(reason, F1, the answer read) of a statement."""
     pred = normalised(statement)
     if any(exact(statement, gold) for gold in golds):
-        return "correct", 1.0, marked, pred
+        return "correct", 1.0, pred
     if _hedged(statement) and not any(map(_hedged, golds)):
-        return "ambiguous", 0.0, False, pred
+        return "ambiguous", 0.0, pred
     best = max(f1(statement, gold) for gold in golds)
-    return ("partial" if best else "wrong"), best, marked, pred
+    return ("partial" if best else "wrong"), best, pred
 
 
 def _hedged(text: str) -> bool:
@@ -167,12 +174,17 @@ class Labels:
         statement, how = answers.find(response)
         if not statement:
             return how, False, ""
+        reason, plain, label = _named(self, statement)
+        return reason, plain and how == "marked", label
+
+    def named(self, statement: str) -> tuple[str, bool, str]:
+        """(reason, is nothing but a label, the label read) of a statement."""
         said = answers.bare(statement)
-        marked = how == "marked" and said in self.spellings
-        if said in self.spellings:
+        plain = said in self.spellings
+        if plain:
             found = {self.spellings[said]}
         elif len(set(self.spellings.values())) == 1:  # the other labels are not known, so prose could name them all
-            return "wrong", how == "marked" and len(said) <= 40, said
+            return "wrong", len(said) <= 40, said
         else:
             found = {self.spellings[match[0]] for match in self.anywhere.finditer(said)}
             if found and not self._plainly(said):
@@ -180,7 +192,7 @@ class Labels:
         if len(found) != 1:
             return ("ambiguous" if found else "unparsable"), False, ""
         label = found.pop()
-        return ("correct" if label == self.label else "wrong"), marked, label
+        return ("correct" if label == self.label else "wrong"), plain, label
 
     def _plainly(self, said: str) -> bool:
         """Does this text state its label without a negation, a hedge, or an unknown word in the label's clause?"""
@@ -192,6 +204,9 @@ class Labels:
             word in _CARRIERS or set(word) <= _CJK_CARRIERS for clause in clauses for word in _PIECE.findall(clause)
         ]
         return all(known)
+
+
+_named = lru_cache(maxsize=4096)(Labels.named)  # the responses of one group repeat each other's answers
 
 
 def _whole(spelling: str) -> str:

@@ -20,7 +20,18 @@ from hypothesis import strategies as st
 from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
-ALLOWED_IMPORTS = {"__future__", "collections", "functools", "json", "math", "operator", "re", "typing", "unicodedata"}
+ALLOWED_IMPORTS = {
+    "__future__",
+    "collections",
+    "functools",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "re",
+    "typing",
+    "unicodedata",
+}
 MORE_IMPORTS = {"dispatch": {"concurrent", "importlib", "os", "pathlib", "sys", "types"}}  # loads files beside itself
 PAGES = {"dispatch": "REWARD_CUSTOM.md"}
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
@@ -210,6 +221,23 @@ PIECES = (
     *("<think>", "</think>", "<answer>", "</answer>", "<answer></answer>", "<answer>1", "<", "<a", "\\frac{", "\\frac"),
     *("####", "#### ", "#### 1", "#### 1\n", "#", "\\boxed{", "\\boxed", "}", "\\boxed{1}", "answer is ", "answer:"),
     *(" ", "\n", "\t", "\x00", "é", "\u2212", "1 1/", "1e", "% ", "x", "^", "*", "**", "//", "\ud800"),
+    *(
+        "not ",
+        "or ",
+        "no, ",
+        "1 111 ",
+        "1'111",
+        "1.111,",
+        "11,",
+        "１",
+        "²",
+        "half of ",
+        "1½",
+        "\\text{",
+        "<<",
+        "negative ",
+        "不",
+    ),
 )
 SIZE = 200_000  # characters; quadratic work on that would take minutes
 

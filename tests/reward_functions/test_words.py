@@ -298,6 +298,7 @@ def test_any_truth_and_any_response_have_a_verdict(source, truth, response):
 HARD = (
     *("<answer>", "</answer>", "\\boxed{", "{", "}", "####", "answer is ", "答案是", "中", "a ", "positive ", "not "),
     *(" ", "\n", "<think>", "</think>", "\\text{", "$", "'", "n't", "<|im_end|>", "\ud800", "B. ", "1"),
+    *("or ", "no, ", "is ", "the ", "the answer is ", "it's ", "\x00", "?", "²", "-1", "1.", "because ", "这"),
 )
 
 
