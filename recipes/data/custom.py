@@ -14,8 +14,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from recipes import provenance
 from recipes.config import Recipe, path_keys
 from recipes.config.paths import local_model
@@ -39,6 +37,7 @@ from recipes.paths import data_dir, shown
 from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:
+    import numpy as np
     from jinja2 import Template
 
 VERSION = 3
@@ -272,6 +271,8 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
     """
+    import numpy as np
+
     prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes()
     spool_folder = next(path for path in folder.absolute().parents if path.is_dir())
     train = _Rows(conversion.seed, spool_folder)

@@ -7,8 +7,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 # Shares in percent. RL training gets fewer than pretraining because each of its problems is sampled many times.
 SHARES = {"pretrain": 50, "train": 30, "test": 20}
@@ -71,10 +73,14 @@ class Prompts:
     @property
     def different(self) -> int:
         """Different prompts."""
+        import numpy as np
+
         return len(np.unique(np.array(self._prompts)))
 
     def shared_with(self, other: Prompts) -> np.ndarray:
         """(rows,) booleans: whose prompt, or one of whose images, is in `other`."""
+        import numpy as np
+
         hits = np.isin(np.array(self._keys), np.array(other._keys))
         starts = np.cumsum([0, *self._counts[:-1]])
         return np.logical_or.reduceat(hits, starts) if len(hits) else np.zeros(0, bool)
@@ -85,6 +91,8 @@ class Prompts:
         Of each data source validate at most `share` of its rows and of its groups, at most `MOST_VALIDATION` of both.
         A source whose every group has more rows gives its smallest one; a source with one group alone gives none.
         """
+        import numpy as np
+
         if not len(self):
             return np.zeros(0, bool)
         group, source = self._groups(), np.array(self._sources)
@@ -104,6 +112,7 @@ class Prompts:
 
     def _groups(self) -> np.ndarray:
         """(rows,) number of each row's group; groups are numbered in the order of their smallest key."""
+        import numpy as np
         from scipy.sparse import coo_matrix
         from scipy.sparse.csgraph import connected_components
 
