@@ -42,7 +42,7 @@ def main(
     """Build the model, run the launcher once for each of the settings, and print what it measured."""
     console = Console(highlight=False)
     with reported_errors():
-        recipe = load(task, environ={**os.environ, "EXPERIMENT_NAME": "bench_step"})
+        recipe = load(task, arguments=extra or (), environ={**os.environ, "EXPERIMENT_NAME": "bench_step"})
         make_missing(recipe, console.print)
         folder = artifacts() / "models" / f"random_{shape}"
         if not (folder / "config.json").is_file():

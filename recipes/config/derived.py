@@ -81,6 +81,9 @@ CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 RECOMPUTE = "worker.actor.model.enable_gradient_checkpointing"
 UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_token_len_per_device_for_experience"
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
+FUSED = "worker.actor.use_fused_kernels"
+FUSED_WIDTH = 128
+"""verl/utils/kernel/kernels.py:596."""
 _MAY_BE_LESS = ("worker.actor.fsdp.fsdp_size", "worker.rollout.limit_images", "worker.actor.model.lora.rank")
 _SIZES = (
     "trainer.nnodes",
@@ -120,13 +123,18 @@ def _for_gpus(values: dict[str, Any], sources: dict[str, Source]) -> None:
         put(DECODING, memory.decoding(responses), "a step's responses over vLLM's engines")
     if found(GRAPHS) is None and found("worker.rollout.enforce_eager") is False and type(found(DECODING)) is int:
         put(GRAPHS, memory.graph_sizes(found(DECODING)), f"sizes up to {DECODING}")
+    model = memory.shape(folder)
+    if found(FUSED) is True and model and model.hidden % FUSED_WIDTH:
+        put(
+            FUSED, False, f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
+        )
     asked = found(RECOMPUTE)
     packed = found("worker.actor.dynamic_batching") and found("worker.actor.padding_free")
     if not (whole and packed and found("engine") == "verl"):
         if asked is None:
             put(RECOMPUTE, True, "memory is foreseen with verl and packed responses only")
         return
-    model, size = memory.shape(folder), machine.gpu_memory()
+    size = machine.gpu_memory()
     fits = memory.passes(
         model,
         size,

@@ -104,6 +104,13 @@ def test_a_shape_that_is_not_known_is_recomputed(on_gpus, config):
     assert actor.max_token_len_per_device == memory.UNKNOWN_MODEL
 
 
+def test_the_fused_head_is_for_widths_that_its_kernel_takes(on_gpus):
+    assert on_gpus(H200).worker.actor.use_fused_kernels
+    narrow = on_gpus(H200, config={**QWEN3_4B, "hidden_size": 160})
+    assert not narrow.worker.actor.use_fused_kernels
+    assert "128 divides" in narrow.source_of("worker.actor.use_fused_kernels").where
+
+
 def test_mistyped_sizes_are_the_users_mistake(on_gpus):
     for wrong in ("trainer.nnodes=two", "worker.rollout.tensor_parallel_size=0"):
         with pytest.raises(RecipeError, match=wrong.split("=")[0]):
