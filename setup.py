@@ -14,6 +14,7 @@ BASE = [
     "jinja2",
     "matplotlib",
     "numpy",
+    "omegaconf",
     "psutil",
     "pyarrow>=19",
     "pydantic>=2",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 class RecipeError(Exception):
@@ -44,6 +45,21 @@ def raise_together(errors: Sequence[RecipeError]) -> None:
     """Raise the errors as one; none raises nothing."""
     if errors:
         raise errors[0] if len(errors) == 1 else RecipeErrors(errors)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like `name`, or None. Of dotted names, those with the same last part come first."""
+    names = list(known)
+    last = name.rpartition(".")[2]
+    elsewhere = [other for other in names if "." in other and other.rpartition(".")[2] == last]
+    close = get_close_matches(name, elsewhere or names, n=1, cutoff=0 if elsewhere else cutoff)
+    return close[0] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean X?`, or an empty text."""
+    meant = nearest(name, known)
+    return f"did you mean {meant}?" if meant else ""
 
 
 @contextmanager

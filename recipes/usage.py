@@ -29,7 +29,7 @@ def show(console: Console) -> None:
         markup=False,
     )
     console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
-    console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.names()) + "\n")
+    console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.algorithms()) + "\n")
     for title, rows in (
         ("variables that steer the launcher", [(control.name, control.doc) for control in CONTROLS]),
         (

@@ -1,11 +1,15 @@
-"""What a step costs, in prompts, responses, updates, accumulation steps and tokens."""
+"""Batches: what a step costs in prompts, responses, updates and tokens, and which sizes divide each other."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from recipes.config.schema import Recipe
+from recipes.config.schema import Recipe, leaves
+from recipes.config.schema.field import Source
+from recipes.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,18 @@ class Accounting:
         return asdict(self)
 
 
+def data_parallel(recipe: Recipe, ulysses: int) -> int:
+    """Ranks that each compute responses of their own; `ulysses` GPUs share one."""
+    return max(1, recipe.n_gpus // ulysses)
+
+
 def accounting(recipe: Recipe, rows: int) -> Accounting:
     """Count what a recipe does with `rows` training rows (0 where they are not known yet)."""
     data, actor, rollout, trainer = recipe.data, recipe.worker.actor, recipe.worker.rollout, recipe.trainer
     prompts = data.rollout_batch_size
     responses = prompts * rollout.n
     per_update = actor.global_batch_size * rollout.n
-    data_parallel = max(1, recipe.n_gpus // actor.ulysses_size)
-    per_gpu = math.ceil(per_update / data_parallel)
+    per_gpu = math.ceil(per_update / data_parallel(recipe, actor.ulysses_size))
     used = min(rows, data.train_max_samples) if data.train_max_samples > 0 else rows
     steps_per_epoch = used // prompts
     total = trainer.max_steps if trainer.max_steps is not None else steps_per_epoch * trainer.total_epochs
@@ -91,8 +99,141 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
 
 def _responses_of_a_pass(recipe: Recipe) -> int:
     """Responses of full length in one forward and backward pass of a GPU."""
-    actor, data = recipe.worker.actor, recipe.data
+    actor = recipe.worker.actor
     if not (actor.dynamic_batching and actor.max_token_len_per_device):
         return actor.micro_batch_size_per_device_for_update
-    tokens = actor.max_token_len_per_device * actor.ulysses_size
-    return max(1, tokens // (data.max_prompt_length + data.max_response_length))
+    return max(1, actor.max_token_len_per_device * actor.ulysses_size // recipe.longest)
+
+
+def nearest_divisors(number: int, of: int) -> list[int]:
+    """The divisors of `of` next to `number`, below and above; one where there is only one."""
+    divisors = [candidate for candidate in range(1, of + 1) if of % candidate == 0]
+    return _around(number, divisors)
+
+
+def nearest_multiples(number: int, of: int) -> list[int]:
+    """The positive multiples of `of` next to `number`, below and above."""
+    below = number // of * of
+    return [multiple for multiple in (below, below + of) if multiple > 0]
+
+
+def either(numbers: list[int]) -> str:
+    """`4 or 8`."""
+    return " or ".join(str(number) for number in numbers)
+
+
+def _around(number: int, candidates: list[int]) -> list[int]:
+    below = [candidate for candidate in candidates if candidate <= number]
+    above = [candidate for candidate in candidates if candidate > number]
+    return below[-1:] + above[:1]
+
+
+def problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Batch sizes that do not divide each other, with the nearest that do."""
+    step, n = recipe.data.rollout_batch_size, recipe.worker.rollout.n
+    names = ["actor", "critic"] if recipe.has_critic else ["actor"]
+    for name in (f"worker.{role}" for role in names):
+        role, update = recipe.value(name), f"{name}.global_batch_size"
+        size, ranks = role.global_batch_size, data_parallel(recipe, role.ulysses_size)
+        if step % size:
+            yield recipe.error(
+                f"data.rollout_batch_size {step} is not a multiple of {update} {size} prompts",
+                f"set {update} to {either(nearest_divisors(size, step))}, "
+                f"or data.rollout_batch_size to {either(nearest_multiples(step, size))}",
+                "data.rollout_batch_size",
+                update,
+            )
+        if size * n % ranks:
+            fitting = [candidate for candidate in range(1, size + ranks + 1) if candidate * n % ranks == 0]
+            yield recipe.error(
+                f"{update} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
+                f"{ranks} data-parallel ranks",
+                f"set {recipe.source_of(update).follows or update} to {either(_around(size, fitting))}",
+                update,
+                "worker.rollout.n",
+                "trainer.n_gpus_per_node",
+            )
+        elif recipe.engine == "easyr1" and name == "worker.actor":
+            yield from _easyr1(recipe, size * n // ranks)
+        elif not role.dynamic_batching:
+            yield from _micro_batches(recipe, name, "update", size * n // ranks, "responses per GPU and update")
+            yield from _micro_batches(recipe, name, "experience", step * n // ranks, "responses per GPU and step")
+    mini = recipe.data.mini_rollout_batch_size
+    if mini is not None and step % mini:
+        yield recipe.error(
+            f"data.mini_rollout_batch_size {mini} does not divide data.rollout_batch_size {step}",
+            f"set data.mini_rollout_batch_size to {either(nearest_divisors(mini, step))}",
+            "data.mini_rollout_batch_size",
+            "data.rollout_batch_size",
+        )
+
+
+def _micro_batches(recipe: Recipe, name: str, use: str, whole: int, described: str) -> Iterator[RecipeError]:
+    """Both engines cut a GPU's responses into whole micro-batches, for updates as well as for log-probabilities."""
+    key = f"{name}.micro_batch_size_per_device_for_{use}"
+    micro = recipe.value(key)
+    if whole % micro:
+        yield recipe.error(
+            f"{whole} {described} are not a multiple of {key} {micro}",
+            f"set {key} to {either(nearest_divisors(micro, whole))}",
+            key,
+            f"{name}.global_batch_size" if use == "update" else "data.rollout_batch_size",
+        )
+
+
+def _easyr1(recipe: Recipe, each: int) -> Iterator[RecipeError]:
+    """EasyR1 divides by the micro-batch sizes even where micro-batches are filled by tokens."""
+    actor = recipe.worker.actor
+    responses = recipe.data.rollout_batch_size * recipe.worker.rollout.n
+    yield from _micro_batches(recipe, "worker.actor", "update", each, "responses per GPU and update")
+    yield from _micro_batches(recipe, "worker.actor", "experience", responses, "responses a step")
+    if not actor.dynamic_batching:
+        ranks = data_parallel(recipe, actor.ulysses_size)
+        yield from _micro_batches(
+            recipe, "worker.actor", "experience", responses // ranks, "responses per GPU and step"
+        )
+    if actor.fsdp.enable_cpu_offload and each != actor.micro_batch_size_per_device_for_update:
+        yield recipe.error(
+            "EasyR1 cannot accumulate gradients with worker.actor.fsdp.enable_cpu_offload",
+            f"set it to false and use worker.actor.offload.offload_params, or set "
+            f"worker.actor.micro_batch_size_per_device_for_update to {each}",
+            "worker.actor.fsdp.enable_cpu_offload",
+            "worker.actor.micro_batch_size_per_device_for_update",
+        )
+
+
+_STEP, _UPDATE, _ACTOR = "data.rollout_batch_size", "worker.actor.global_batch_size", "worker.actor"
+_MICRO = {
+    f"{_ACTOR}.micro_batch_size_per_device_for_update": (_UPDATE, 4),
+    f"{_ACTOR}.micro_batch_size_per_device_for_experience": (_STEP, 8),
+}
+"""Micro-batch -> (the prompts that it divides, the most responses that null stands for)."""
+
+
+def fill_batches(values: dict[str, Any], sources: dict[str, Source]) -> None:
+    """Put sizes where a recipe's file has null: an update is the whole step, a micro-batch divides; changes both."""
+
+    def value(key: str) -> Any:
+        return values.get(key, leaves(Recipe)[key].default)
+
+    def follow(key: str, size: Any, leader: str) -> None:
+        null = sources[key]
+        values[key], sources[key] = size, Source(null.layer, f"{null}, where null follows {leader}", leader)
+
+    if _UPDATE in values and values[_UPDATE] is None:
+        follow(_UPDATE, value(_STEP), _STEP)
+    # verl fills its passes by tokens there, so that nothing has to divide; EasyR1 divides all the same.
+    undivided = value("engine") == "verl" and value(f"{_ACTOR}.dynamic_batching") is True
+    for key, (batch, most) in _MICRO.items():
+        if key in values and values[key] is None:
+            names = (batch, "worker.rollout.n", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ACTOR}.ulysses_size")
+            numbers = [value(name) for name in names]
+            share = _share(*numbers) if all(type(number) is int for number in numbers) else 1
+            divisor = max(size for size in range(1, most + 1) if share % size == 0)
+            follow(key, most if undivided else divisor, batch)
+
+
+def _share(prompts: int, n: int, nodes: int, gpus: int, ulysses: int) -> int:
+    """Responses of one GPU; 1 where they do not divide, which `problems` then explains."""
+    ranks = max(1, nodes * gpus // max(1, ulysses))
+    return prompts * n // ranks if prompts * n % ranks == 0 else 1

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import resolve, text
+from recipes.config import kl, resolve
+from recipes.config.layers import flow
 from recipes.config.official import block as comparison
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
@@ -33,7 +34,7 @@ def environment_table() -> str:
     for variable in VARIABLES:
         leaf = known[variable.key]
         keys = ", ".join(f"`{key}`" for key in (variable.key, *variable.also))
-        aliases = ", ".join(f"`{alias}`" for alias in variable.aliases)
+        aliases = ", ".join(f"`{alias}`" for alias in (*variable.aliases, *variable.guesses))
         rows.append((f"`{variable.name}`", aliases, keys, describe_type(leaf.field.annotation), leaf.info.doc))
     return markdown(("variable", "also known as", "key", "type", "meaning"), rows)
 
@@ -64,7 +65,7 @@ def _row(leaf: Leaf) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    return text.flow(value)
+    return flow(value)
 
 
 def _engines(leaf: Leaf) -> str:
@@ -77,10 +78,10 @@ def _engines(leaf: Leaf) -> str:
 
 def algorithm_table() -> str:
     """Every algorithm: what it changes, its keys beside GRPO's, when it helps, its engines and its paper."""
-    grpo = resolve.read("grpo").values
+    grpo = resolve.algorithm("grpo").values
     rows = []
-    for name in sorted(resolve.names(), key=_in_order):
-        found = resolve.read(name)
+    for name in sorted(resolve.algorithms(), key=_in_order):
+        found = resolve.algorithm(name)
         own = {path: value for path, value in found.values.items() if name == "grpo" or grpo.get(path, grpo) != value}
         keys = "<br>".join(f"`{path}: {_shown(value)}`" for path, value in own.items() if path not in _UNREMARKABLE)
         engines = ", ".join(ENGINES[engine] for engine in ENGINES if _runs_on(engine, found.values))
@@ -98,7 +99,7 @@ _UNREMARKABLE = ("algorithm.use_kl_in_reward", "algorithm.kl_loss_type", "worker
 
 def _in_order(name: str) -> tuple[int, str]:
     """Groups first, the critic last."""
-    estimator = resolve.read(name).values["algorithm.adv_estimator"]
+    estimator = resolve.algorithm(name).values["algorithm.adv_estimator"]
     return {"grpo": 0, "gae": 2}.get(estimator, 1), "" if name == "grpo" else name
 
 
@@ -111,10 +112,16 @@ def _runs_on(engine: str, values: dict[str, Any]) -> bool:
     return True
 
 
+def kl_table() -> str:
+    """Estimator x place: the expected gradient."""
+    return markdown(("estimator", "in the reward (`kl_penalty`)", "in the loss (`kl_loss_type`)"), kl.table())
+
+
 BLOCKS: dict[str, Callable[..., str]] = {
     "algorithms": algorithm_table,
     "comparison": comparison,
     "environment": environment_table,
+    "kl": kl_table,
     "controls": control_table,
     "schema": schema_table,
 }

@@ -1,19 +1,157 @@
-"""KL: where it acts, and averages of the loss."""
+"""KL between policy and reference: where it acts, by which estimator, with which weight, and with what gradient."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
 from recipes.config.schema import Recipe
+from recipes.config.schema.field import Source
+from recipes.errors import RecipeError
 
-AVERAGES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
-"""loss_avg_mode -> the loss_agg_mode that it stands for."""
-CONSTANT_LENGTH = "seq-mean-token-sum-norm"
-"""The loss_agg_mode that divides by a constant length instead of each response's."""
+Place = Literal["reward", "loss"]
+NO_KL = "algorithm.disable_kl"
 
 
-def kl_places(recipe: Recipe) -> tuple[bool, bool]:
-    """Where KL acts: (in the reward, in the loss)."""
+@dataclass(frozen=True)
+class Term:
+    """A KL term.
+
+    Attributes:
+        estimator: verl's name; `kl` is k1, `mse` k2, `low_var_kl` k3.
+        coefficient: its weight.
+    """
+
+    estimator: str
+    coefficient: float
+
+
+def in_reward(recipe: Recipe) -> Term | None:
+    """The KL that is taken from each token's reward; None where there is none."""
     algorithm = recipe.algorithm
-    if algorithm.disable_kl:
-        return False, False
     chosen = algorithm.use_kl_in_reward
-    return (not algorithm.use_kl_loss if chosen is None else chosen), algorithm.use_kl_loss
+    if algorithm.disable_kl or not (not algorithm.use_kl_loss if chosen is None else chosen):
+        return None
+    return Term(algorithm.kl_penalty, algorithm.kl_coef)
+
+
+def in_loss(recipe: Recipe) -> Term | None:
+    """The KL that is a term of the loss; None where there is none."""
+    algorithm = recipe.algorithm
+    if algorithm.disable_kl or not algorithm.use_kl_loss:
+        return None
+    coefficient = algorithm.kl_coef if algorithm.kl_loss_coef is None else algorithm.kl_loss_coef
+    return Term(algorithm.kl_loss_type or algorithm.kl_penalty, coefficient)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What an estimator does in one place, in expectation, with responses sampled from the policy itself.
+
+    Attributes:
+        text: the gradient.
+        right: whether it holds the policy near the reference as a KL penalty is meant to.
+        why: the derivation, short.
+    """
+
+    text: str
+    right: bool
+    why: str
+
+
+# pi is the policy, ref the reference. In the reward the estimate is a number, so its gradient is that of
+# E[estimate * log pi] with the estimate held constant; in the loss it is the mean of the estimate's own gradient.
+_KL = "the gradient of KL(pi, ref)"
+GRADIENTS: dict[tuple[str, Place], Gradient] = {
+    ("kl", "reward"): Gradient(_KL, True, "log(pi/ref) weighs the score function"),
+    ("mse", "reward"): Gradient(
+        "no gradient of a KL: half the squared log-ratio as a constant",
+        False,
+        "tokens that became less probable are pushed down further",
+    ),
+    ("low_var_kl", "reward"): Gradient(
+        "grad KL(pi, ref) - grad KL(ref, pi): cancels near the reference, and pushes away beyond",
+        False,
+        "the estimate's ref/pi - 1 adds the forward KL with the wrong sign",
+    ),
+    ("abs", "reward"): Gradient(
+        "no gradient of a KL: the absolute log-ratio as a constant",
+        False,
+        "tokens that became less probable are pushed down further",
+    ),
+    ("kl", "loss"): Gradient("zero: there is no penalty, only noise", False, "E[grad log pi] = 0"),
+    ("mse", "loss"): Gradient(_KL, True, "E[log(pi/ref) grad log pi]"),
+    ("low_var_kl", "loss"): Gradient(
+        "the gradient of KL(ref, pi), which is that of KL(pi, ref) to first order near the reference",
+        True,
+        "E[(1 - ref/pi) grad log pi]",
+    ),
+    ("abs", "loss"): Gradient(
+        "the gradient of twice the total variation, which does not shrink near the reference",
+        False,
+        "E[sign(log(pi/ref)) grad log pi]",
+    ),
+}
+for _name in ("kl", "low_var_kl"):  # the value of the estimate, with the gradient of mse: verl's straight-through forms
+    GRADIENTS[f"{_name}+", "reward"] = GRADIENTS[_name, "reward"]
+    GRADIENTS[f"{_name}+", "loss"] = GRADIENTS["mse", "loss"]
+
+BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
+SOURCES = "arXiv:2512.21852 compares the estimators in both places"
+
+
+def remarks(recipe: Recipe) -> list[str]:
+    """A warning for each estimator that does not do in its place what a KL penalty is for."""
+    terms: dict[Place, Term | None] = {"reward": in_reward(recipe), "loss": in_loss(recipe)}
+    lines = []
+    for place, term in terms.items():
+        gradient = GRADIENTS.get((term.estimator, place)) if term else None
+        if term and gradient and not gradient.right and term.coefficient:
+            lines.append(
+                f"KL in the {place} by {term.estimator} has {gradient.text} ({gradient.why}; {SOURCES}); "
+                f"use {BETTER[place]}"
+            )
+    return lines
+
+
+def problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Switches that contradict each other."""
+    algorithm = recipe.algorithm
+    on = [name for name in ("use_kl_loss", "use_kl_in_reward") if getattr(algorithm, name)]
+    if algorithm.disable_kl and on:
+        yield recipe.error(
+            f"{NO_KL} and algorithm.{on[0]} are both true",
+            "set one of them to false",
+            NO_KL,
+            f"algorithm.{on[0]}",
+        )
+    if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
+        yield recipe.error(
+            f"KL is neither in the loss nor in the reward, yet {NO_KL} is false",
+            f"set {NO_KL} to true, or algorithm.use_kl_in_reward to null",
+            "algorithm.use_kl_in_reward",
+            NO_KL,
+        )
+
+
+def switch_off(values: dict[str, Any], sources: dict[str, Source]) -> None:
+    """Where the user asks for no KL, switches that a file sets give way; those of the user stay, for `problems`."""
+    if values.get(NO_KL) is not True or not sources[NO_KL].by_user:
+        return
+    for key, none in (("algorithm.use_kl_loss", False), ("algorithm.use_kl_in_reward", None)):
+        if values.get(key) is True and not sources[key].by_user:
+            values[key] = none
+            sources[key] = Source(sources[NO_KL].layer, f"{sources[NO_KL]}, which wins over {sources[key]}")
+
+
+def table() -> list[tuple[str, str, str]]:
+    """Rows for the documentation: estimator, its gradient in the reward, and in the loss."""
+    names = {"kl": "`kl` (k1)", "mse": "`mse` (k2)", "low_var_kl": "`low_var_kl` (k3)", "abs": "`abs`"}
+    names |= {"kl+": "`kl+` (k1, straight-through; verl)", "low_var_kl+": "`low_var_kl+` (k3, straight-through; verl)"}
+
+    def cell(estimator: str, place: Place) -> str:
+        gradient = GRADIENTS[estimator, place]
+        return f"{'right' if gradient.right else '**wrong**'}: {gradient.text}; {gradient.why}"
+
+    return [(shown, cell(name, "reward"), cell(name, "loss")) for name, shown in names.items()]

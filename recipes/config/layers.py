@@ -1,46 +1,56 @@
-"""Layers of a configuration: flat dotted keys, each with the file, variable or argument that set it."""
+"""Layers of a configuration: YAML files, variables and arguments become one typed value for every key.
+
+OmegaConf reads YAML and merges mappings, pydantic checks types. What neither has, and messages need, is kept here: the
+layer that set each key. A program with a schema of its own uses the same functions:
+
+    settings = [*read_settings(Schema, path), *variable_settings(environ, VARIABLES), *argument_settings(arguments)]
+    values, sources = merge(Schema, settings)
+    configuration = validated(Schema, values, sources)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from io import StringIO
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-LayerName = Literal["default", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
-ORDER: dict[str, int] = {name: rank for rank, name in enumerate(LayerName.__args__)}  # type: ignore[attr-defined]
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
+from recipes.config.schema.field import DEFAULT, Resolved, Source, describe_type, leaves, sections
+from recipes.errors import RecipeError, did_you_mean
+from recipes.paths import ROOT
 
-@dataclass(frozen=True)
-class Source:
-    """Which layer set a key, where exactly, in words for an error message, and the key whose value it took, if any."""
+__all__ = ["DEFAULT", "Setting", "Source"]
 
-    layer: LayerName
-    where: str
-    follows: str = ""
-
-    @property
-    def rank(self) -> int:
-        return ORDER[self.layer]
-
-    @property
-    def by_user(self) -> bool:
-        """Whether the user asked for it in this run, through a variable or an argument."""
-        return self.layer in ("environment", "argument")
-
-    def __str__(self) -> str:
-        return self.where
-
-
-DEFAULT = Source("default", "default of the schema")
+VERL = "verl"
+"""The recipe's key that holds verl's own keys, by their dotted names."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One value with its source; `path` is dotted."""
+    """One value with its source.
+
+    Attributes:
+        path: dotted key.
+        value: text, where a variable or an argument gives it.
+        source: the layer.
+        spelled: the name that was written, where it is not `path`: verl's own, or a short form.
+    """
 
     path: str
     value: Any
     source: Source
+    spelled: str = ""
 
 
 def flatten(tree: Mapping[str, Any], stops: Iterable[str] = (), prefix: str = "") -> dict[str, Any]:
@@ -66,3 +76,269 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(group, {})
         node[name] = value
     return tree
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: from the repository's root where it lies below."""
+    full = path.absolute()
+    return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
+
+
+def read(path: Path, shown: str = "") -> dict[str, Any]:
+    """The mapping in a YAML file. Raises RecipeError, with the line, where it is not one or names a key twice."""
+    shown = shown or shown_path(path)
+    try:
+        return deepcopy(_tree(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise RecipeError(f"cannot read {shown}: {error.strerror}", where=str(path), fix="name a file here") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{shown} is not text in UTF-8", where=str(path), fix="save it as UTF-8") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise RecipeError(
+            f"{shown} is not valid YAML: {error.problem}", where=f"{path}{line}", fix="mend that line"
+        ) from error
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        problem = str(error).splitlines()[0]
+        raise RecipeError(f"{shown} is not valid YAML: {problem}", where=str(path), fix="mend the file") from error
+    except TypeError as error:
+        raise RecipeError(
+            f"{shown} must hold keys and values: {error}", where=str(path), fix="write `key: value` lines"
+        ) from error
+
+
+@lru_cache(maxsize=64)
+def _tree(text: str) -> dict[str, Any]:
+    """OmegaConf's reading of a text, once per text; interpolations, which are verl's, stay as they are."""
+    try:
+        tree = OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
+    except OSError as error:  # how OmegaConf calls a file that holds a single value
+        raise TypeError("this is a single value") from error
+    if not isinstance(tree, dict):
+        raise TypeError("this is a list")
+    return tree  # type: ignore[return-value]
+
+
+def parse(text: str) -> Any:
+    """One value as YAML has it, with `1e-6` a number; text that is no YAML stays text."""
+    try:
+        return OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[call-overload, index]
+    except (yaml.YAMLError, OmegaConfBaseException):
+        return text
+
+
+_TRUE, _FALSE, _NULL = ("1", "true", "yes", "on"), ("0", "false", "no", "off"), ("null", "none", "~")
+
+
+def parse_as(text: str, annotation: Any) -> Any:
+    """The text of a variable or argument as the type asks: lists may be joined by commas, truth may be 1 or yes.
+
+    Text that does not fit is returned as it was read, so that the schema's error can name the type it wants.
+    """
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    word = text.strip()
+    if type(None) in parts and word.lower() in _NULL:
+        return None
+    if bool in parts and word.lower() in _TRUE + _FALSE:
+        return word.lower() in _TRUE
+    items = [get_args(part)[0] for part in parts if get_origin(part) is list]
+    if items and (word.startswith("[") or str not in parts):
+        listed = parse(word) if word.startswith("[") else [part.strip() for part in word.split(",") if part.strip()]
+        return [parse_as(str(part), items[0]) for part in listed] if isinstance(listed, list) else listed
+    if str in parts:
+        return text
+    return word if any(get_origin(part) is Literal for part in parts) else parse(word)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """OmegaConf's own writing puts each item of a list on a line; here a list takes one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: Any, data: str) -> yaml.Node:
+    """Several lines in double quotes, so that the value can stand on one line of a command."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
+
+
+_Dumper.add_representer(list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, True))
+_Dumper.add_representer(str, _represent_text)
+_Dumper.add_implicit_resolver(  # text such as 1e5, which OmegaConf reads as a number, needs quotes
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def dump(tree: Any) -> str:
+    """YAML text in the order of the keys; lists on one line. `read` gives the same tree."""
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=False)
+
+
+def flow(value: Any) -> str:
+    """One value as YAML on one line."""
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**9, default_flow_style=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
+Name = Callable[[str, Source], str]
+"""Turns a name as it is written into the dotted key that it means; raises RecipeError for an unknown one."""
+
+
+def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION.md") -> Name:
+    """The rule of names for a schema without other spellings: every key has its own."""
+
+    def name(written: str, source: Source) -> str:
+        if written in leaves(schema) or written in sections(schema) or open_leaf(schema, written):
+            return written
+        raise RecipeError(
+            f"unknown key {written}",
+            where=source.where,
+            fix=did_you_mean(written, leaves(schema)) or f"see {documentation} for every key",
+        )
+
+    return name
+
+
+def open_leaf(schema: type[BaseModel], path: str) -> str | None:
+    """The key with a free mapping that `path` lies in."""
+    parts = path.split(".")
+    prefixes = (".".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
+    return next((prefix for prefix in prefixes if (leaf := leaves(schema).get(prefix)) and leaf.is_open), None)
+
+
+def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name | None = None) -> list[Setting]:
+    """The keys of a YAML tree as settings; groups that are left empty set nothing.
+
+    Raises RecipeError for an unknown key.
+    """
+    if not isinstance(tree, Mapping):
+        raise RecipeError(
+            f"expected keys and values, not {tree!r}", where=source.where, fix="write `key: value` lines there"
+        )
+    name = name or known_name(schema)
+    flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path != VERL])
+    settings = []
+    for written, value in flat.items():
+        path = name(str(written), source)
+        if not ((path in sections(schema) or path == VERL) and value in (None, {})):
+            settings.append(Setting(path, value, source, "" if path == written else str(written)))
+    return settings
+
+
+def read_settings(
+    schema: type[BaseModel], path: Path, layer: Any = "recipe", name: Name | None = None
+) -> list[Setting]:
+    """The settings of a YAML file."""
+    return settings_of(schema, read(path), Source(layer, shown_path(path)), name)
+
+
+def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
+    """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
+
+    Raises RecipeError for a value where a group of keys belongs, and where two spellings of one key disagree in one
+    layer, or where both are the user's.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    earlier: dict[str, list[Setting]] = {}
+    for setting in settings:
+        _refuse_group(schema, setting)
+        path, value = setting.path, _typed(schema, setting)
+        setting = Setting(path, value, setting.source, setting.spelled)
+        for other in earlier.setdefault(path, []):
+            _refuse_two_values(other, setting)
+        earlier[path].append(setting)
+        leaf = open_leaf(schema, path)
+        if leaf is not None:
+            inner = path.removeprefix(f"{leaf}.")
+            value = {inner: value} if leaf == VERL else nest({inner: value})
+            path = path if leaf == VERL else leaf
+        target = leaf or path
+        old = values.get(target)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        values[target] = {**old, **value} if both and target == VERL else _merged(old, value) if both else value
+        sources[path] = setting.source
+    return values, sources
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> Any:
+    return OmegaConf.to_container(OmegaConf.merge(old, new), resolve=False)
+
+
+def _typed(schema: type[BaseModel], setting: Setting) -> Any:
+    """Text of variables and arguments becomes a value of the key's type."""
+    if not (setting.source.by_user and isinstance(setting.value, str)):
+        return setting.value
+    leaf = leaves(schema).get(setting.path)
+    return parse(setting.value) if leaf is None or leaf.is_open else parse_as(setting.value, leaf.field.annotation)
+
+
+def _refuse_group(schema: type[BaseModel], setting: Setting) -> None:
+    if setting.path in sections(schema):
+        members = [path for path in leaves(schema) if path.startswith(f"{setting.path}.")]
+        raise RecipeError(
+            f"{setting.path} is a group of keys, not a value: {setting.value!r}",
+            where=setting.source.where,
+            fix=f"name one of its keys: {', '.join(members[:5])}",
+        )
+
+
+def _refuse_two_values(one: Setting, other: Setting) -> None:
+    if one.value == other.value or one.spelled == other.spelled:
+        return
+    if one.source.layer != other.source.layer and not (one.source.by_user and other.source.by_user):
+        return
+    raise RecipeError(
+        f"{one.path} is {one.value!r} as {one.spelled or one.path}, but {other.value!r} as "
+        f"{other.spelled or other.path}",
+        where=f"{one.source.where}; {other.source.where}",
+        fix="give one of the two",
+    )
+
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+def validated(schema: type[Schema], values: Mapping[str, Any], sources: Mapping[str, Source]) -> Schema:
+    """Build the configuration from flat values. Raises RecipeError that names key, value, expected type and layer."""
+    tree = nest({path: value for path, value in values.items() if path != VERL})
+    if VERL in values:
+        tree[VERL] = values[VERL]
+    try:
+        configuration = schema.model_validate(tree)
+    except ValidationError as error:
+        raise _readable(schema, error, sources) from error
+    if isinstance(configuration, Resolved):
+        configuration._sources.update(sources)
+    return configuration
+
+
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "too_short", "too_long")
+
+
+def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[str, Source]) -> RecipeError:
+    """The first mistake in full, the others by name."""
+    by_key: dict[str, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False, include_context=True):
+        by_key.setdefault(_key_of(schema, detail), []).append(detail)
+    (path, details), *others = by_key.items()
+    leaf = leaves(schema).get(path)
+    value = details[0]["input"]
+    wanted = describe_type(leaf.field.annotation) if leaf else "another type"
+    bounds = [detail["msg"].removeprefix("Input should be ") for detail in details if detail["type"] in _BOUNDS]
+    expected = f"{wanted}, {bounds[0]}" if bounds else wanted
+    choices = wanted.removeprefix("one of ").split(" or ")[0].split(", ") if "one of " in wanted else []
+    more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
+    default = f", for instance {flow(leaf.default)}" if leaf and leaf.default not in (None, "", {}, []) else ""
+    return RecipeError(
+        f"{path} is {value!r}, expected {expected}{more}",
+        where=sources.get(path, DEFAULT).where,
+        fix=did_you_mean(str(value), choices) or f"give {expected}{default}",
+    )
+
+
+def _key_of(schema: type[BaseModel], detail: ErrorDetails) -> str:
+    """The dotted key of an error, without list positions and the names of a union's members."""
+    parts = [str(part) for part in detail["loc"]]
+    paths = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+    return next((path for path in paths if path in leaves(schema)), ".".join(parts))

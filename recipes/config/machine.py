@@ -13,8 +13,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from recipes.config.text import did_you_mean
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, did_you_mean
 
 KINDS = ("cpu", "gpu")
 
@@ -107,12 +106,12 @@ def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
     return False
 
 
-def chosen(loggers: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
+def loggers(listed: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
     """The loggers that take part: a recipe's `wandb` stays only if the user asked in this run or is logged in.
 
     `file` always takes part: progress, history and the closing table are read from it.
     """
-    wanted = loggers if asked or logged_in(environ) else [name for name in loggers if name != "wandb"]
+    wanted = listed if asked or logged_in(environ) else [name for name in listed if name != "wandb"]
     return wanted if "file" in wanted else [*wanted, "file"]
 
 

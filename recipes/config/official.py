@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import yaml
 
-from recipes.config import text
-from recipes.config.layers import flatten
-from recipes.config.resolve import find, load, shown_path
+from recipes.config.layers import dump, flatten, flow, parse, read, shown_path
+from recipes.config.names import aliases as same_in_schema
+from recipes.config.resolve import find, load
 from recipes.config.schema import Recipe, leaves
-from recipes.config.text import did_you_mean
-from recipes.config.verl_names import same_in_schema
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
 
@@ -136,7 +134,7 @@ def _parsed(command: str, where: str) -> dict[str, Any]:
         if match is None:
             continue
         try:
-            found[match[1]] = text.parse(match[2])
+            found[match[1]] = parse(match[2])
         except yaml.YAMLError as error:
             raise RecipeError(f"cannot read {word!r}", where=where) from error
     return found
@@ -150,23 +148,6 @@ IN_REWARD, IN_LOSS = "algorithm.use_kl_in_reward", f"{ACTOR}.use_kl_loss"
 REWARD_COEF, LOSS_COEF = "algorithm.kl_ctrl.kl_coef", f"{ACTOR}.kl_loss_coef"
 REWARD_TYPE, LOSS_TYPE = "algorithm.kl_penalty", f"{ACTOR}.kl_loss_type"
 CONTENTS = f"{ACTOR}.checkpoint.save_contents"
-
-_PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-_LOSSES = {"vanilla": "default", "gspo": "gspo_token"}
-INVERSES: dict[str, Callable[[Any], Any]] = {
-    "comma_list": lambda value: ",".join(value) if isinstance(value, list) else value,
-    "dtype": lambda value: _PRECISION.get(value, value),
-    "file_list": lambda value: value[0] if isinstance(value, list) and len(value) == 1 else value,
-    "file_text": lambda value: value,
-    "filter_key": lambda value: "overall" if value == "reward" else value,
-    "loss_type": lambda value: _LOSSES.get(value, value),
-    "minus_one_if_null": lambda value: None if value == -1 else value,
-    "null_if_negative": lambda value: -1 if value is None else value,
-    "null_if_zero": lambda value: value or 0,
-    "prompt_key": lambda value: value,
-    "zero_if_null": lambda value: value or None,
-}
-"""By `via` of the schema: what undoes the converter of that name."""
 
 
 def _kl(in_loss: str, in_reward: str) -> Read:
@@ -209,7 +190,7 @@ RULES: dict[str, Read] = {
 }
 """Key of the schema -> verl's keys that decide it, and how they do."""
 
-SUPERSEDED = ("algorithm.kl_loss_coef", "algorithm.kl_loss_type", "worker.actor.loss_agg_mode")
+SUPERSEDED = ("algorithm.kl_coef", "algorithm.kl_loss_coef", "algorithm.kl_loss_type", "worker.actor.loss_agg_mode")
 """Keys of the schema whose value another key of this table already tells."""
 
 OUTSIDE = {
@@ -233,9 +214,8 @@ def reads() -> dict[str, Read]:
         path: ((name,), _same(name)) for name, path in same_in_schema().items() if path not in SUPERSEDED
     }
     for path, leaf in leaves(Recipe).items():
-        undo = INVERSES.get(leaf.info.via)
-        if undo is not None and leaf.info.verl:
-            table[path] = ((leaf.info.verl[0],), _undone(leaf.info.verl[0], undo))
+        if leaf.info.convert is not None and leaf.info.verl:
+            table[path] = ((leaf.info.verl[0],), _undone(leaf.info.verl[0], leaf.info.convert.from_verl))
     return {**table, **RULES}
 
 
@@ -292,7 +272,7 @@ OVERRIDES = ("temperature", "top_p", "top_k")
 def ours(recipe: Recipe, task_or_path: str) -> dict[str, Any]:
     """Our recipe's keys and values; paths as its file writes them."""
     path = find(task_or_path)
-    written = flatten(text.read(path, shown_path(path)))
+    written = flatten(read(path, shown_path(path)))
     values: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
         if key in LAUNCHERS_OWN or (key.startswith("worker.critic.") and recipe.algorithm.adv_estimator != "gae"):
@@ -379,7 +359,7 @@ def hidden_defaults(checkout: Path, engine: Engine) -> dict[str, Any]:
     if engine == "easyr1":
         values = defaults([checkout / name for name in EASYR1_CLASSES], "PPOConfig")
         return {key: value for key, value in values.items() if key != VALIDATION_CHECKOUT}
-    tree = flatten(text.read(checkout / VERL_DEFAULTS, VERL_DEFAULTS))
+    tree = flatten(read(checkout / VERL_DEFAULTS, VERL_DEFAULTS))
     return {key: _resolved(tree, value) for key, value in tree.items() if has_counterpart(key)}
 
 
@@ -388,12 +368,12 @@ def _resolved(tree: dict[str, Any], value: Any) -> Any:
     if not (isinstance(value, str) and value.startswith("${oc.select:")):
         return value
     key, _, default = value.removeprefix("${oc.select:").removesuffix("}").partition(",")
-    return _resolved(tree, tree[key]) if key in tree else text.parse(default.strip())
+    return _resolved(tree, tree[key]) if key in tree else parse(default.strip())
 
 
 def shared_configuration(checkout: Path, engine: Engine) -> dict[str, Any]:
     """EasyR1's launchers all start from one YAML file; verl's from the defaults."""
-    return flatten(text.read(checkout / EASYR1_CONFIG, EASYR1_CONFIG)) if engine == "easyr1" else {}
+    return flatten(read(checkout / EASYR1_CONFIG, EASYR1_CONFIG)) if engine == "easyr1" else {}
 
 
 def find_example(checkout: Path, engine: Engine, name: str) -> Example:
@@ -497,7 +477,7 @@ def _read(engine: Engine, name: str) -> Official:
 
 def snapshot(stem: str) -> dict[str, Any]:
     """One file of configs/official as it is."""
-    return text.read(SNAPSHOTS / f"{stem}.yaml", f"configs/official/{stem}.yaml")
+    return read(SNAPSHOTS / f"{stem}.yaml", f"configs/official/{stem}.yaml")
 
 
 def _from(checkout: Path, engine: Engine, name: str) -> Official:
@@ -545,7 +525,7 @@ def write(checkout: Path, folder: Path = SNAPSHOTS) -> list[str]:
     for stem, tree in snapshots(checkout).items():
         notes = [f"# {HEAD[tree['layer']]}", FORM, *([NATIVE] if tree["engine"] == "verl" else [])]
         path = folder / f"{stem}.yaml"
-        path.write_text("\n".join(notes) + "\n" + text.dump(tree), encoding="utf-8")
+        path.write_text("\n".join(notes) + "\n" + dump(tree), encoding="utf-8")
         written.append(shown_path(path))
     return written
 
@@ -883,7 +863,7 @@ def cells(row: Row) -> list[str]:
 
 def shown(value: Any) -> str:
     """A value as YAML on one line; a dash where a side does not have the key."""
-    return DASH if value is ABSENT else text.flow(value)
+    return DASH if value is ABSENT else flow(value)
 
 
 def why(row: Row) -> str:

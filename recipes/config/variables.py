@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
 
-import yaml
-
-from recipes.config import verl_names
-from recipes.config.layers import Setting, Source
-from recipes.config.merge import NATIVE, check_names
-from recipes.config.text import edits, parse
-from recipes.errors import RecipeError
+from recipes.config.layers import Name, Setting, Source
+from recipes.config.names import canonical
+from recipes.errors import RecipeError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -24,9 +21,11 @@ class Variable:
     Attributes:
         name: the variable.
         key: the key it sets.
-        aliases: other names that users know it by.
+        aliases: other names of the same standing.
         also: keys that it sets besides.
         options: short names as an option of the command line, where --name in small letters is not the usual one.
+        guesses: names that other programs use for the same thing. They are taken where no proper name is set, with a
+            note that says so.
     """
 
     name: str
@@ -34,6 +33,7 @@ class Variable:
     aliases: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,66 +48,138 @@ class Control:
     doc: str
 
 
+_MODEL, _ACTOR, _ROLLOUT = "worker.actor.model", "worker.actor", "worker.rollout"
 VARIABLES: tuple[Variable, ...] = (
     Variable("ENGINE", "engine"),
-    Variable("MODEL_PATH", "worker.actor.model.model_path", options=("model",)),
-    Variable("TRAIN_FILES", "data.train_files", options=("data",)),
-    Variable("VAL_FILES", "data.val_files", ("TEST_FILES",), options=("val_data",)),
+    Variable(
+        "MODEL_PATH",
+        f"{_MODEL}.model_path",
+        options=("model",),
+        guesses=("MODEL", "MODEL_NAME", "MODEL_NAME_OR_PATH", "MODEL_ID", "BASE_MODEL"),
+    ),
+    Variable(
+        "TRAIN_FILES", "data.train_files", options=("data",), guesses=("TRAIN_FILE", "TRAIN_DATA", "TRAIN_DATA_PATH")
+    ),
+    Variable(
+        "VAL_FILES",
+        "data.val_files",
+        ("TEST_FILES",),
+        options=("val_data",),
+        guesses=("VAL_FILE", "VAL_DATA_PATH", "TEST_FILE", "TEST_DATA", "EVAL_FILES"),
+    ),
     Variable("VAL_SHARE", "data.val_share"),
     Variable("DATA_SOURCE", "data.data_source"),
     Variable("SYSTEM_PROMPT", "data.system_prompt"),
     Variable("FORMAT_PROMPT", "data.format_prompt", options=("template",)),
-    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length"),
-    Variable("MAX_RESPONSE_LENGTH", "data.max_response_length"),
-    Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", ("TRAIN_BATCH_SIZE",)),
+    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length", guesses=("MAX_PROMPT_LEN", "PROMPT_LENGTH")),
+    Variable(
+        "MAX_RESPONSE_LENGTH",
+        "data.max_response_length",
+        guesses=("MAX_RESPONSE_LEN", "RESPONSE_LENGTH", "MAX_COMPLETION_LENGTH", "MAX_NEW_TOKENS", "MAX_TOKENS"),
+    ),
+    Variable(
+        "ROLLOUT_BATCH_SIZE",
+        "data.rollout_batch_size",
+        ("TRAIN_BATCH_SIZE",),
+        guesses=("TRAIN_BSZ", "PROMPTS_PER_STEP"),
+    ),
     Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
     Variable("MIN_PIXELS", "data.min_pixels"),
     Variable("MAX_PIXELS", "data.max_pixels"),
-    Variable("SEED", "data.seed", also=("worker.rollout.seed",)),
-    Variable("ALGORITHM", "algorithm.preset"),
-    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator"),
+    Variable("SEED", "data.seed", also=(f"{_ROLLOUT}.seed",), guesses=("RANDOM_SEED",)),
+    Variable("ALGORITHM", "algorithm.preset", guesses=("ALGO",)),
+    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator", guesses=("ADVANTAGE_ESTIMATOR",)),
     Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", ("NORM_ADV_BY_STD_IN_GRPO",)),
     Variable("DISABLE_KL", "algorithm.disable_kl"),
     Variable("USE_KL_LOSS", "algorithm.use_kl_loss"),
-    Variable("KL_COEF", "algorithm.kl_coef"),
+    Variable("KL_COEF", "algorithm.kl_coef", guesses=("KL_COEFF", "KL_COEFFICIENT", "KL_WEIGHT")),
     Variable("KL_PENALTY", "algorithm.kl_penalty"),
     Variable("KL_LOSS_COEF", "algorithm.kl_loss_coef"),
     Variable("KL_LOSS_TYPE", "algorithm.kl_loss_type"),
     Variable("ONLINE_FILTERING", "algorithm.online_filtering"),
-    Variable("GLOBAL_BATCH_SIZE", "worker.actor.global_batch_size", ("PPO_MINI_BATCH_SIZE",)),
     Variable(
-        "MICRO_BATCH_SIZE", "worker.actor.micro_batch_size_per_device_for_update", ("MICRO_BATCH_SIZE_FOR_UPDATE",)
+        "GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", ("PPO_MINI_BATCH_SIZE",), guesses=("MINI_BATCH_SIZE",)
     ),
-    Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", "worker.actor.micro_batch_size_per_device_for_experience"),
-    Variable("LR", "worker.actor.optim.lr", ("LEARNING_RATE",)),
-    Variable("LR_SCHEDULER_TYPE", "worker.actor.optim.lr_scheduler_type"),
-    Variable("LORA_RANK", "worker.actor.model.lora.rank"),
-    Variable("LORA_ALPHA", "worker.actor.model.lora.alpha"),
-    Variable("ENTROPY_COEFF", "worker.actor.entropy_coeff"),
-    Variable("CLIP_RATIO_LOW", "worker.actor.clip_ratio_low"),
-    Variable("CLIP_RATIO_HIGH", "worker.actor.clip_ratio_high"),
-    Variable("LOSS_AGG_MODE", "worker.actor.loss_agg_mode"),
-    Variable("PADDING_FREE", "worker.actor.padding_free"),
-    Variable("ROLLOUT_N", "worker.rollout.n"),
-    Variable("TEMPERATURE", "worker.rollout.temperature"),
-    Variable("TOP_P", "worker.rollout.top_p"),
-    Variable("TENSOR_PARALLEL_SIZE", "worker.rollout.tensor_parallel_size"),
-    Variable("GPU_MEMORY_UTIL", "worker.rollout.gpu_memory_utilization", ("GPU_MEMORY_UTILIZATION",)),
-    Variable("REWARD_FUNCTION", "worker.reward.reward_function", options=("reward_func",)),
-    Variable("TOTAL_EPOCHS", "trainer.total_epochs", options=("epochs",)),
-    Variable("MAX_STEPS", "trainer.max_steps"),
-    Variable("NNODES", "trainer.nnodes"),
-    Variable("GPUS_PER_NODE", "trainer.n_gpus_per_node", ("N_GPUS_PER_NODE",), options=("n_gpus",)),
+    Variable(
+        "MICRO_BATCH_SIZE",
+        f"{_ACTOR}.micro_batch_size_per_device_for_update",
+        ("MICRO_BATCH_SIZE_FOR_UPDATE",),
+        guesses=("PPO_MICRO_BATCH_SIZE", "PPO_MICRO_BATCH_SIZE_PER_GPU", "MICRO_BATCH_SIZE_PER_GPU"),
+    ),
+    Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", f"{_ACTOR}.micro_batch_size_per_device_for_experience"),
+    Variable("LR", f"{_ACTOR}.optim.lr", ("LEARNING_RATE",), guesses=("ACTOR_LR",)),
+    Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type", guesses=("LR_SCHEDULER", "SCHEDULER")),
+    Variable("WEIGHT_DECAY", f"{_ACTOR}.optim.weight_decay"),
+    Variable("LR_WARMUP_RATIO", f"{_ACTOR}.optim.lr_warmup_ratio", guesses=("WARMUP_RATIO",)),
+    Variable("MAX_GRAD_NORM", f"{_ACTOR}.max_grad_norm", guesses=("GRAD_CLIP",)),
+    Variable("PPO_EPOCHS", f"{_ACTOR}.ppo_epochs"),
+    Variable("LORA_RANK", f"{_MODEL}.lora.rank", guesses=("LORA_R",)),
+    Variable("LORA_ALPHA", f"{_MODEL}.lora.alpha"),
+    Variable("ENTROPY_COEFF", f"{_ACTOR}.entropy_coeff", guesses=("ENTROPY_COEF",)),
+    Variable("CLIP_RATIO_LOW", f"{_ACTOR}.clip_ratio_low"),
+    Variable("CLIP_RATIO_HIGH", f"{_ACTOR}.clip_ratio_high"),
+    Variable("LOSS_AGG_MODE", f"{_ACTOR}.loss_agg_mode"),
+    Variable("PADDING_FREE", f"{_ACTOR}.padding_free"),
+    Variable(
+        "ROLLOUT_N",
+        f"{_ROLLOUT}.n",
+        guesses=(
+            "NUM_GENERATIONS",
+            "GROUP_SIZE",
+            "NUM_ROLLOUTS",
+            "N_ROLLOUTS",
+            "NUM_RESPONSES",
+            "N_RESPONSES",
+            "N_SAMPLES",
+        ),
+    ),
+    Variable("TEMPERATURE", f"{_ROLLOUT}.temperature", guesses=("TEMP", "ROLLOUT_TEMPERATURE")),
+    Variable("TOP_P", f"{_ROLLOUT}.top_p"),
+    Variable("TOP_K", f"{_ROLLOUT}.top_k"),
+    Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size", guesses=("TP", "TP_SIZE", "ROLLOUT_TP")),
+    Variable(
+        "GPU_MEMORY_UTIL",
+        f"{_ROLLOUT}.gpu_memory_utilization",
+        ("GPU_MEMORY_UTILIZATION",),
+        guesses=("GPU_UTIL", "GPU_MEM_UTIL"),
+    ),
+    Variable(
+        "REWARD_FUNCTION",
+        "worker.reward.reward_function",
+        options=("reward_func",),
+        guesses=("REWARD_FUNC", "REWARD_FN", "REWARD_FILE", "REWARD_PATH"),
+    ),
+    Variable(
+        "TOTAL_EPOCHS",
+        "trainer.total_epochs",
+        options=("epochs",),
+        guesses=("EPOCHS", "NUM_EPOCHS", "N_EPOCHS", "NUM_TRAIN_EPOCHS"),
+    ),
+    Variable(
+        "MAX_STEPS",
+        "trainer.max_steps",
+        guesses=("STEPS", "NUM_STEPS", "TOTAL_STEPS", "TRAIN_STEPS", "TRAINING_STEPS", "TOTAL_TRAINING_STEPS"),
+    ),
+    Variable("NNODES", "trainer.nnodes", guesses=("N_NODES", "NUM_NODES")),
+    Variable(
+        "GPUS_PER_NODE",
+        "trainer.n_gpus_per_node",
+        ("N_GPUS_PER_NODE",),
+        options=("n_gpus",),
+        guesses=("N_GPUS", "N_GPU", "NUM_GPUS", "NGPUS", "NGPU", "GPUS", "NPROC_PER_NODE"),
+    ),
     Variable("PROJECT_NAME", "trainer.project_name"),
-    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
-    Variable("LOGGER", "trainer.logger"),
-    Variable("VAL_FREQ", "trainer.val_freq", ("TEST_FREQ",)),
+    Variable(
+        "EXPERIMENT_NAME", "trainer.experiment_name", guesses=("EXP_NAME", "EXPERIMENT", "EXP", "RUN_NAME", "RUN_ID")
+    ),
+    Variable("LOGGER", "trainer.logger", guesses=("LOGGERS",)),
+    Variable("VAL_FREQ", "trainer.val_freq", ("TEST_FREQ",), guesses=("EVAL_FREQ", "EVAL_STEPS", "VAL_STEPS")),
     Variable("VAL_BEFORE_TRAIN", "trainer.val_before_train"),
-    Variable("SAVE_FREQ", "trainer.save_freq"),
-    Variable("SAVE_LIMIT", "trainer.save_limit"),
-    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path"),
+    Variable("SAVE_FREQ", "trainer.save_freq", guesses=("SAVE_STEPS", "SAVE_INTERVAL", "SAVE_EVERY")),
+    Variable("SAVE_LIMIT", "trainer.save_limit", guesses=("SAVE_TOTAL_LIMIT",)),
+    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path", guesses=("CKPT_DIR", "CHECKPOINT_PATH", "SAVE_DIR")),
     Variable("RESUME", "trainer.find_last_checkpoint"),
-    Variable("RESUME_FROM", "trainer.load_checkpoint_path"),
+    Variable("RESUME_FROM", "trainer.load_checkpoint_path", guesses=("RESUME_FROM_CHECKPOINT",)),
 )
 
 CONTROLS: tuple[Control, ...] = (
@@ -122,42 +194,111 @@ CONTROLS: tuple[Control, ...] = (
         "MAX_ROLLOUT_KL",
         "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.01 in fp32, else 0.02",
     ),
+    Control("WATCHDOG_MINUTES", "minutes without any sign of life before a run is given up; default: 20"),
     Control("IGNORE_VARIABLES", "names, joined by commas, that belong to another program and are no typing mistake"),
 )
+
+AMBIGUOUS = {
+    "BATCH_SIZE": "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE (prompts an update) or MICRO_BATCH_SIZE "
+    "(responses a pass)",
+    "BSZ": "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE (prompts an update) or MICRO_BATCH_SIZE",
+    "MAX_LENGTH": "MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH",
+    "MAX_LEN": "MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH",
+    "CLIP_RATIO": "CLIP_RATIO_LOW or CLIP_RATIO_HIGH",
+    "BETA": "KL_COEF",
+    "DATASET": "TRAIN_FILES or VAL_FILES",
+    "DATA_PATH": "TRAIN_FILES or VAL_FILES",
+    "OUTPUT_DIR": "ARTIFACTS_DIR or CHECKPOINT_DIR",
+}
+"""Names that may mean several keys, or belong to another program: they set nothing, and a note says so."""
 
 # Families of variables that belong to other programs, so that a likeness to one of ours is chance.
 _OTHERS = (
     "AWS_", "AZURE_", "CONDA_", "CUDA_", "DOCKER_", "GIT_", "GITHUB_", "GOOGLE_", "HF_", "JAX_", "KUBERNETES_", "LC_",
     "LS_", "MKL_", "MLFLOW_", "NCCL_", "NVIDIA_", "OMP_", "OPENAI_", "PIP_", "PYTHON", "PYTORCH_", "RAY_", "SLURM_",
     "SSH_", "SWANLAB_", "TF_", "TOKENIZERS_", "TORCH_", "TRANSFORMERS_", "UV_", "VERL_", "VIRTUAL_", "VLLM_", "WANDB_",
-    "XDG_",
+    "TMP", "XDG_",
 )  # fmt: skip
 
 
 def variable_names(variables: Iterable[Variable] = VARIABLES) -> set[str]:
-    """Every variable that means something here, aliases included."""
-    return {name for variable in variables for name in variable.names} | {control.name for control in CONTROLS}
+    """Every variable that means something here: names, aliases, guesses, and the launcher's own."""
+    names = {name for variable in variables for name in (*variable.names, *variable.guesses)}
+    return names | {control.name for control in CONTROLS}
 
 
-def read_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:
+def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:
     """The settings that the environment makes, as text; an empty variable counts as unset.
 
     Raises RecipeError when two variables for one key disagree, or a variable looks like a mistyped one.
     """
-    _refuse_mistyped(environ, variable_names(variables))
+    _refuse_mistyped(environ, variables)
     settings = []
     for variable in variables:
-        given = {name: environ[name] for name in variable.names if environ.get(name, "").strip()}
-        if len({text.strip() for text in given.values()}) > 1:
+        given = _given(environ, variable.names)
+        guessed = {} if given else _given(environ, variable.guesses)
+        texts = given or guessed
+        if len({text.strip() for text in texts.values()}) > 1:
             raise RecipeError(
-                "two variables for one key disagree: " + ", ".join(f"{name}={text}" for name, text in given.items()),
+                "two variables for one key disagree: " + ", ".join(f"{name}={text}" for name, text in texts.items()),
                 where=f"both set {variable.key}",
-                fix=f"unset {' or '.join(given)}",
+                fix=f"unset {' or '.join(texts)}" if given else f"set {variable.name} instead",
             )
-        for name, text in list(given.items())[:1]:
-            source = Source("environment", f"variable {name}={text}")
+        for name, text in list(texts.items())[:1]:
+            where = f"variable {name}={text}" + (f", read as {variable.name}" if guessed else "")
+            note = f"the variable {name}={text} is read as {variable.name}" if guessed else ""
+            source = Source("environment", where, note=note)
             settings += [Setting(key, text, source) for key in (variable.key, *variable.also)]
     return settings
+
+
+def _given(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """The names that are set. TEMP counts as a temperature only where it is a number: elsewhere it is a folder."""
+    given = {name: environ[name] for name in names if environ.get(name, "").strip()}
+    if "TEMP" in given and not given["TEMP"].strip().replace(".", "", 1).isdigit():
+        del given["TEMP"]
+    return given
+
+
+def ambiguous(environ: Mapping[str, str]) -> list[str]:
+    """A note for each variable that is set, sets nothing, and may have been meant for one of ours."""
+    return [
+        f"the variable {name}={environ[name]} sets nothing here; if it is meant for this run, use {meant}"
+        for name, meant in AMBIGUOUS.items()
+        if environ.get(name, "").strip() and name not in _ignored(environ)
+    ]
+
+
+def _ignored(environ: Mapping[str, str]) -> set[str]:
+    return {name.strip() for name in environ.get("IGNORE_VARIABLES", "").split(",")}
+
+
+def mistyped(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> dict[str, str]:
+    """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
+    names = {name: variable.name for variable in variables for name in (*variable.names, *variable.guesses)}
+    names |= {control.name: control.name for control in CONTROLS}
+    foreign = _ignored(environ) | set(AMBIGUOUS)
+    meant = {}
+    for name, text in environ.items():
+        if not text.strip() or name in names or name in foreign or name.startswith(_OTHERS):
+            continue
+        # Short words are alike by chance, so they have to share more.
+        close = get_close_matches(name.upper(), names, n=1, cutoff=0.85 if len(name) > 4 else 0.8)
+        if close:
+            meant[name] = names[close[0]]
+    return meant
+
+
+def _refuse_mistyped(environ: Mapping[str, str], variables: Sequence[Variable]) -> None:
+    wrong = mistyped(environ, variables)
+    if wrong:
+        (name, meant), *others = wrong.items()
+        more = "".join(f"; {other}: did you mean {its}?" for other, its in others)
+        raise RecipeError(
+            f"the environment variable {name} is unknown here: did you mean {meant}?{more}",
+            where=f"variable {name}={environ[name]}",
+            fix=f"rename it to {meant}; if it belongs to another program, set IGNORE_VARIABLES={','.join(wrong)}",
+        )
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
@@ -177,92 +318,7 @@ def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
     return bool(is_on(environ, "DRY_RUN"))
 
 
-def mistyped(environ: Mapping[str, str], known: Iterable[str] | None = None) -> dict[str, str]:
-    """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
-    names = set(variable_names() if known is None else known)
-    ignored = {name.strip() for name in environ.get("IGNORE_VARIABLES", "").split(",")}
-    found = {}
-    for name, text in environ.items():
-        if not text.strip() or name in names or name in ignored or name.startswith(_OTHERS):
-            continue
-        meant = _meant(name, names)
-        if meant:
-            found[name] = meant
-    return found
-
-
-def _meant(name: str, names: set[str]) -> str | None:
-    """The name that `name` is a slip of, or the end of.
-
-    Underscores and case aside, one letter may be off, two in long names, none in short ones. `BATCH_SIZE` is the end
-    of ROLLOUT_BATCH_SIZE; a single word, such as PATH, is nobody's.
-    """
-    shape = name.replace("_", "").upper()
-    best: tuple[int, str] | None = None
-    for candidate in sorted(names):
-        other = candidate.replace("_", "")
-        allowed = 0 if len(other) < 6 else 1 if len(other) < 12 else 2
-        if len(other) < 5 or abs(len(shape) - len(other)) > allowed:
-            continue
-        distance = edits(shape, other)
-        if distance <= allowed and (best is None or distance < best[0]):
-            best = (distance, candidate)
-    if best:
-        return best[1]
-    longer = sorted((candidate for candidate in names if candidate.endswith(f"_{name}")), key=_common_first)
-    return longer[0] if "_" in name and longer else None
-
-
-def _common_first(name: str) -> tuple[int, str]:
-    order = [variable.name for variable in VARIABLES]
-    return (order.index(name) if name in order else len(order), name)
-
-
-def _refuse_mistyped(environ: Mapping[str, str], known: Iterable[str]) -> None:
-    wrong = mistyped(environ, known)
-    if wrong:
-        name, meant = next(iter(wrong.items()))
-        more = "".join(f"; {other}: did you mean {its}?" for other, its in list(wrong.items())[1:])
-        raise RecipeError(
-            f"the environment variable {name} is unknown here: did you mean {meant}?{more}",
-            where=f"variable {name}={environ[name]}",
-            fix=f"rename it to {meant}; if it belongs to another program, set IGNORE_VARIABLES={','.join(wrong)}",
-        )
-
-
-def read_arguments(arguments: Sequence[str]) -> list[Setting]:
-    """The settings that arguments make, checked by name; verl's own keys come back below `verl.`.
-
-    Raises RecipeError for an argument that is neither an option nor `key=value`, for an unknown key, or for one key
-    with two values.
-    """
-    settings: dict[str, Setting] = {}
-    for given in read_words(arguments):
-        key, text, source = given.key, given.text, Source("argument", given.shown)
-        setting = Setting(key, text, source)
-        if verl_names.is_native(key):
-            setting = Setting(f"{NATIVE}{key}", _plain(text), source)
-        if setting.path not in CONTROLS_OPTIONS:
-            check_names([setting])
-        earlier = settings.get(setting.path)
-        if earlier is not None and earlier.value != setting.value:
-            raise RecipeError(
-                f"{key} is given twice: {earlier.value!r} and {setting.value!r}",
-                where=f"{earlier.source}; {source}",
-                fix="give it once",
-            )
-        settings[setting.path] = setting
-    return list(settings.values())
-
-
-def _plain(text: str) -> object:
-    try:
-        return parse(text)
-    except yaml.YAMLError:
-        return text
-
-
-CONTROLS_OPTIONS = ("hardware", "embedded")
+CONTROL_OPTIONS = ("hardware", "embedded")
 """Options that steer the launcher and are arguments too: `hardware=cpu`."""
 
 FLAGS = ("dry_run", "help")
@@ -289,13 +345,34 @@ def options() -> dict[str, Variable]:
     return {
         name: variable
         for variable in VARIABLES
-        for name in (*variable.options, *(name.lower() for name in variable.names))
+        for name in (*variable.options, *(name.lower() for name in (*variable.names, *variable.guesses)))
     }
 
 
 def usual_name(variable: Variable) -> str:
     """The option that the documentation uses."""
     return variable.options[0] if variable.options else variable.name.lower()
+
+
+def argument_settings(arguments: Sequence[str], name: Name = canonical) -> list[Setting]:
+    """The settings that arguments make, as text; `name` turns a key as it is typed into the key that it means.
+
+    Raises RecipeError for an argument that is neither an option nor `key=value`, for an unknown key, or for one key
+    with two values.
+    """
+    settings: dict[str, Setting] = {}
+    for given in read_words(arguments):
+        source = Source("argument", given.shown)
+        path = given.key if given.key in CONTROL_OPTIONS else name(given.key, source)
+        earlier = settings.get(path)
+        if earlier is not None and earlier.value != given.text:
+            raise RecipeError(
+                f"{path} is given twice: {earlier.value!r} and {given.text!r}",
+                where=f"{earlier.source}; {source}",
+                fix="give it once",
+            )
+        settings[path] = Setting(path, given.text, source, "" if path == given.key else given.key)
+    return list(settings.values())
 
 
 def read_words(words: Sequence[str]) -> Iterator[Given]:
@@ -324,33 +401,18 @@ def _option(word: str, waiting: list[str]) -> Iterator[Given]:
     """One option; its value may be the next word."""
     typed, equals, text = word[2:].partition("=")
     name = typed.replace("-", "_").lower()
-    known = options()
-    if name not in known and name not in CONTROLS_OPTIONS:
-        meant = _meant_options(name)
+    variable = options().get(name)
+    if variable is None and name not in CONTROL_OPTIONS:
+        meant = did_you_mean(name, [*options(), *CONTROL_OPTIONS, *FLAGS]).replace("mean ", "mean --")
         raise RecipeError(
             f"unknown option --{typed}",
             where="arguments",
-            fix=f"did you mean --{meant}?" if meant else "see --help for every option; any other key is key=value",
+            fix=meant or "see --help for every option; any other key is key=value",
         )
     if not equals:
         if not waiting or waiting[0].startswith("--"):
             raise RecipeError(f"the option --{typed} has no value", where="arguments", fix=f"write --{typed} VALUE")
         text = waiting.pop(0)
     words = (word,) if equals else (word, text)
-    if name in CONTROLS_OPTIONS:
-        yield Given(name, text, words)
-        return
-    variable = known[name]
-    for key in (variable.key, *variable.also):
+    for key in (name,) if variable is None else (variable.key, *variable.also):
         yield Given(key, text, words)
-
-
-def _meant_options(name: str) -> str | None:
-    """The option that `name` is a slip of, or a part of whose name it is."""
-    names = [*options(), *CONTROLS_OPTIONS, *FLAGS]
-    distance, nearest = min((edits(name.replace("_", ""), other.replace("_", "")), other) for other in names)
-    if distance <= max(1, len(name) // 4):
-        return nearest
-    parts = name.split("_")
-    inside = [other for other in names if other.endswith(f"_{name}") or name in other.split("_") or other in parts]
-    return inside[0] if inside else None

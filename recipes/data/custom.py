@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from recipes import provenance
 from recipes.config import Recipe, path_keys
-from recipes.config.paths import local_model
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.data.lengths import check_lengths, count_split
@@ -33,7 +32,7 @@ from recipes.data.rows import (
 )
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
-from recipes.paths import data_dir, shown
+from recipes.paths import data_dir, local_model, shown
 from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:

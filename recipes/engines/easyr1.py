@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import text
+from recipes.config import kl
+from recipes.config.derived import split_function
+from recipes.config.layers import flow
 from recipes.config.machine import wandb_environment
-from recipes.config.paths import split_function
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.support import OWN, require_supported
 from recipes.errors import RecipeError
@@ -31,7 +32,9 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     if recipe.verl:
         name = next(iter(recipe.verl))
         raise RecipeError(
-            f"{name} is a key of verl, and the engine is EasyR1", where=recipe.source_of(f"verl.{name}").where
+            f"{name} is a key of verl, and the engine is EasyR1",
+            where=recipe.source_of(f"verl.{name}").where,
+            fix="use ENGINE=verl, or leave it out",
         )
     require_supported(recipe, "easyr1")
     keys = {
@@ -47,7 +50,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
     """Keys whose null means another key's value, or something that EasyR1 would take otherwise."""
-    algorithm, model = recipe.algorithm, recipe.worker.actor.model.model_path
+    model = recipe.worker.actor.model.model_path
     keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
     keys["worker.critic.model.model_path"] = recipe.worker.critic.model.model_path or model
     for name in ("train_files", "val_files"):
@@ -58,9 +61,9 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
                 where=recipe.source_of(f"data.{name}").where,
                 fix="join the files, or use engine verl",
             )
-    if algorithm.use_kl_loss:
-        keys["algorithm.kl_coef"] = algorithm.kl_coef if algorithm.kl_loss_coef is None else algorithm.kl_loss_coef
-        keys["algorithm.kl_penalty"] = algorithm.kl_loss_type or algorithm.kl_penalty
+    term = kl.in_loss(recipe)
+    if term:
+        keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator
     if recipe.worker.reward.reward_function is not None:
         location, arguments = reward(recipe)
         keys["worker.reward.reward_function"] = location
@@ -95,11 +98,7 @@ def _defined(file: Path) -> set[str]:
 
 def overrides(recipe: Recipe) -> list[str]:
     """`key=value` for EasyR1's command line, which OmegaConf reads as YAML."""
-    return [f"{name}={_text(value)}" for name, value in sorted(translate(recipe).items())]
-
-
-def _text(value: Any) -> str:
-    return text.flow(value)
+    return [f"{name}={flow(value)}" for name, value in sorted(translate(recipe).items())]
 
 
 def command(recipe: Recipe) -> list[str]:

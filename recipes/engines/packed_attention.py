@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from recipes.config.resolve import PACKED_ATTENTION
+from recipes.config.gpus import PACKED_ATTENTION
 from recipes.errors import RecipeError
 
 NAME = PACKED_ATTENTION

@@ -27,7 +27,7 @@ def sampler(module: str, name: str) -> dict[str, str]:
 
 def is_used(recipe: Recipe, path: str) -> bool:
     """Whether the key takes part in this recipe: a critic's only with GAE, an adapter's only with a rank."""
-    if path.startswith("worker.critic.") and recipe.algorithm.adv_estimator != "gae":
+    if path.startswith("worker.critic.") and not recipe.has_critic:
         return False
     group, _, name = path.rpartition(".")
     return not group.endswith(".lora") or name == "rank" or recipe.value(f"{group}.rank") > 0

@@ -6,412 +6,26 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from recipes.config import verl_names
-from recipes.config.kl import AVERAGES, CONSTANT_LENGTH, kl_places
-from recipes.config.layers import Source, flatten
+from recipes.config import kl, loss
+from recipes.config.derived import split_function
+from recipes.config.layers import flatten
 from recipes.config.machine import wandb_environment
-from recipes.config.paths import split_function
+from recipes.config.names import verl_defaults
 from recipes.config.schema import Recipe, leaves
+from recipes.config.schema.conversions import LOSS
+from recipes.config.schema.field import Source
 from recipes.engines.support import OWN, is_used, require_supported, sampler
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-# Names of the policy losses: verl's gspo is the token form that EasyR1 calls gspo_token; with one advantage per
-# response, as in GRPO, both forms have the same gradient (arXiv:2507.18071, section 4.3).
-_LOSSES = {"default": "vanilla", "gspo_token": "gspo"}
-
-
-def _file_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-def _file_text(path: str | None) -> str | None:
-    """The text of a file, since verl wants the template itself. Raises RecipeError where it cannot be read."""
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecipeError(
-            f"cannot read the chat template: {error.strerror}", where=f"data.override_chat_template: {path}"
-        ) from error
-
-
-def _comma_list(value: str) -> Any:
-    names = [name.strip() for name in value.split(",") if name.strip()]
-    return names if len(names) > 1 else value.strip()
-
-
-CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "": lambda value: value,
-    "comma_list": _comma_list,
-    "dtype": lambda value: _DTYPES[value],
-    "file_list": _file_list,
-    "file_text": _file_text,
-    "filter_key": lambda value: "reward" if value == "overall" else value,
-    "loss_type": lambda value: _LOSSES.get(value, value),
-    "minus_one_if_null": lambda value: -1 if value is None else value,
-    "null_if_negative": lambda value: None if value < 0 else value,
-    "null_if_zero": lambda value: value or None,
-    "prompt_key": lambda value: value or "prompt",
-    "zero_if_null": lambda value: 0.0 if value is None else value,
-}
-
-
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
-
+EXTENSIONS = "recipes.engines.extensions"
+"""What verl imports in each process that holds a model on GPUs."""
 PREFIX = "on_policy_"
 """Of the losses in `on_policy.py`, which this module must not import: it would import torch."""
-
-Rule = Callable[[Recipe], dict[str, Any]]
-RULES: list[tuple[tuple[str, ...], Rule]] = []
-
-
-def rule(*keys: str) -> Callable[[Rule], Rule]:
-    """Register a rule with the keys that it translates; a trailing `*` stands for a whole group."""
-
-    def register(function: Rule) -> Rule:
-        RULES.append((keys, function))
-        return function
-
-    return register
-
-
-def uses_critic(recipe: Recipe) -> bool:
-    """Whether there is a value network."""
-    return recipe.algorithm.adv_estimator == "gae"
-
-
-DAPO_SHARE = 5
-"""DAPO's buffer is a fifth of the longest response: 4,096 of 20,480 tokens (arXiv:2503.14476, section 4.1)."""
-
-
-@rule(
-    "algorithm.disable_kl",
-    "algorithm.use_kl_loss",
-    "algorithm.use_kl_in_reward",
-    "algorithm.kl_penalty",
-    "algorithm.kl_coef",
-    "algorithm.kl_loss_coef",
-    "algorithm.kl_loss_type",
-)
-def _kl(recipe: Recipe) -> dict[str, Any]:
-    """verl applies a coefficient only where one of two switches is on, so both are always stated."""
-    algorithm = recipe.algorithm
-    in_reward, in_loss = kl_places(recipe)
-    keys: dict[str, Any] = {"algorithm.use_kl_in_reward": in_reward, f"{ACTOR}.use_kl_loss": in_loss}
-    if in_reward:
-        keys["algorithm.kl_penalty"] = algorithm.kl_penalty
-        keys["algorithm.kl_ctrl.kl_coef"] = algorithm.kl_coef
-    if in_loss:
-        coefficient = algorithm.kl_loss_coef
-        keys[f"{ACTOR}.kl_loss_coef"] = algorithm.kl_coef if coefficient is None else coefficient
-        keys[f"{ACTOR}.kl_loss_type"] = algorithm.kl_loss_type or algorithm.kl_penalty
-    return keys
-
-
-@rule(
-    "worker.actor.loss_avg_mode",
-    "worker.actor.loss_agg_mode",
-    "worker.actor.loss_scale_factor",
-    "worker.critic.loss_avg_mode",
-)
-def _averages(recipe: Recipe) -> dict[str, Any]:
-    """Without a constant, verl divides by the longest response of a micro-batch, which is another one every time."""
-    actor = recipe.worker.actor
-    mode, constant = actor.loss_agg_mode or AVERAGES[actor.loss_avg_mode], actor.loss_scale_factor
-    if mode == CONSTANT_LENGTH:
-        constant = constant or recipe.data.max_response_length
-    keys = {f"{ACTOR}.loss_agg_mode": mode, f"{ACTOR}.loss_scale_factor": constant}
-    if uses_critic(recipe):
-        keys["critic.loss_agg_mode"] = AVERAGES[recipe.worker.critic.loss_avg_mode]
-    return keys
-
-
-@rule("worker.rollout.val_override_config.*")
-def _validation(recipe: Recipe) -> dict[str, Any]:
-    """In verl, validation is greedy unless sampling is asked for; in EasyR1 it samples as training does."""
-    rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
-    temperature = rollout.temperature if given.temperature is None else given.temperature
-    return {
-        f"{ROLLOUT}.val_kwargs.temperature": temperature,
-        f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
-        f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
-        f"{ROLLOUT}.val_kwargs.n": given.n,
-        f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
-    }
-
-
-@rule("worker.reward.reward_function")
-def _reward(recipe: Recipe) -> dict[str, Any]:
-    if recipe.worker.reward.reward_function is None:
-        return {}
-    path, name = split_function(recipe.worker.reward.reward_function)
-    return {
-        "reward.custom_reward_function.path": path,
-        "reward.custom_reward_function.name": name or "compute_score",
-    }
-
-
-def overlong_tokens(recipe: Recipe) -> int:
-    """Tokens before the limit in which the penalty on length grows."""
-    return recipe.worker.reward.overlong_buffer.len or max(1, recipe.data.max_response_length // DAPO_SHARE)
-
-
-@rule("worker.reward.overlong_buffer.*")
-def _overlong(recipe: Recipe) -> dict[str, Any]:
-    """verl's DAPO reward manager holds the penalty; the naive one ignores it."""
-    buffer = recipe.worker.reward.overlong_buffer
-    if not buffer.enable:
-        return {}
-    place = "reward.reward_kwargs.overlong_buffer_cfg"
-    return {
-        "reward.reward_manager.name": "dapo",
-        "reward.reward_kwargs.max_resp_len": recipe.data.max_response_length,
-        **{f"{place}.{name}": value for name, value in buffer.model_dump().items()},
-        f"{place}.len": overlong_tokens(recipe),
-    }
-
-
-@rule("trainer.max_try_make_batch")
-def _tries(recipe: Recipe) -> dict[str, Any]:
-    """verl's own buffer has no bound; ours has, and is used where there is one to keep."""
-    most = max(0, recipe.trainer.max_try_make_batch)
-    if not recipe.algorithm.online_filtering:
-        return {}
-    bounded = sampler("recipes.engines.samplers", "BoundedReplayBuffer") if most else {}
-    return {"algorithm.filter_groups.max_num_gen_batches": most, **bounded}
-
-
-VERL_PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-
-
-@rule("data.min_pixels", "data.max_pixels")
-def _pixels(recipe: Recipe) -> dict[str, Any]:
-    """Only for prompts with images: text models know no such arguments."""
-    if not recipe.worker.rollout.limit_images:
-        return {}
-    sizes = {"min_pixels": recipe.data.min_pixels, "max_pixels": recipe.data.max_pixels}
-    return {f"data.mm_processor_kwargs.{name}": value for name, value in sizes.items() if value is not None}
-
-
-@rule("worker.actor.model.model_path", "worker.critic.model.model_path")
-def _models(recipe: Recipe) -> dict[str, Any]:
-    actor = recipe.worker.actor.model.model_path
-    keys = {"actor_rollout_ref.model.path": actor}
-    if uses_critic(recipe):
-        keys["critic.model.path"] = recipe.worker.critic.model.model_path or actor
-    return keys
-
-
-@rule("worker.actor.model.trust_remote_code", "worker.critic.model.trust_remote_code")
-def _trust(recipe: Recipe) -> dict[str, Any]:
-    actor = recipe.worker.actor.model.trust_remote_code
-    keys = {"actor_rollout_ref.model.trust_remote_code": actor, "data.trust_remote_code": actor}
-    if uses_critic(recipe):
-        keys["critic.model.trust_remote_code"] = recipe.worker.critic.model.trust_remote_code
-    return keys
-
-
-@rule("worker.actor.optim.strategy", "worker.critic.optim.strategy")
-def _optimiser(recipe: Recipe) -> dict[str, Any]:
-    """AdamW of torch is verl's default; the schema lets nothing else through."""
-    return {}
-
-
-@rule("worker.actor.fsdp.*", "worker.ref.fsdp.*", "worker.critic.fsdp.*")
-def _fsdp(recipe: Recipe) -> dict[str, Any]:
-    """Offloading by FSDP, and precision; the group's other keys are renamed one by one."""
-    roles = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
-    if uses_critic(recipe):
-        roles["critic"] = "critic.fsdp"
-    keys: dict[str, Any] = {}
-    for role, place in roles.items():
-        fsdp = getattr(recipe.worker, role).fsdp
-        if role != "ref":
-            _require_fsdp2(recipe, role)
-            keys[f"{place}.offload_policy"] = fsdp.enable_cpu_offload
-        if fsdp.torch_dtype is not None:
-            keys[f"{place}.model_dtype"] = fsdp.torch_dtype
-        precision = {name: getattr(fsdp, f"mp_{name}") for name in VERL_PRECISION}
-        if precision != VERL_PRECISION:
-            keys |= {f"{place}.mixed_precision.{name}": value for name, value in precision.items()}
-    return keys
-
-
-def _require_fsdp2(recipe: Recipe, role: str) -> None:
-    network = getattr(recipe.worker, role)
-    if network.fsdp.enable_cpu_offload and network.strategy != "fsdp2":
-        key = f"worker.{role}.fsdp.enable_cpu_offload"
-        raise RecipeError(
-            f"verl cannot do {key} with worker.{role}.strategy fsdp: gradients would be wrong when they accumulate",
-            where=recipe.source_of(key).where,
-            fix=f"set worker.{role}.strategy to fsdp2, or use worker.{role}.offload.offload_params",
-        )
-
-
-@rule(
-    "worker.actor.dynamic_batching",
-    "worker.actor.max_token_len_per_device",
-    "worker.actor.max_token_len_per_device_for_experience",
-)
-def _actor_batches(recipe: Recipe) -> dict[str, Any]:
-    """EasyR1 fills a micro-batch with as many tokens as its responses would have at full length."""
-    actor = recipe.worker.actor
-    keys: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": actor.dynamic_batching}
-    if actor.dynamic_batching:
-        given = actor.max_token_len_per_device
-        update = given or _tokens(recipe, actor.micro_batch_size_per_device_for_update, actor.ulysses_size)
-        experience = actor.max_token_len_per_device_for_experience or given
-        experience = experience or _tokens(recipe, actor.micro_batch_size_per_device_for_experience, actor.ulysses_size)
-        keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = update
-        keys[f"{ROLLOUT}.log_prob_max_token_len_per_gpu"] = experience
-        keys[f"{REF}.log_prob_max_token_len_per_gpu"] = experience
-    return keys
-
-
-@rule(
-    "worker.critic.dynamic_batching",
-    "worker.critic.max_token_len_per_device",
-    "worker.critic.padding_free",
-)
-def _critic_batches(recipe: Recipe) -> dict[str, Any]:
-    """verl's V1 trainer hands the critic's engine only a token budget; the rest has to be said to the engine itself."""
-    if not uses_critic(recipe):
-        return {}
-    critic = recipe.worker.critic
-    budget = critic.max_token_len_per_device
-    tokens = budget or _tokens(recipe, critic.micro_batch_size_per_device_for_update, critic.ulysses_size)
-    return {
-        "critic.use_dynamic_bsz": critic.dynamic_batching,
-        "critic.ppo_max_token_len_per_gpu": tokens,
-        "critic.ppo_infer_max_token_len_per_gpu": tokens,
-        "critic.model.use_remove_padding": critic.padding_free,
-        "critic.fsdp.use_dynamic_bsz": critic.dynamic_batching,
-        "critic.fsdp.use_remove_padding": critic.padding_free,
-        "critic.fsdp.micro_batch_size_per_gpu": critic.micro_batch_size_per_device_for_update,
-        "critic.fsdp.infer_micro_batch_size_per_gpu": critic.micro_batch_size_per_device_for_experience,
-        "critic.fsdp.ulysses_sequence_parallel_size": critic.ulysses_size,
-    }
-
-
-def _tokens(recipe: Recipe, responses: int, ulysses: int) -> int:
-    longest = recipe.data.max_prompt_length + recipe.data.max_response_length
-    return -(-responses * longest // ulysses)
-
-
-EXTENSIONS = "recipes.engines.extensions"
-
-
-@rule("worker.actor.use_fused_kernels")
-def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """What makes GPUs fast; of verl's backends Triton's is the one that never has the logits in memory."""
-    fused = recipe.worker.actor.use_fused_kernels
-    keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
-    if fused:
-        keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = "triton"
-    if recipe.hardware == "gpu":
-        keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
-        if uses_critic(recipe):
-            keys["critic.model.external_lib"] = EXTENSIONS
-    return keys
-
-
-def is_on_policy(recipe: Recipe) -> bool:
-    """Whether a step has one update over all its responses, once."""
-    return (
-        recipe.worker.actor.global_batch_size == recipe.data.rollout_batch_size and recipe.worker.actor.ppo_epochs == 1
-    )
-
-
-@rule("worker.actor.recompute_old_log_probs")
-def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
-    """Without the pass before the update, our losses take the current log-probabilities (`on_policy.py`).
-
-    A KL in the reward then comes from vLLM's log-probabilities, which are the policy's where it samples from all of it.
-    """
-    actor, rollout = recipe.worker.actor, recipe.worker.rollout
-    samples_all = rollout.top_p == 1 and rollout.top_k == -1
-    possible = is_on_policy(recipe) and rollout.calculate_log_probs and (samples_all or not kl_places(recipe)[0])
-    native = any(name.lstrip("+").startswith("algorithm.rollout_correction") for name in recipe.verl)
-    skipped = actor.recompute_old_log_probs is False
-    if actor.recompute_old_log_probs is None:
-        skipped = possible and not native
-    if not skipped:
-        return {}
-    return {
-        "algorithm.rollout_correction.bypass_mode": True,
-        f"{ACTOR}.policy_loss.loss_mode": PREFIX + CONVERTERS["loss_type"](actor.loss_type),
-        f"{ACTOR}.calculate_entropy": True,
-    }
-
-
-@rule("worker.ref.strategy")
-def _reference(recipe: Recipe) -> dict[str, Any]:
-    """verl's reference follows the actor, unless the recipe says otherwise."""
-    if recipe.source_of("worker.ref.strategy").layer == "default":
-        return {}
-    strategy = recipe.worker.ref.strategy
-    return {f"{REF}.strategy": strategy, f"{REF}.fsdp_config.strategy": strategy}
-
-
-@rule("worker.rollout.max_model_len", "worker.rollout.load_format")
-def _engine(recipe: Recipe) -> dict[str, Any]:
-    """verl leaves the length to the model's maximum, for which vLLM would reserve cache.
-
-    Random first weights are harmless where every weight is sent before the first use. LoRA sends adapters only, and
-    vLLM 0.28 keeps the normalisation of images in buffers that are never sent: the rollout would be blind.
-    """
-    rollout = recipe.worker.rollout
-    longest = recipe.data.max_prompt_length + recipe.data.max_response_length
-    needs_weights = recipe.worker.actor.model.lora.rank > 0 or rollout.limit_images > 0
-    chosen = "safetensors" if needs_weights else "dummy"
-    return {
-        f"{ROLLOUT}.max_model_len": rollout.max_model_len or longest,
-        f"{ROLLOUT}.load_format": chosen if rollout.load_format == "auto" else rollout.load_format,
-    }
-
-
-@rule("trainer.max_steps", "trainer.total_epochs")
-def _duration(recipe: Recipe) -> dict[str, Any]:
-    """verl stops at whichever ends first; here, as in EasyR1, max_steps alone decides. An epoch has a step at least."""
-    steps, epochs = recipe.trainer.max_steps, recipe.trainer.total_epochs
-    return {
-        "trainer.total_training_steps": steps,
-        "trainer.total_epochs": epochs if steps is None else max(epochs, steps),
-    }
-
-
-@rule("trainer.save_model_only", "trainer.save_hf_model")
-def _checkpoint(recipe: Recipe) -> dict[str, Any]:
-    contents = ["model"] if recipe.trainer.save_model_only else ["model", "optimizer", "extra"]
-    keys: dict[str, Any] = {}
-    if uses_critic(recipe):
-        keys["critic.checkpoint.save_contents"] = list(contents)
-    if recipe.trainer.save_hf_model:
-        contents.append("hf_model")
-        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.MergedModels"
-    return {**keys, f"{ACTOR}.checkpoint.save_contents": contents}
-
-
-@rule("trainer.save_limit")
-def _limit(recipe: Recipe) -> dict[str, Any]:
-    limit = recipe.trainer.save_limit if recipe.trainer.save_limit >= 0 else None
-    keys = {"trainer.max_actor_ckpt_to_keep": limit}
-    return {**keys, "trainer.max_critic_ckpt_to_keep": limit} if uses_critic(recipe) else keys
-
-
-@rule("trainer.load_checkpoint_path", "trainer.find_last_checkpoint")
-def _resume(recipe: Recipe) -> dict[str, Any]:
-    path = recipe.trainer.load_checkpoint_path
-    if path is not None:
-        return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": path}
-    return {"trainer.resume_mode": "auto" if recipe.trainer.find_last_checkpoint else "disable"}
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -422,15 +36,27 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    for _, rule in RULES:
-        keys.update(rule(recipe))
+    for part in (
+        _algorithm,
+        _old_log_probs,
+        _data,
+        _models,
+        _kernels,
+        _precision,
+        _batches,
+        _rollout,
+        _reward,
+        _duration,
+        _checkpoints,
+    ):
+        keys.update(part(recipe))
     keys = flatten(keys)
     _refuse_contradictions(recipe, keys)
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 
         needed = settings.keys(recipe)
-        keys.update({name: needed[name] for name in needed if uses_critic(recipe) or not name.startswith("critic.")})
+        keys.update({name: needed[name] for name in needed if recipe.has_critic or not name.startswith("critic.")})
     keys.update(native(recipe))
     return keys
 
@@ -441,18 +67,237 @@ def native(recipe: Recipe) -> dict[str, Any]:
 
 
 def _renamed(recipe: Recipe) -> dict[str, Any]:
+    """The keys that verl has under another name, with the value as it is or as verl writes it."""
     keys: dict[str, Any] = {}
     for path, leaf in leaves(Recipe).items():
-        convert = CONVERTERS.get(leaf.info.via)
-        if convert is None or not leaf.info.verl or path in OWN or not is_used(recipe, path):
+        if leaf.info.computed or not leaf.info.verl or path in OWN or not is_used(recipe, path):
             continue
-        if leaf.info.not_on.get("verl") is not None:
+        value = recipe.value(path)
+        if leaf.info.not_on.get("verl") is not None or (leaf.is_open and not value):
             continue
-        value = convert(recipe.value(path))
-        for name in leaf.info.verl:
-            if not (leaf.is_open and not value):
-                keys[name] = value
+        keys |= dict.fromkeys(leaf.info.verl, leaf.info.convert.to_verl(value) if leaf.info.convert else value)
     return keys
+
+
+def _algorithm(recipe: Recipe) -> dict[str, Any]:
+    """KL and averages. verl applies a KL coefficient only where one of two switches is on, so both are stated."""
+    in_reward, in_loss = kl.in_reward(recipe), kl.in_loss(recipe)
+    keys: dict[str, Any] = {
+        "algorithm.use_kl_in_reward": in_reward is not None,
+        f"{ACTOR}.use_kl_loss": in_loss is not None,
+        f"{ACTOR}.loss_agg_mode": loss.average(recipe),
+        f"{ACTOR}.loss_scale_factor": loss.constant_length(recipe),
+    }
+    if in_reward:
+        keys["algorithm.kl_penalty"] = in_reward.estimator
+        keys["algorithm.kl_ctrl.kl_coef"] = in_reward.coefficient
+    if in_loss:
+        keys[f"{ACTOR}.kl_loss_type"] = in_loss.estimator
+        keys[f"{ACTOR}.kl_loss_coef"] = in_loss.coefficient
+    if recipe.has_critic:
+        keys["critic.loss_agg_mode"] = loss.AVERAGES[recipe.worker.critic.loss_avg_mode]
+    if recipe.algorithm.online_filtering:
+        # verl's own replay buffer has no bound; ours has, and is used where there is one to keep.
+        most = max(0, recipe.trainer.max_try_make_batch)
+        keys["algorithm.filter_groups.max_num_gen_batches"] = most
+        keys |= sampler("recipes.engines.samplers", "BoundedReplayBuffer") if most else {}
+    return keys
+
+
+def is_on_policy(recipe: Recipe) -> bool:
+    """Whether a step has one update over all its responses, once."""
+    actor = recipe.worker.actor
+    return actor.global_batch_size == recipe.data.rollout_batch_size and actor.ppo_epochs == 1
+
+
+def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
+    """Without the pass before the update, our losses take the current log-probabilities (`on_policy.py`).
+
+    A KL in the reward then comes from vLLM's log-probabilities, which are the policy's where it samples from all of it.
+    """
+    actor, rollout = recipe.worker.actor, recipe.worker.rollout
+    samples_all = rollout.top_p == 1 and rollout.top_k == -1
+    exact = samples_all or kl.in_reward(recipe) is None
+    possible = is_on_policy(recipe) and rollout.calculate_log_probs and exact
+    by_verls_name = any(name.lstrip("+").startswith("algorithm.rollout_correction") for name in recipe.verl)
+    recompute = actor.recompute_old_log_probs
+    if recompute or (recompute is None and (by_verls_name or not possible)):
+        return {}
+    return {
+        "algorithm.rollout_correction.bypass_mode": True,
+        f"{ACTOR}.policy_loss.loss_mode": PREFIX + LOSS.to_verl(actor.loss_type),
+        f"{ACTOR}.calculate_entropy": True,
+    }
+
+
+def _kernels(recipe: Recipe) -> dict[str, Any]:
+    """What makes GPUs fast; of verl's backends Triton's is the one that never has the logits in memory."""
+    fused = recipe.worker.actor.use_fused_kernels
+    keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
+    if fused:
+        keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = "triton"
+    if recipe.hardware == "gpu":
+        keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
+        if recipe.has_critic:
+            keys["critic.model.external_lib"] = EXTENSIONS
+    return keys
+
+
+def _data(recipe: Recipe) -> dict[str, Any]:
+    """Sizes of images, only for prompts with images: the processors of text models know no such arguments."""
+    if not recipe.worker.rollout.limit_images:
+        return {}
+    sizes = {"min_pixels": recipe.data.min_pixels, "max_pixels": recipe.data.max_pixels}
+    return {f"data.mm_processor_kwargs.{name}": value for name, value in sizes.items() if value is not None}
+
+
+def _models(recipe: Recipe) -> dict[str, Any]:
+    """Which weights, and whose code. The reference follows the actor, unless a layer says otherwise."""
+    actor, critic = recipe.worker.actor.model, recipe.worker.critic.model
+    keys: dict[str, Any] = {
+        "actor_rollout_ref.model.path": actor.model_path,
+        "actor_rollout_ref.model.trust_remote_code": actor.trust_remote_code,
+        "data.trust_remote_code": actor.trust_remote_code,
+    }
+    if recipe.has_critic:
+        keys["critic.model.path"] = critic.model_path or actor.model_path
+        keys["critic.model.trust_remote_code"] = critic.trust_remote_code
+    if recipe.source_of("worker.ref.strategy").layer != "default":
+        keys |= dict.fromkeys((f"{REF}.strategy", f"{REF}.fsdp_config.strategy"), recipe.worker.ref.strategy)
+    return keys
+
+
+_PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+"""What verl takes where its configuration says nothing."""
+
+
+def _precision(recipe: Recipe) -> dict[str, Any]:
+    """Offloading by FSDP, and precision. Raises RecipeError for an offloading that FSDP 1 does wrongly."""
+    places = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
+    if recipe.has_critic:
+        places["critic"] = "critic.fsdp"
+    keys: dict[str, Any] = {}
+    for role, place in places.items():
+        network = getattr(recipe.worker, role)
+        fsdp, key = network.fsdp, f"worker.{role}.fsdp.enable_cpu_offload"
+        if role != "ref":  # verl always keeps a forward-only model in CPU memory
+            if fsdp.enable_cpu_offload and network.strategy != "fsdp2":
+                raise RecipeError(
+                    f"verl cannot do {key} with worker.{role}.strategy fsdp: gradients would be wrong when they "
+                    "accumulate",
+                    where=recipe.source_of(key).where,
+                    fix=f"set worker.{role}.strategy to fsdp2, or use worker.{role}.offload.offload_params",
+                )
+            keys[f"{place}.offload_policy"] = fsdp.enable_cpu_offload
+        if fsdp.torch_dtype is not None:
+            keys[f"{place}.model_dtype"] = fsdp.torch_dtype
+        precision = {name: getattr(fsdp, f"mp_{name}") for name in _PRECISION}
+        if precision != _PRECISION:
+            keys |= {f"{place}.mixed_precision.{name}": value for name, value in precision.items()}
+    return keys
+
+
+def _batches(recipe: Recipe) -> dict[str, Any]:
+    """Micro-batches filled by tokens hold as many as their responses would have at full length, as in EasyR1."""
+
+    def tokens(network: Any, responses: int) -> int:
+        return network.max_token_len_per_device or -(-responses * recipe.longest // network.ulysses_size)
+
+    actor, critic = recipe.worker.actor, recipe.worker.critic
+    keys: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": actor.dynamic_batching}
+    if actor.dynamic_batching:
+        experience = actor.max_token_len_per_device_for_experience
+        experience = experience or tokens(actor, actor.micro_batch_size_per_device_for_experience)
+        keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = tokens(actor, actor.micro_batch_size_per_device_for_update)
+        keys |= dict.fromkeys([f"{place}.log_prob_max_token_len_per_gpu" for place in (ROLLOUT, REF)], experience)
+    if recipe.has_critic:
+        # verl's V1 trainer hands the critic's engine only a token budget; the rest has to be said to the engine itself.
+        most = tokens(critic, critic.micro_batch_size_per_device_for_update)
+        keys |= {
+            "critic.use_dynamic_bsz": critic.dynamic_batching,
+            "critic.ppo_max_token_len_per_gpu": most,
+            "critic.ppo_infer_max_token_len_per_gpu": most,
+            "critic.model.use_remove_padding": critic.padding_free,
+            "critic.fsdp.use_dynamic_bsz": critic.dynamic_batching,
+            "critic.fsdp.use_remove_padding": critic.padding_free,
+            "critic.fsdp.micro_batch_size_per_gpu": critic.micro_batch_size_per_device_for_update,
+            "critic.fsdp.infer_micro_batch_size_per_gpu": critic.micro_batch_size_per_device_for_experience,
+            "critic.fsdp.ulysses_sequence_parallel_size": critic.ulysses_size,
+        }
+    return keys
+
+
+def _rollout(recipe: Recipe) -> dict[str, Any]:
+    """Length and first weights of vLLM, and sampling in validation.
+
+    verl leaves the length to the model's maximum, for which vLLM would reserve cache. Random first weights are harmless
+    where every weight is sent before the first use; LoRA sends adapters only, and vLLM 0.28 keeps the normalisation of
+    images in buffers that are never sent. verl's validation is greedy unless sampling is asked for; EasyR1's samples as
+    training does.
+    """
+    rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
+    needs_weights = recipe.worker.actor.model.lora.rank > 0 or rollout.limit_images > 0
+    chosen = "safetensors" if needs_weights else "dummy"
+    temperature = rollout.temperature if given.temperature is None else given.temperature
+    return {
+        f"{ROLLOUT}.max_model_len": rollout.max_model_len or recipe.longest,
+        f"{ROLLOUT}.load_format": chosen if rollout.load_format == "auto" else rollout.load_format,
+        f"{ROLLOUT}.val_kwargs.temperature": temperature,
+        f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
+        f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
+        f"{ROLLOUT}.val_kwargs.n": given.n,
+        f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
+    }
+
+
+DAPO_SHARE = 5
+"""DAPO's buffer is a fifth of the longest response: 4,096 of 20,480 tokens (arXiv:2503.14476, section 4.1)."""
+
+
+def _reward(recipe: Recipe) -> dict[str, Any]:
+    """The function, and the penalty on length, which only verl's DAPO reward manager knows."""
+    reward, longest = recipe.worker.reward, recipe.data.max_response_length
+    keys: dict[str, Any] = {}
+    if reward.reward_function is not None:
+        path, name = split_function(reward.reward_function)
+        keys["reward.custom_reward_function.path"] = path
+        keys["reward.custom_reward_function.name"] = name or "compute_score"
+    if reward.overlong_buffer.enable:
+        buffer = "reward.reward_kwargs.overlong_buffer_cfg"
+        keys |= {
+            "reward.reward_manager.name": "dapo",
+            "reward.reward_kwargs.max_resp_len": longest,
+            **{f"{buffer}.{name}": value for name, value in reward.overlong_buffer.model_dump().items()},
+            f"{buffer}.len": reward.overlong_buffer.len or max(1, longest // DAPO_SHARE),
+        }
+    return keys
+
+
+def _duration(recipe: Recipe) -> dict[str, Any]:
+    """verl stops at whichever ends first; here, as in EasyR1, max_steps alone decides. An epoch has a step at least."""
+    steps, epochs = recipe.trainer.max_steps, recipe.trainer.total_epochs
+    return {
+        "trainer.total_training_steps": steps,
+        "trainer.total_epochs": epochs if steps is None else max(epochs, steps),
+    }
+
+
+def _checkpoints(recipe: Recipe) -> dict[str, Any]:
+    """What a checkpoint holds, how many are kept, and where a run goes on."""
+    trainer = recipe.trainer
+    contents = ["model"] if trainer.save_model_only else ["model", "optimizer", "extra"]
+    limit = trainer.save_limit if trainer.save_limit >= 0 else None
+    keys: dict[str, Any] = {
+        f"{ACTOR}.checkpoint.save_contents": [*contents, *(["hf_model"] if trainer.save_hf_model else [])],
+        "trainer.max_actor_ckpt_to_keep": limit,
+    }
+    if recipe.has_critic:
+        keys |= {"critic.checkpoint.save_contents": contents, "trainer.max_critic_ckpt_to_keep": limit}
+    if trainer.save_hf_model:
+        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.MergedModels"
+    if trainer.load_checkpoint_path is not None:
+        return keys | {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": trainer.load_checkpoint_path}
+    return keys | {"trainer.resume_mode": "auto" if trainer.find_last_checkpoint else "disable"}
 
 
 def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
@@ -466,7 +311,7 @@ def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
         if plain not in keys or keys[plain] == value:
             continue
         source = recipe.source_of(f"verl.{name}")
-        rivals = [path for path in feeding.get(plain, []) if _stands(recipe.source_of(path), source)]
+        rivals = [path for path in feeding.get(plain, []) if _wins(recipe.source_of(path), source)]
         if rivals:
             raise RecipeError(
                 f"{plain} is {value!r}, but {rivals[0]} makes it {keys[plain]!r}",
@@ -475,7 +320,7 @@ def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
             )
 
 
-def _stands(rival: Source, native: Source) -> bool:
+def _wins(rival: Source, native: Source) -> bool:
     """Whether the recipe's own key was set as late as verl's, or by the user as well."""
     return rival.layer != "default" and (rival.rank >= native.rank or (rival.by_user and native.by_user))
 
@@ -490,7 +335,7 @@ def overrides(recipe: Recipe) -> list[str]:
 
     Raises RecipeError where verl is not installed, since its configuration decides what has to be added.
     """
-    known = verl_names.defaults()
+    known = verl_defaults()
     if not known:
         raise RecipeError(
             "verl is not installed in this environment",

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.config import PathKey, Recipe
-from recipes.config.paths import local_model
 from recipes.data.rows import IMAGE_MARK, prompt_column
 from recipes.errors import RecipeError
-from recipes.paths import ROOT
+from recipes.paths import ROOT, local_model
 from recipes.preflight import data
 
 ROWS_AT_ONCE = 64

@@ -8,11 +8,9 @@ import shutil
 from pathlib import Path
 
 from recipes.config import Recipe, accounting, path_keys
-from recipes.config.paths import local_model
 from recipes.engines.checkpoints import last_checkpoint
-from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
-from recipes.paths import run_dir
+from recipes.paths import local_model, run_dir
 from recipes.preflight import data, resume
 from recipes.preflight.model import weights
 
@@ -78,7 +76,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     trainer, actor, critic = recipe.trainer, recipe.worker.actor.model, recipe.worker.critic.model
     of_actor = _shards(recipe, actor.lora.rank) + HUGGINGFACE * trainer.save_hf_model
     total = _parameters_of(actor.model_path) * of_actor
-    if uses_critic(recipe):
+    if recipe.has_critic:
         total += _parameters_of(critic.model_path or actor.model_path) * _shards(recipe, critic.lora.rank)
     return total
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.machine import has_packed_attention, lacks_flash_attention
-from recipes.config.paths import local_model
-from recipes.engines.verl import uses_critic
 from recipes.errors import RecipeError
+from recipes.paths import local_model
 
 SECTION = "docs/INSTALLATION.md, section flash-attn"
 WITHOUT_PACKING = (None, "eager", "sdpa", "flash_attention_2")
@@ -27,7 +26,7 @@ def inspect_attention(recipe: Recipe) -> list[str]:
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")
-    if uses_critic(recipe) and not has_packed_attention():
+    if recipe.has_critic and not has_packed_attention():
         raise RecipeError(
             "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
             where=f"algorithm.adv_estimator, from {recipe.source_of('algorithm.adv_estimator')}",

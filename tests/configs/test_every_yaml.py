@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from recipes.config import check, load, text
+from recipes.config import check, load
+from recipes.config.layers import read
 from recipes.config.resolve import engine_of, tasks
 from recipes.config.schema import Recipe, leaves
 from recipes.engines import verl
@@ -57,7 +58,7 @@ def test_every_yaml_is_of_a_known_kind_and_counted():
 
 @pytest.mark.parametrize("path", FILES, ids=shown)
 def test_it_is_yaml_without_duplicate_keys(path):
-    assert text.read(path, shown(path))
+    assert read(path, shown(path))
 
 
 @pytest.mark.parametrize("task", tasks())

@@ -40,9 +40,9 @@ def test_a_command_passes_its_dry_run(command, hardware, capsys):
 def test_there_are_commands_and_a_row_for_every_algorithm():
     text = PAGE.read_text(encoding="utf-8")
     assert len(markdown.commands(PAGE)) >= 9
-    for name in resolve.names():
+    for name in resolve.algorithms():
         assert text.count(f"\n| `{name}` |") == 1
-        assert resolve.read(name).paper in text
+        assert resolve.algorithm(name).paper in text
 
 
 def test_the_prose_names_keys_that_exist():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from recipes.config.schema.conversions import FILTER_KEY
 from recipes.config.schema.field import Section, key, only_easyr1, only_verl
 
 AdvantageEstimator = Literal[
@@ -23,8 +24,9 @@ EASYR1_ESTIMATORS = ("gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax"
 # verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
 VERL_ESTIMATORS = tuple(name for name in AdvantageEstimator.__args__ if name != "remax")  # type: ignore[attr-defined]
 
-KlPenalty = Literal["kl", "abs", "mse", "low_var_kl", "full"]
-VERL_PENALTIES = ("kl", "abs", "mse", "low_var_kl")  # "full" raises NotImplementedError there
+KlPenalty = Literal["kl", "abs", "mse", "low_var_kl", "full", "kl+", "low_var_kl+"]
+VERL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "kl+", "low_var_kl+")  # "full" raises NotImplementedError there
+EASYR1_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full")
 
 
 class Algorithm(Section):
@@ -52,51 +54,52 @@ class Algorithm(Section):
         False,
         "no KL term and no reference model",
         verl=("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"),
-        via="rule",
+        computed=True,
     )
     use_kl_loss: bool = key(
         False,
         "KL is a term of the loss; false: it is taken from the reward",
         verl="actor_rollout_ref.actor.use_kl_loss",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
     )
     use_kl_in_reward: bool | None = key(
         None,
         "take KL from the reward; null: unless it is in the loss; true beside use_kl_loss: both",
         verl="algorithm.use_kl_in_reward",
-        via="rule",
+        computed=True,
         not_on=only_verl("EasyR1 has one place for KL, chosen by use_kl_loss"),
     )
     kl_penalty: KlPenalty = key(
         "kl",
-        "estimator of KL (low_var_kl is k3)",
+        "estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss",
         verl=("algorithm.kl_penalty", "actor_rollout_ref.actor.kl_loss_type"),
-        via="rule",
-        values_on={"verl": VERL_PENALTIES},
+        computed=True,
+        values_on={"verl": VERL_PENALTIES, "easyr1": EASYR1_PENALTIES},
     )
     kl_coef: float = key(
         1e-3,
         "weight of KL, wherever it acts",
         verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"),
-        via="rule",
+        computed=True,
+        alias=True,
         ge=0,
     )
     kl_loss_coef: float | None = key(
         None,
         "weight of KL in the loss; null: kl_coef",
         verl="actor_rollout_ref.actor.kl_loss_coef",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
         ge=0,
     )
     kl_loss_type: KlPenalty | None = key(
         None,
         "estimator of KL in the loss; null: kl_penalty",
         verl="actor_rollout_ref.actor.kl_loss_type",
-        via="rule",
-        twin=True,
-        values_on={"verl": (None, *VERL_PENALTIES)},
+        computed=True,
+        alias=True,
+        values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
     )
     kl_type: Literal["fixed", "adaptive"] = key(
         "fixed", "controller of the weight of KL in the reward", verl="algorithm.kl_ctrl.type"
@@ -112,7 +115,7 @@ class Algorithm(Section):
         "overall",
         "reward part that decides whether a group is dropped",
         verl="algorithm.filter_groups.metric",
-        via="filter_key",
+        convert=FILTER_KEY,
     )
     filter_low: float = key(
         0.01,

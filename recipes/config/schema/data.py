@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recipes.config.schema.conversions import FILE_TEXT, FILES, NULL_IF_NEGATIVE, PROMPT_KEY
 from recipes.config.schema.field import Section, key, only_easyr1, only_verl
 
 CONVERTED = "the data is in finished rows; this acts where JSON, JSONL, CSV or plain parquet is converted to rows"
@@ -14,14 +15,14 @@ class Data(Section):
         "",
         "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
         verl="data.train_files",
-        via="file_list",
+        convert=FILES,
         path="data",
     )
     val_files: str | list[str] = key(
         "",
         "validation rows, as train_files; empty: a share of what is converted",
         verl="data.val_files",
-        via="file_list",
+        convert=FILES,
         path="data",
     )
     val_share: float = key(
@@ -46,7 +47,7 @@ class Data(Section):
         None,
         "column of the prompt; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
         verl="data.prompt_key",
-        via="prompt_key",
+        convert=PROMPT_KEY,
     )
     answer_key: str = key(
         "answer",
@@ -79,7 +80,7 @@ class Data(Section):
         -1,
         "validation prompts generated at a time; -1: all at once",
         verl="data.val_batch_size",
-        via="null_if_negative",
+        convert=NULL_IF_NEGATIVE,
     )
     format_prompt: str | None = key(
         None,
@@ -91,7 +92,7 @@ class Data(Section):
         None,
         "Jinja file that replaces the model's chat template",
         verl="actor_rollout_ref.model.custom_chat_template",
-        via="file_text",
+        convert=FILE_TEXT,
         path="input",
     )
     shuffle: bool = key(True, "shuffle the training rows every epoch", verl="data.shuffle")
@@ -100,11 +101,15 @@ class Data(Section):
         262144,
         "smallest image, in pixels; smaller ones are enlarged",
         verl="data.mm_processor_kwargs",
-        via="rule",
+        computed=True,
         gt=0,
     )
     max_pixels: int | None = key(
-        4194304, "largest image, in pixels; larger ones are reduced", verl="data.mm_processor_kwargs", via="rule", gt=0
+        4194304,
+        "largest image, in pixels; larger ones are reduced",
+        verl="data.mm_processor_kwargs",
+        computed=True,
+        gt=0,
     )
     filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl="data.filter_overlong_prompts")
     filter_overlong_prompts_workers: int = key(

@@ -8,8 +8,46 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.fields import FieldInfo
+
+from recipes.errors import RecipeError
+
+LayerName = Literal["default", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
+_ORDER = get_args(LayerName)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which layer set a key, and how messages call the place.
+
+    Attributes:
+        layer: the layer.
+        where: the file, variable or argument.
+        follows: the key whose value was taken, where null stands for another key's value.
+        note: what the user should hear about it.
+    """
+
+    layer: LayerName
+    where: str
+    follows: str = ""
+    note: str = ""
+
+    @property
+    def rank(self) -> int:
+        """Later layers, which win, have higher ranks."""
+        return _ORDER.index(self.layer)
+
+    @property
+    def by_user(self) -> bool:
+        """Whether the user asked for it in this run, through a variable or an argument."""
+        return self.layer in ("environment", "argument")
+
+    def __str__(self) -> str:
+        return self.where
+
+
+DEFAULT = Source("default", "default of the schema")
 
 PathKind = Literal["input", "output", "model", "data"]
 
@@ -26,26 +64,36 @@ VERL_PLACES: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
+class Conversion:
+    """A value as verl writes it, and back."""
+
+    to_verl: Callable[[Any], Any]
+    from_verl: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
 class KeyInfo:
     """What the schema knows of a key besides its type.
 
     Attributes:
         doc: one line that says what the key does.
         verl: verl's dotted names of the same quantity; empty where verl has none.
-        via: how the value becomes verl's: "" unchanged, the name of a converter, or "rule": several keys decide.
+        convert: how the value becomes verl's, where it does not stay as it is.
+        computed: engines/verl.py computes verl's values, from this key and others.
+        alias: whether verl's first name holds the same value, so that it may be written instead of the key's own.
         not_on: engine -> why that engine cannot do it; only the default value is accepted there.
         values_on: engine -> the values that the engine accepts, where it is not all of them.
-        twin: although a rule translates it, verl's first name takes the same values, so that either name may be used.
         path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
     """
 
     doc: str
     verl: tuple[str, ...] = ()
-    via: str = ""
+    convert: Conversion | None = None
+    computed: bool = False
+    alias: bool = False
     not_on: Mapping[str, str] = field(default_factory=dict)
     values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     path: PathKind | None = None
-    twin: bool = False
 
 
 class Section(BaseModel):
@@ -54,21 +102,54 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
+class Resolved(Section):
+    """A whole configuration: every key has its value, and `source_of` says which layer set it."""
+
+    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
+
+    def source_of(self, path: str) -> Source:
+        """The layer that set the key at `path`; the schema's default where none did."""
+        return self._sources.get(path, DEFAULT)
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Every key that a layer set, with that layer."""
+        return dict(self._sources)
+
+    def value(self, path: str) -> Any:
+        """The value at a dotted path, for instance `worker.rollout.n`."""
+        value: Any = self
+        for part in path.split("."):
+            value = getattr(value, part)
+        return value
+
+    def error(self, what: str, fix: str, *keys: str) -> RecipeError:
+        """The error for a mistake that lies in `keys`, with the layer that set each."""
+        return RecipeError(what, where="; ".join(f"{key}: {self.source_of(key)}" for key in keys), fix=fix)
+
+
 def key(
     default: Any,
     doc: str,
     *,
     verl: str | tuple[str, ...] = (),
-    via: str = "",
+    convert: Conversion | None = None,
+    computed: bool = False,
+    alias: bool | None = None,
     not_on: Mapping[str, str] | None = None,
     values_on: Mapping[str, tuple[Any, ...]] | None = None,
     path: PathKind | None = None,
-    twin: bool = False,
     **bounds: Any,
 ) -> Any:
-    """Declare a key. `default` may be a factory; `bounds` are pydantic's (ge, gt, le, lt); the rest is `KeyInfo`'s."""
+    """Declare a key. `default` may be a factory; `bounds` are pydantic's (ge, gt, le, lt); the rest is `KeyInfo`'s.
+
+    Without `alias`, verl's name is one wherever the value is handed over unchanged.
+    """
     names = (verl,) if isinstance(verl, str) else verl
-    info = KeyInfo(doc, names, via, not_on or {}, values_on or {}, path, twin)
+    unchanged = bool(names) and convert is None and not computed
+    info = KeyInfo(
+        doc, names, convert, computed, unchanged if alias is None else alias, not_on or {}, values_on or {}, path
+    )
     value: dict[str, Callable[[], Any] | Any] = (
         {"default_factory": default} if callable(default) else {"default": default}
     )

@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
-from recipes.config.layers import DEFAULT, Source
 from recipes.config.schema.algorithm import Algorithm
 from recipes.config.schema.data import Data
-from recipes.config.schema.field import Section, key, only_verl
+from recipes.config.schema.field import Resolved, Section, key, only_verl
 from recipes.config.schema.worker import Worker
 
 Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
@@ -19,14 +18,14 @@ class Trainer(Section):
     """How long, on what, and what is written when."""
 
     total_epochs: int = key(
-        15, "passes over the training rows", verl="trainer.total_epochs", via="rule", twin=True, gt=0
+        15, "passes over the training rows", verl="trainer.total_epochs", computed=True, alias=True, gt=0
     )
     max_steps: int | None = key(
         None,
         "steps; null: by total_epochs",
         verl=("trainer.total_training_steps", "trainer.total_epochs"),
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
         gt=0,
     )
     project_name: str = key("grpo-recipes", "project, for loggers", verl="trainer.project_name")
@@ -49,7 +48,7 @@ class Trainer(Section):
         20,
         "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
         verl="algorithm.filter_groups.max_num_gen_batches",
-        via="rule",
+        computed=True,
     )
     critic_warmup: int = key(0, "steps in which only the critic learns", verl="trainer.critic_warmup", ge=0)
     val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
@@ -61,19 +60,19 @@ class Trainer(Section):
         -1,
         "checkpoints to keep; -1: all",
         verl=("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
-        via="rule",
+        computed=True,
     )
     save_model_only: bool = key(
         False,
         "leave the optimiser out of checkpoints, which then cannot be resumed",
         verl="actor_rollout_ref.actor.checkpoint.save_contents",
-        via="rule",
+        computed=True,
     )
     save_hf_model: bool = key(
         True,
         "write the whole model to actor/huggingface, for vLLM and transformers",
         verl="actor_rollout_ref.actor.checkpoint.save_contents",
-        via="rule",
+        computed=True,
         not_on=only_verl("EasyR1 merges its shards with a script of its own afterwards"),
     )
     save_checkpoint_path: str | None = key(
@@ -86,12 +85,12 @@ class Trainer(Section):
         None,
         "checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint",
         verl=("trainer.resume_mode", "trainer.resume_from_path"),
-        via="rule",
+        computed=True,
         path="input",
     )
     ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
     find_last_checkpoint: bool = key(
-        True, "go on from the last checkpoint of the experiment", verl="trainer.resume_mode", via="rule"
+        True, "go on from the last checkpoint of the experiment", verl="trainer.resume_mode", computed=True
     )
     rollout_data_dir: str | None = key(
         None,
@@ -116,8 +115,8 @@ EngineName = Literal["verl", "easyr1"]
 Hardware = Literal["cpu", "gpu"]
 
 
-class Recipe(Section):
-    """A resolved recipe: every key has its value, and `source_of` says which layer set it."""
+class Recipe(Resolved):
+    """A resolved recipe for verl or EasyR1."""
 
     name: str = key("recipe", "name of the recipe; default: the file's")
     engine: EngineName = key("verl", "trainer that runs the recipe")
@@ -129,31 +128,30 @@ class Recipe(Section):
     trainer: Trainer = Trainer()
     verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are")
 
-    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
     _embedded_on: bool = PrivateAttr(default=False)
+    _notes: list[str] = PrivateAttr(default_factory=list)
 
     @property
     def embedded_on(self) -> bool:
         """Whether the `embedded` block of the recipe (tiny model, tiny data) took part."""
         return self._embedded_on
 
-    def source_of(self, path: str) -> Source:
-        """The layer that set the key at `path`; the schema's default where none did."""
-        return self._sources.get(path, DEFAULT)
-
     @property
-    def sources(self) -> dict[str, Source]:
-        """Every key that a layer set, with that layer."""
-        return dict(self._sources)
-
-    def value(self, path: str) -> Any:
-        """The value at a dotted path, for instance `worker.rollout.n`."""
-        found: Any = self
-        for part in path.split("."):
-            found = getattr(found, part)
-        return found
+    def notes(self) -> tuple[str, ...]:
+        """What the user should hear about variables that were guessed, or not read."""
+        return tuple(self._notes)
 
     @property
     def n_gpus(self) -> int:
         """GPUs of all machines (ranks, without GPUs)."""
         return self.trainer.nnodes * self.trainer.n_gpus_per_node
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether there is a value network."""
+        return self.algorithm.adv_estimator == "gae"
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence: prompt and response."""
+        return self.data.max_prompt_length + self.data.max_response_length

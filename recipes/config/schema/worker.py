@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from recipes.config.schema.conversions import LOSS, MINUS_ONE, NAMES, NULL_IF_ZERO, PRECISION, ZERO_IF_NULL
 from recipes.config.schema.field import Section, key, only_easyr1, only_verl
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -18,7 +19,7 @@ class Lora(Section):
         "all-linear",
         "modules to adapt: all-linear, or names joined by commas",
         verl="{model}.target_modules",
-        via="comma_list",
+        convert=NAMES,
     )
     exclude_modules: str | None = key(
         None, "regular expression of modules to leave alone", verl="{model}.exclude_modules"
@@ -32,8 +33,8 @@ class Model(Section):
         None,
         "model folder or name on a hub (critic: null is the actor's)",
         verl="{model}.path",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
         path="model",
     )
     tokenizer_path: str | None = key(
@@ -57,8 +58,8 @@ class Model(Section):
         False,
         "run code that comes with the model (EasyR1's own default is true)",
         verl="{model}.trust_remote_code",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
     )
     freeze_vision_tower: bool = key(
         False,
@@ -77,7 +78,7 @@ class Optim(Section):
     )
     weight_decay: float = key(1e-2, "decoupled weight decay", verl="{role}.optim.weight_decay", ge=0)
     strategy: Literal["adamw", "adamw_bf16"] = key(
-        "adamw", "optimiser; adamw_bf16 keeps its state in bf16", via="rule", values_on={"verl": ("adamw",)}
+        "adamw", "optimiser; adamw_bf16 keeps its state in bf16", computed=True, values_on={"verl": ("adamw",)}
     )
     lr_warmup_ratio: float = key(
         0.0, "share of the steps in which the rate rises", verl="{role}.optim.lr_warmup_steps_ratio", ge=0, le=1
@@ -86,13 +87,13 @@ class Optim(Section):
         None,
         "steps in which the rate rises; null: by lr_warmup_ratio",
         verl="{role}.optim.lr_warmup_steps",
-        via="minus_one_if_null",
+        convert=MINUS_ONE,
     )
     min_lr_ratio: float | None = key(
         None,
         "rate at the end of a cosine, as a share of lr; null: 0",
         verl="{role}.optim.min_lr_ratio",
-        via="zero_if_null",
+        convert=ZERO_IF_NULL,
     )
     lr_scheduler_type: Literal["constant", "cosine"] = key(
         "constant", "schedule after the warm-up", verl="{role}.optim.lr_scheduler_type"
@@ -109,7 +110,7 @@ class Fsdp(Section):
         False,
         "FSDP keeps parameters in CPU memory (verl: only with strategy fsdp2)",
         verl="{fsdp}.offload_policy",
-        via="rule",
+        computed=True,
     )
     enable_rank0_init: bool = key(
         True, "load weights on rank 0 and send them to the others", not_on=only_easyr1("verl always loads on rank 0")
@@ -119,17 +120,17 @@ class Fsdp(Section):
         None,
         "precision of the master weights; null: fp32 (reference: bf16 on EasyR1)",
         verl="{fsdp}.model_dtype",
-        via="rule",
+        computed=True,
     )
     fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", verl="{fsdp}.fsdp_size")
     mp_param_dtype: Precision = key(
-        "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", via="rule"
+        "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", computed=True
     )
     mp_reduce_dtype: Precision = key(
-        "fp32", "precision of the gradients' reduction", verl="{fsdp}.mixed_precision.reduce_dtype", via="rule"
+        "fp32", "precision of the gradients' reduction", verl="{fsdp}.mixed_precision.reduce_dtype", computed=True
     )
     mp_buffer_dtype: Precision = key(
-        "fp32", "precision of buffers", verl="{fsdp}.mixed_precision.buffer_dtype", via="rule"
+        "fp32", "precision of buffers", verl="{fsdp}.mixed_precision.buffer_dtype", computed=True
     )
 
 
@@ -177,13 +178,13 @@ class Updates(Section):
         True,
         "fill micro-batches by tokens, up to max_token_len_per_device",
         verl="{role}.use_dynamic_bsz",
-        via="rule",
+        computed=True,
     )
     max_token_len_per_device: int | None = key(
         None,
         "tokens of a dynamic micro-batch; null: as many as fit a GPU (verl), or micro-batch size x (prompt + response)",
         verl="{role}.ppo_max_token_len_per_gpu",
-        via="rule",
+        computed=True,
         not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
         gt=0,
     )
@@ -201,14 +202,14 @@ class OverlongBuffer(Section):
         False,
         "lower the score of responses that end inside the buffer",
         verl="reward.reward_kwargs.overlong_buffer_cfg.enable",
-        via="rule",
+        computed=True,
         not_on=only_verl("on EasyR1 the reward function has to do this"),
     )
     len: int | None = key(
         None,
         "tokens before the limit in which the penalty grows; null: a fifth of data.max_response_length, as published",
         verl="reward.reward_kwargs.overlong_buffer_cfg.len",
-        via="rule",
+        computed=True,
         not_on=only_verl("on EasyR1 the reward function has to do this"),
         gt=0,
     )
@@ -216,7 +217,7 @@ class OverlongBuffer(Section):
         1.0,
         "penalty at the limit",
         verl="reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
-        via="rule",
+        computed=True,
         not_on=only_verl("on EasyR1 the reward function has to do this"),
         ge=0,
     )
@@ -224,7 +225,7 @@ class OverlongBuffer(Section):
         True,
         "log the penalty",
         verl="reward.reward_kwargs.overlong_buffer_cfg.log",
-        via="rule",
+        computed=True,
         not_on=only_verl("on EasyR1 the reward function has to do this"),
     )
 
@@ -236,7 +237,7 @@ class Reward(Section):
         None,
         "Python file, or file:function; the function defaults to compute_score (verl) or compute_score_batch (EasyR1)",
         verl=("reward.custom_reward_function.path", "reward.custom_reward_function.name"),
-        via="rule",
+        computed=True,
         path="input",
     )
     reward_function_kwargs: dict[str, Any] = key(
@@ -264,13 +265,15 @@ class ValOverride(Section):
     """Sampling in validation; a key that is null is the training's."""
 
     temperature: float | None = key(
-        None, "temperature; 0: greedy", verl=f"{ROLLOUT}.val_kwargs.temperature", via="rule", twin=True, ge=0
+        None, "temperature; 0: greedy", verl=f"{ROLLOUT}.val_kwargs.temperature", computed=True, alias=True, ge=0
     )
-    top_p: float | None = key(None, "nucleus", verl=f"{ROLLOUT}.val_kwargs.top_p", via="rule", twin=True, gt=0, le=1)
+    top_p: float | None = key(
+        None, "nucleus", verl=f"{ROLLOUT}.val_kwargs.top_p", computed=True, alias=True, gt=0, le=1
+    )
     top_k: int | None = key(
-        None, "candidates; -1: all", verl=f"{ROLLOUT}.val_kwargs.top_k", via="rule", twin=True, ge=-1
+        None, "candidates; -1: all", verl=f"{ROLLOUT}.val_kwargs.top_k", computed=True, alias=True, ge=-1
     )
-    n: int = key(1, "responses a prompt", verl=f"{ROLLOUT}.val_kwargs.n", via="rule", twin=True, gt=0)
+    n: int = key(1, "responses a prompt", verl=f"{ROLLOUT}.val_kwargs.n", computed=True, alias=True, gt=0)
 
 
 class Rollout(Section):
@@ -285,10 +288,10 @@ class Rollout(Section):
     top_k: int = key(-1, "candidates; -1: all", verl=f"{ROLLOUT}.top_k", ge=-1)
     seed: int = key(1, "seed of sampling", verl=f"{ROLLOUT}.seed")
     limit_images: int = key(
-        0, "images a prompt may hold; 0: text only", verl=f"{ROLLOUT}.limit_images", via="null_if_zero", ge=0
+        0, "images a prompt may hold; 0: text only", verl=f"{ROLLOUT}.limit_images", convert=NULL_IF_ZERO, ge=0
     )
     dtype: Literal["bf16", "fp16", "fp32"] = key(
-        "bf16", "precision of generation", verl=f"{ROLLOUT}.dtype", via="dtype"
+        "bf16", "precision of generation", verl=f"{ROLLOUT}.dtype", convert=PRECISION
     )
     gpu_memory_utilization: float = key(
         0.6,
@@ -310,7 +313,7 @@ class Rollout(Section):
         2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
     )
     max_model_len: int | None = key(
-        None, "longest sequence of vLLM; null: prompt + response", verl=f"{ROLLOUT}.max_model_len", via="rule", gt=0
+        None, "longest sequence of vLLM; null: prompt + response", verl=f"{ROLLOUT}.max_model_len", computed=True, gt=0
     )
     max_num_batched_tokens: int = key(
         8192, "tokens vLLM computes at once", verl=f"{ROLLOUT}.max_num_batched_tokens", gt=0
@@ -337,7 +340,7 @@ class Rollout(Section):
         "auto",
         "first weights of vLLM: random (dummy) or the model's; auto: the model's for LoRA and images, where it matters",
         verl=f"{ROLLOUT}.load_format",
-        via="rule",
+        computed=True,
         not_on=only_verl(),
     )
     free_cache_engine: bool = key(
@@ -388,22 +391,22 @@ class Actor(Updates):
     )
     clip_ratio_dual: float = key(3.0, "dual clip of negative advantages", verl="{role}.clip_ratio_c", gt=1)
     loss_avg_mode: Literal["token", "seq"] = key(
-        "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", via="rule"
+        "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
     )
     loss_agg_mode: AggMode | None = key(
         None,
         "verl's finer choice of the average; null: by loss_avg_mode",
         verl="{role}.loss_agg_mode",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
         not_on=only_verl(),
     )
     loss_scale_factor: int | None = key(
         None,
         "constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length",
         verl="{role}.loss_scale_factor",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
         not_on=only_verl(),
         gt=0,
     )
@@ -411,7 +414,7 @@ class Actor(Updates):
         "default",
         "policy loss (default: PPO's clip)",
         verl="{role}.policy_loss.loss_mode",
-        via="loss_type",
+        convert=LOSS,
         values_on={"easyr1": EASYR1_LOSSES},
     )
     entropy_coeff: float = key(0.0, "weight of the entropy bonus", verl="{role}.entropy_coeff", not_on=only_verl())
@@ -422,7 +425,7 @@ class Actor(Updates):
             "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
             "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
         ),
-        via="rule",
+        computed=True,
         not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
         gt=0,
     )
@@ -430,15 +433,15 @@ class Actor(Updates):
         False,
         "the head's product and log-probabilities in one Triton kernel, without logits in memory",
         verl="actor_rollout_ref.model.use_fused_kernels",
-        via="rule",
-        twin=True,
+        computed=True,
+        alias=True,
         not_on=only_verl(),
     )
     recompute_old_log_probs: bool | None = key(
         True,
         "compute the policy's log-probabilities before the update too; null: only where a step has several updates",
         verl="algorithm.rollout_correction.bypass_mode",
-        via="rule",
+        computed=True,
         not_on=only_verl("EasyR1 always computes them"),
     )
     use_torch_compile: bool = key(
@@ -452,7 +455,7 @@ class Ref(Section):
     """The reference policy of the KL term; batch sizes and packing are the actor's."""
 
     strategy: Literal["fsdp", "fsdp2"] = key(
-        "fsdp", "FSDP version", verl="{role}.strategy", via="rule", values_on={"easyr1": ("fsdp",)}
+        "fsdp", "FSDP version", verl="{role}.strategy", computed=True, values_on={"easyr1": ("fsdp",)}
     )
     fsdp: RefFsdp = RefFsdp()
     offload: Offload = Offload()
@@ -466,13 +469,13 @@ class Critic(Updates):
     )
     cliprange_value: float = key(0.5, "clip of the value", verl="{role}.cliprange_value", gt=0)
     loss_avg_mode: Literal["token", "seq"] = key(
-        "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", via="rule"
+        "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
     )
     padding_free: bool = key(
         False,
         "pack responses without padding",
         verl=("{model}.use_remove_padding", "{fsdp}.use_remove_padding"),
-        via="rule",
+        computed=True,
     )
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from recipes.config import check, load
-from recipes.config.checks import READINGS, nearest_divisors, nearest_multiples
-from recipes.config.merge import validated
-from recipes.config.schema import Recipe, leaves
+from recipes.config import check, load, remarks
+from recipes.config.resolve import algorithms
+from recipes.engines import verl
 from recipes.errors import RecipeError
 
 
@@ -100,59 +97,6 @@ def test_ranks_without_gpus_are_not_gpus(resolve):
     check(resolve(hardware="cpu", GPUS_PER_NODE="4", ROLLOUT_BATCH_SIZE="8"), gpus=0)
 
 
-@given(st.integers(1, 300), st.integers(1, 300))
-@settings(max_examples=200, deadline=None)
-def test_suggested_numbers_fit_and_are_nearest(number, of):
-    divisors = [candidate for candidate in range(1, of + 1) if of % candidate == 0]
-    found = nearest_divisors(number, of)
-    assert found
-    assert set(found) <= set(divisors)
-    assert min(abs(candidate - number) for candidate in divisors) in [abs(candidate - number) for candidate in found]
-    for multiple in nearest_multiples(number, of):
-        assert multiple > 0
-        assert multiple % of == 0
-        assert abs(multiple - number) <= of
-
-
-@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=200, deadline=None)
-def test_what_passes_divides(step, update, n, gpus, micro, tensor):
-    """No recipe passes whose batches leave a rest, and none is refused whose batches leave none."""
-    values = {
-        "data.rollout_batch_size": step,
-        "worker.actor.global_batch_size": update,
-        "worker.actor.micro_batch_size_per_device_for_update": micro,
-        "worker.actor.micro_batch_size_per_device_for_experience": micro,
-        "worker.actor.dynamic_batching": False,
-        "worker.rollout.n": n + 1,
-        "worker.rollout.tensor_parallel_size": tensor,
-        "trainer.n_gpus_per_node": gpus,
-    }
-    responses = update * (n + 1)
-    fits = step % update == gpus % tensor == responses % gpus == 0 and responses // gpus % micro == 0
-    try:
-        check(validated(values, {}))
-    except RecipeError:
-        assert not fits
-    else:
-        assert fits
-
-
-@pytest.mark.parametrize("estimator", ["grpo", "gae"])
-def test_a_batch_that_follows_the_step_is_mended_by_the_step(estimator):
-    """An update is the whole step there: another number for the update alone would not divide the step."""
-
-    def checked(prompts):
-        words = ["--train_batch_size", prompts, "--n_gpus", "3", f"algorithm.adv_estimator={estimator}"]
-        check(load("custom", arguments=words, environ={}, hardware="gpu"))
-
-    with pytest.raises(RecipeError) as raised:
-        checked("256")
-    assert raised.value.fix == "set data.rollout_batch_size to 255 or 258"
-    checked("255")
-    checked("258")
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -162,21 +106,9 @@ def test_a_batch_that_follows_the_step_is_mended_by_the_step(estimator):
             ["algorithm.use_kl_loss=true", "algorithm.kl_loss_type=mse", "algorithm.kl_penalty=abs"],
             "an estimator of its own",
         ),
-        (["algorithm.use_kl_loss=true", "algorithm.kl_target=0.2"], "KL is not in the reward"),
-        (["algorithm.kl_horizon=20"], "the weight of KL is fixed"),
-        (["algorithm.gamma=0.9"], "grpo discounts nothing"),
-        (["algorithm.preset=reinforce_plus_plus", "algorithm.lam=0.9"], "not gae"),
+        (["algorithm.preset=reinforce_plus_plus", "algorithm.lam=0.9"], "has no critic"),
         (["algorithm.filter_key=accuracy"], "no groups are dropped"),
         (["worker.actor.model.lora.alpha=16"], "worker.actor.model.lora.rank is 0"),
-        (
-            ["algorithm.preset=ppo", "worker.actor.padding_free=true", "worker.critic.model.lora.alpha=16"],
-            "worker.critic.model.lora.rank is 0",
-        ),
-        (
-            ["worker.actor.dynamic_batching=false", "worker.actor.max_token_len_per_device=9000"],
-            "worker.actor.dynamic_batching is False",
-        ),
-        (["prepare=[scripts/x.py]", "data.max_pixels=900000"], "limit_images is 0"),
         (["worker.reward.overlong_buffer.len=9"], "no response is judged by its length"),
     ],
 )
@@ -188,15 +120,57 @@ def test_what_nothing_reads_is_no_wish_granted_in_silence(resolve, arguments, wh
     assert f"argument {arguments[-1]}" in raised.value.where
 
 
-def test_the_table_decides_for_keys_that_exist():
-    names = [name for reading in READINGS for name in (reading.decided_by, *reading.keys)]
-    for name in names:
-        assert any(path == name or path.startswith(name.removesuffix("*")) for path in leaves(Recipe)), name
-
-
-def test_only_the_user_is_asked_and_not_for_what_the_machine_decides(resolve, write):
-    resting = "algorithm: {disable_kl: true, kl_coef: 0.5, gamma: 0.9}\nworker: {actor: {model: {lora: {alpha: 8}}}}\n"
+def test_only_the_user_is_asked(write):
+    resting = "algorithm: {disable_kl: true, kl_coef: 0.5}\nworker: {actor: {model: {lora: {alpha: 8}}}}\n"
     path = write(resting + "data: {rollout_batch_size: 256}\n", "resting.yaml")
     given = ["worker.actor.model.model_path=a/b", "worker.rollout.n=4"]
     check(load(str(path), arguments=given, environ={}, hardware="gpu"))
-    check(resolve("worker.actor.max_token_len_per_device=9000", hardware="cpu"))
+
+
+def test_kl_and_averages_can_be_put_elsewhere(resolve):
+    def places(**environ):
+        keys = verl.translate(resolve(**environ))
+        return keys["algorithm.use_kl_in_reward"], keys["actor_rollout_ref.actor.use_kl_loss"]
+
+    assert places(ALGORITHM="rloo") == (True, False)
+    assert places(ALGORITHM="rloo", USE_KL_LOSS="1") == (False, True)
+    assert places(ALGORITHM="rloo", DISABLE_KL="1") == (False, False)
+    assert places(ALGORITHM="dapo", DISABLE_KL="0", USE_KL_LOSS="1") == (False, True)
+    with pytest.raises(RecipeError, match=r"algorithm.disable_kl and algorithm.use_kl_loss are both true"):
+        check(resolve(ALGORITHM="dapo", USE_KL_LOSS="1"))
+    check(recipe := resolve(ALGORITHM="grpo", LOSS_AGG_MODE="token-mean"))
+    assert verl.translate(recipe)["actor_rollout_ref.actor.loss_agg_mode"] == "token-mean"
+    with pytest.raises(RecipeError, match="loss_avg_mode is seq, but worker.actor.loss_agg_mode is seq-mean-token-sum"):
+        check(resolve("worker.actor.loss_avg_mode=seq", ALGORITHM="dr_grpo"))
+
+
+@pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game", "custom"])
+@pytest.mark.parametrize("algorithm", [None, "grpo", "dapo"])
+def test_no_kl_is_one_variable_whatever_a_file_says_of_it(task, algorithm):
+    environ = {"DISABLE_KL": "true"} | ({"ALGORITHM": algorithm} if algorithm else {})
+    check(recipe := load(task, environ=environ, hardware="gpu"))
+    chosen = recipe.algorithm
+    assert (chosen.disable_kl, chosen.use_kl_loss, chosen.use_kl_in_reward) == (True, False, None)
+    with pytest.raises(RecipeError, match="both true") as raised:
+        check(load(task, environ=environ, arguments=["--use_kl_loss", "true"], hardware="gpu"))
+    assert "DISABLE_KL=true" in raised.value.where
+    assert "--use_kl_loss true" in raised.value.where
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"ALGORITHM": "gspo", "LOSS_AGG_MODE": "token-mean"}, "averaged by token-mean"),
+        ({"ALGORITHM": "gspo", "CLIP_RATIO_HIGH": "0.2"}, "nothing will be clipped"),
+        ({"ALGORITHM": "dapo"}, "one update a step"),
+        ({"ALGORITHM": "cispo"}, "one update a step"),
+    ],
+)
+def test_what_hardly_acts_is_remarked_on(resolve, environ, words):
+    assert any(words in remark for remark in remarks(resolve(**environ)))
+
+
+def test_there_is_nothing_to_remark_on_what_the_papers_do(resolve):
+    for name in algorithms():
+        assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []
+    assert remarks(resolve(ALGORITHM="grpo")) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.config import load, machine, memory, resolve
+from recipes.config import gpus, load, machine, memory
 from recipes.errors import RecipeError
 
 QWEN3_4B = {
@@ -68,7 +68,7 @@ def test_graph_sizes_rise_to_the_most():
 @pytest.fixture
 def on_gpus(monkeypatch, tmp_path):
     """`on_gpus(memory, *arguments, **environ)`: Countdown with a Qwen3-4B shape on GPUs of so many bytes."""
-    monkeypatch.setattr(resolve, "lacks_liger", lambda *_: False)
+    monkeypatch.setattr(gpus, "lacks_liger", lambda *_: False)
 
     def build(size, *arguments, config=QWEN3_4B, **environ):
         monkeypatch.setattr(machine, "gpu_memory", lambda: size)

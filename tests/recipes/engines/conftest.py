@@ -15,7 +15,8 @@ from recipes.paths import ROOT
 def _composed(algorithm: str, hardware: str, *arguments: str) -> DictConfig:
     from hydra import compose, initialize_config_dir
 
-    from recipes.config import load, verl_names
+    from recipes.config import load
+    from recipes.config.names import verl_package
     from recipes.engines import verl
 
     # A model that is here: to check a critic, verl reads its configuration and tokenizer.
@@ -23,7 +24,7 @@ def _composed(algorithm: str, hardware: str, *arguments: str) -> DictConfig:
     # With the pass for old log-probabilities: without it the losses have names of ours.
     arguments = ("worker.actor.recompute_old_log_probs=true", *arguments)
     recipe = load("countdown", arguments=arguments, environ=environ, hardware=hardware)
-    folder = verl_names.package() / "trainer" / "config"
+    folder = verl_package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         return compose("ppo_trainer", overrides=verl.overrides(recipe))
 

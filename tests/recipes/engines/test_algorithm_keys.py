@@ -81,7 +81,7 @@ EXPECTED = {
 
 
 def test_every_algorithm_is_here():
-    assert sorted(EXPECTED) == resolve.names()
+    assert sorted(EXPECTED) == resolve.algorithms()
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

@@ -131,7 +131,7 @@ def _responses(path: Path) -> Iterator[Response]:
         )
 
 
-@pytest.mark.parametrize("name", resolve.names())
+@pytest.mark.parametrize("name", resolve.algorithms())
 def test_a_step_moves_the_policy_that_vllm_sampled_from(step, name):
     found = step(name).metrics
     assert found["actor/grad_norm"] > 1e-3
@@ -187,8 +187,8 @@ def test_advantages_are_whitened_over_the_tokens_of_the_batch(step, name):
 
 
 def test_kl_acts_where_the_algorithm_has_it(step):
-    for name in resolve.names():
-        values = resolve.read(name).values
+    for name in resolve.algorithms():
+        values = resolve.algorithm(name).values
         in_loss = values["algorithm.use_kl_loss"]
         in_reward = not values["algorithm.disable_kl"] and not in_loss
         found = step(name).metrics

@@ -10,8 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recipes.config import load
-from recipes.config.layers import Source, flatten
-from recipes.config.merge import validated
+from recipes.config.layers import Source, flatten, validated
 from recipes.config.schema import Recipe, leaves
 from recipes.engines import easyr1
 from recipes.errors import RecipeError
@@ -75,7 +74,7 @@ def test_what_only_verl_has_is_refused(path):
     default = leaves(Recipe)[path].default
     value = next(item for item in CANDIDATES if item != default and _fits(path, item))
     values = {"hardware": "gpu", "algorithm.adv_estimator": "gae", path: value}
-    recipe = validated(values, {path: _source()})
+    recipe = validated(Recipe, values, {path: _source()})
     with pytest.raises(RecipeError, match=rf"EasyR1 cannot do {path}: ") as raised:
         easyr1.translate(recipe)
     assert raised.value.where == "here"
@@ -87,7 +86,7 @@ def _source() -> Source:
 
 def _fits(path: str, value: object) -> bool:
     try:
-        validated({path: value}, {})
+        validated(Recipe, {path: value}, {})
     except RecipeError:
         return False
     return True

@@ -11,9 +11,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from recipes.config import Recipe, load, tasks, verl_names
-from recipes.config.layers import flatten
-from recipes.config.merge import validated
+from recipes.config import Recipe, load, tasks
+from recipes.config.layers import flatten, validated
+from recipes.config.names import verl_defaults, verl_package
 from recipes.engines import verl
 from recipes.paths import CONFIGS
 
@@ -48,7 +48,7 @@ def composed(task: str, hardware: str, *arguments: str) -> DictConfig:
 
 
 def compose_with(overrides: list[str]) -> DictConfig:
-    folder = verl_names.package() / "trainer" / "config"
+    folder = verl_package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         return compose("ppo_trainer", overrides=overrides)
 
@@ -71,7 +71,7 @@ def test_the_file_that_verl_ships_is_what_it_composes():
     """The launcher reads verl's generated file instead of composing; they must agree."""
     truth = flatten(OmegaConf.to_container(compose_with([]), resolve=False))
     truth.pop("model_engine")
-    assert truth == verl_names.defaults()
+    assert truth == verl_defaults()
 
 
 @pytest.mark.parametrize("task", tasks())
@@ -149,11 +149,11 @@ def test_verl_has_the_values_that_the_schema_allows():
 
     from recipes.config.schema import leaves
     from recipes.config.schema.algorithm import VERL_ESTIMATORS
-    from recipes.engines.verl import CONVERTERS
+    from recipes.config.schema.conversions import LOSS
 
     assert set(VERL_ESTIMATORS) <= set(ADV_ESTIMATOR_REGISTRY)
     losses = leaves(Recipe)["worker.actor.loss_type"].field.annotation.__args__
-    assert {CONVERTERS["loss_type"](name) for name in losses} <= set(POLICY_LOSS_REGISTRY)
+    assert {LOSS.to_verl(name) for name in losses} <= set(POLICY_LOSS_REGISTRY)
     assert {"naive", "dapo"} <= set(REWARD_MANAGER)
 
 
@@ -178,8 +178,8 @@ def test_kl_from_the_reward_changes_token_level_rewards():
     controller = core_algos.get_kl_controller(config.algorithm.kl_ctrl)
     data, metrics = apply_kl_penalty(data, controller, kl_penalty=config.algorithm.kl_penalty)
 
-    k3 = torch.exp(reference - policy) - (reference - policy) - 1
-    torch.testing.assert_close(data.batch["token_level_rewards"], scores - 0.01 * k3 * mask)
+    k1 = policy - reference
+    torch.testing.assert_close(data.batch["token_level_rewards"], scores - 0.01 * k1 * mask)
     assert (data.batch["token_level_rewards"] != scores).sum() == 3, "one token each where the two policies differ"
     assert metrics["actor/reward_kl_penalty_coeff"] == 0.01
 
@@ -194,7 +194,7 @@ def test_without_kl_there_is_no_reference():
 
 
 def test_an_unknown_key_would_be_refused_by_verl_too():
-    recipe = validated({"hardware": "gpu", "verl": {"+actor_rollout_ref.rollout.no_such_key": 1}}, {})
+    recipe = validated(Recipe, {"hardware": "gpu", "verl": {"+actor_rollout_ref.rollout.no_such_key": 1}}, {})
     config = compose_with(verl.overrides(recipe))
     with pytest.raises(Exception, match="no_such_key"):
         as_dataclass(config.actor_rollout_ref.rollout)

@@ -9,9 +9,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.config import load, verl_names
-from recipes.config.layers import Source
-from recipes.config.merge import validated
+from recipes.config import Recipe, load
+from recipes.config.layers import Source, validated
 from recipes.engines import verl
 from recipes.engines.verl import override, quoted
 from recipes.errors import RecipeError
@@ -127,7 +126,7 @@ def test_two_names_that_disagree(native_layer, our_layer, clash):
         f"verl.{name}": Source(native_layer, "theirs"),
         "verl": Source(native_layer, "theirs"),
     }
-    recipe = validated(values, sources)
+    recipe = validated(Recipe, values, sources)
     if clash:
         with pytest.raises(
             RecipeError, match=r"is 'float16', but worker\.rollout\.dtype makes it 'bfloat16'"
@@ -141,12 +140,12 @@ def test_two_names_that_disagree(native_layer, our_layer, clash):
 def test_two_names_that_agree():
     values = {"hardware": "gpu", "worker.rollout.dtype": "fp16", "verl": {"actor_rollout_ref.rollout.dtype": "float16"}}
     sources = {path: Source("argument", "here") for path in (*values, "verl.actor_rollout_ref.rollout.dtype")}
-    assert verl.translate(validated(values, sources))["actor_rollout_ref.rollout.dtype"] == "float16"
+    assert verl.translate(validated(Recipe, values, sources))["actor_rollout_ref.rollout.dtype"] == "float16"
 
 
 def test_without_verl_the_message_says_so(monkeypatch):
     recipe = gpu()
-    monkeypatch.setattr(verl_names, "defaults", dict)
+    monkeypatch.setattr(verl, "verl_defaults", dict)
     with pytest.raises(RecipeError, match="verl is not installed"):
         verl.overrides(recipe)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatch
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from recipes.config import load
-from recipes.config.kl import kl_places
-from recipes.config.layers import Source
-from recipes.config.merge import validated
+from recipes.config import kl, load
+from recipes.config.layers import Source, validated
 from recipes.config.schema import Leaf, Recipe, leaves
-from recipes.engines.verl import CONVERTERS, OWN, RULES, translate
+from recipes.engines.support import OWN
+from recipes.engines.verl import translate
 from recipes.errors import RecipeError
 
 FILE = Source("recipe", "toy.yaml")
@@ -64,7 +62,7 @@ OTHERS: dict[str, Any] = {
 
 def recipe_of(**changes: Any) -> Recipe:
     values = {**ALL_ON, **changes}
-    return validated(values, dict.fromkeys(values, FILE))
+    return validated(Recipe, values, dict.fromkeys(values, FILE))
 
 
 def on(changes: dict[str, Any]) -> dict[str, Any]:
@@ -95,23 +93,8 @@ def another(leaf: Leaf, value: Any) -> Any:
     raise AssertionError(f"no other value for {leaf.path}")
 
 
-def rules_of(path: str) -> list[str]:
-    return [pattern for patterns, _ in RULES for pattern in patterns if fnmatch(path, pattern)]
-
-
 KEYS = [leaf for leaf in leaves(Recipe).values() if leaf.path not in OWN]
 TRANSLATED = [leaf for leaf in KEYS if "verl" not in leaf.info.not_on]
-
-
-@pytest.mark.parametrize("leaf", KEYS, ids=lambda leaf: leaf.path)
-def test_every_key_has_one_way_to_verl_or_a_reason(leaf):
-    if "verl" in leaf.info.not_on:
-        assert not leaf.info.verl
-        return
-    by_rule = leaf.info.via == "rule"
-    assert by_rule or leaf.info.via in CONVERTERS
-    assert bool(rules_of(leaf.path)) == by_rule or ".fsdp." in leaf.path, "a rule and a rename translate it both"
-    assert by_rule or leaf.info.verl
 
 
 @pytest.mark.parametrize(
@@ -267,7 +250,7 @@ def test_kl_acts_where_the_recipe_says(disable, in_loss, in_reward, places):
         "algorithm.kl_loss_type": None,
     }
     found = on(changes)
-    assert kl_places(recipe_of(**changes)) == places
+    assert (kl.in_reward(recipe_of(**changes)) is not None, kl.in_loss(recipe_of(**changes)) is not None) == places
     assert (found["algorithm.use_kl_in_reward"], found[f"{ACTOR}.use_kl_loss"]) == places
     assert found.get("algorithm.kl_ctrl.kl_coef") == (0.01 if places[0] else None)
     assert found.get(f"{ACTOR}.kl_loss_coef") == (0.01 if places[1] else None)

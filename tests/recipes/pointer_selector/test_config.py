@@ -54,7 +54,7 @@ MISTAKES = {
     "did you mean rce.epochs": (["rce.epoch=1"], {}),
     "did you mean RCE_EPOCHS": ([], {"RCE_EPOCH": "1"}),
     "rce.epochs is 'many', expected whole number": (["rce.epochs=many"], {}),
-    "policy.layers is 4, expected whole number .*less than or equal to 3": ([], {"NUM_LAYERS": "4"}),
+    "policy.layers is 4, expected whole number, .*less than or equal to 3": ([], {"NUM_LAYERS": "4"}),
     "did you mean correctness": ([], {"REWARD_MODE": "correctnes"}),
     "rce is a group": (["rce=3"], {}),
     "is not key=value": (["rce.epochs"], {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recipes import preflight
-from recipes.config import load, machine, resolve
+from recipes.config import gpus, load, machine
 from recipes.errors import RecipeError
 from recipes.preflight import model
 
@@ -17,7 +17,7 @@ def resolved(monkeypatch):
     def build(*arguments: str, missing: bool = True, **environ: str):
         monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
         monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
-        for module in (resolve, model):
+        for module in (gpus, model):
             monkeypatch.setattr(module, "has_packed_attention", lambda: False)
         found = None if missing else object()
         monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: found)

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from recipes.config import official, text
+from recipes.config import layers as text
+from recipes.config import official
 from recipes.config.official import EASYR1_CLASSES, EASYR1_CONFIG, VERL_DEFAULTS, chosen, defaults, write
 from recipes.errors import RecipeError
 

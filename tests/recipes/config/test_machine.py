@@ -1,4 +1,4 @@
-"""What the machine has, without torch."""
+"""What the machine and the user's accounts have, without torch: GPUs, flash-attn, a login at W&B."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import json
 
 import pytest
 
-from recipes.config import check, load, machine, resolve
+from recipes.config import check, gpus, load, machine
+from recipes.config.machine import logged_in, loggers, wandb_environment
+from recipes.engines import verl
 from recipes.errors import RecipeError
+
+LISTED = ["console", "file", "wandb"]
 
 
 @pytest.mark.parametrize(
@@ -27,10 +31,10 @@ def test_devices_are_counted_without_the_control_files(monkeypatch):
     assert machine.visible_gpus({}) == 2
 
 
-def test_the_machine_decides_where_nobody_does(monkeypatch):
+def test_the_machine_decides_where_no_layer_does(monkeypatch):
     for count, kind in ((0, "cpu"), (1, "gpu")):
         monkeypatch.setattr(machine, "visible_gpus", lambda _environ, count=count: count)
-        assert machine.kind_of_machine(None, "", {}) == kind
+        assert machine.kind_of_machine(None, "", {}) == machine.kind_of_machine("auto", "", {}) == kind
         assert machine.kind_of_machine("cpu", "", {}) == "cpu"
     with pytest.raises(RecipeError, match="unknown hardware 'tpu'"):
         machine.kind_of_machine("tpu", "variable HARDWARE=tpu", {})
@@ -43,7 +47,7 @@ def eight_gpus(monkeypatch):
     def build(torch_packs: bool) -> None:
         monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
         monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
-        monkeypatch.setattr(resolve, "has_packed_attention", lambda: torch_packs)
+        monkeypatch.setattr(gpus, "has_packed_attention", lambda: torch_packs)
 
     return build
 
@@ -99,3 +103,35 @@ def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, eight
 def test_a_machine_without_gpus_says_nothing_about_flash_attention(monkeypatch):
     monkeypatch.setattr(machine, "visible_gpus", lambda *_: 0)
     assert load("countdown", environ={}, hardware="gpu").worker.actor.padding_free
+
+
+def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
+    home = {"HOME": str(tmp_path)}
+    assert not logged_in(home)
+    assert loggers(LISTED, asked=False, environ=home) == ["console", "file"]
+    assert loggers(LISTED, asked=True, environ=home) == LISTED
+    assert loggers(["console"], asked=True, environ=home) == ["console", "file"]
+    assert wandb_environment(LISTED, home) == {"WANDB_MODE": "offline"}
+    assert wandb_environment(["console"], home) == wandb_environment(LISTED, {**home, "WANDB_MODE": "disabled"}) == {}
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 123\n")
+    assert logged_in(home)
+    assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})
+    assert loggers(LISTED, asked=False, environ=home) == LISTED
+    assert wandb_environment(LISTED, home) == {}
+    (tmp_path / ".netrc").write_text("machine\n\nnonsense here")
+    assert not logged_in(home)
+
+
+@pytest.mark.parametrize(
+    ("environ", "names", "mode"),
+    [
+        ({}, ["console", "file"], None),
+        ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
+        ({"WANDB_API_KEY": "x"}, LISTED, None),
+    ],
+)
+def test_loggers_from_recipe_to_trainer(tmp_path, environ, names, mode):
+    environ = {"HOME": str(tmp_path), **environ}
+    recipe = load("countdown", environ=environ, hardware="gpu")
+    assert recipe.trainer.logger == names
+    assert verl.environment(recipe, environ).get("WANDB_MODE") == mode

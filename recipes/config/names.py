@@ -1,0 +1,165 @@
+"""Names of keys: the recipe's (EasyR1's), verl's own, and short forms of either."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recipes.config.layers import VERL, flatten, open_leaf
+from recipes.config.schema import Recipe, leaves, sections
+from recipes.config.schema.field import Source
+from recipes.errors import RecipeError, did_you_mean
+
+NATIVE = f"{VERL}."
+# First parts of names that only verl has; data, algorithm and trainer are in both trees.
+ROOTS = (
+    "actor_rollout_ref",
+    "critic",
+    "custom_reward_function",
+    "distillation",
+    "global_profiler",
+    "ray_kwargs",
+    "reward",
+    "reward_model",
+    "sandbox_fusion",
+    "skip",
+    "transfer_queue",
+)
+
+
+def verl_package() -> Path | None:
+    """Where verl is installed; None where it is not, or where the package of that name is EasyR1's."""
+    spec = importlib.util.find_spec("verl")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return folder if (folder / "trainer" / "config" / "ppo_trainer.yaml").is_file() else None
+
+
+@cache
+def verl_defaults() -> dict[str, Any]:
+    """verl's default of every key, dotted; empty where verl is not installed.
+
+    PyYAML's C parser reads the thousand lines in a tenth of OmegaConf's time, to the same values.
+    """
+    folder = verl_package()
+    if folder is None:
+        return {}
+    text = (folder / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text(encoding="utf-8")
+    return flatten(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+@cache
+def _verl_groups() -> frozenset[str]:
+    return frozenset(
+        ".".join(path.split(".")[:depth]) for path in verl_defaults() for depth in range(1, path.count(".") + 1)
+    )
+
+
+@cache
+def aliases() -> dict[str, str]:
+    """verl's name -> the recipe's, where both hold the same value."""
+    names = [(leaf.info.verl[0], path) for path, leaf in leaves(Recipe).items() if leaf.info.alias and not leaf.is_open]
+    counts = [name for name, _ in names]
+    return {name: path for name, path in names if counts.count(name) == 1}
+
+
+def canonical(written: str, source: Source) -> str:
+    """The name that a key is kept under: the recipe's, or `verl.` and verl's own where only verl has the key.
+
+    Taken are, in this order: the recipe's name, verl's name (after `verl.` or alone, also with Hydra's `+`), and an
+    ending of either that means one key: `actor.ppo_mini_batch_size`, `rollout.n`. Where actor and critic, or actor
+    and reference, both have a key of that ending, the actor's is meant.
+
+    Raises:
+        RecipeError: nothing has that name, or several keys end so.
+    """
+    if written in leaves(Recipe) or written in sections(Recipe):
+        return written
+    name = written.removeprefix(NATIVE)
+    if name == written and open_leaf(Recipe, name):
+        return name
+    if name.startswith("+"):
+        return f"{NATIVE}{name}"
+    if name in aliases():
+        return aliases()[name]
+    if _verl_has(name):
+        return f"{NATIVE}{name}"
+    if name == written:
+        meant = _by_ending(name, source)
+        if meant:
+            return meant
+    if not verl_defaults() and (name != written or name.split(".")[0] in ROOTS):
+        return f"{NATIVE}{name}"  # verl is not here to ask
+    raise _unknown(name, written, source)
+
+
+def _verl_has(name: str) -> bool:
+    """Whether verl's tree has the key, or a free mapping around it."""
+    parts = name.split(".")
+    inside = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+    return name in verl_defaults() or name in _verl_groups() or any(verl_defaults().get(path) == {} for path in inside)
+
+
+@cache
+def _endings(ending: str) -> dict[str, int]:
+    """The keys whose recipe's or verl's name ends so -> 0 the recipe's, 1 critic's and reference's, 2 verl's alone."""
+    names = {path: path for path in leaves(Recipe)}
+    names |= {name: aliases().get(name, f"{NATIVE}{name}") for name in verl_defaults()}
+    names |= aliases()
+    return {
+        path: 2 if path.startswith(NATIVE) else 1 if path.startswith(("worker.critic.", "worker.ref.")) else 0
+        for name, path in names.items()
+        if name.endswith(f".{ending}")
+    }
+
+
+def _by_ending(ending: str, source: Source) -> str | None:
+    ranks = _endings(ending)
+    nearest = [path for path, rank in ranks.items() if rank == min(ranks.values())]
+    if len(nearest) > 1:
+        raise RecipeError(
+            f"{ending} is the end of several keys: {', '.join(nearest[:6])}",
+            where=source.where,
+            fix="write more of the name",
+        )
+    return nearest[0] if nearest else None
+
+
+def _unknown(name: str, written: str, source: Source) -> RecipeError:
+    root = name.split(".")[0]
+    if written.startswith(NATIVE) or root in ROOTS:
+        meant = did_you_mean(name, verl_defaults())
+        return RecipeError(
+            f"verl has no key {name}", where=source.where, fix=meant or f"write +{name} if verl accepts it all the same"
+        )
+    shared = [path for path in verl_defaults() if path.split(".")[0] == root]
+    return RecipeError(
+        f"unknown key {name}",
+        where=source.where,
+        fix=did_you_mean(name, [*leaves(Recipe), *shared]) or "see docs/CONFIGURATION.md for every key",
+    )
+
+
+def check_verl_value(path: str, value: Any, source: Source) -> None:
+    """Raise RecipeError where a key below `verl.` gets a value of another type than verl's default."""
+    name = path.removeprefix(NATIVE)
+    if name in _verl_groups() and not isinstance(value, dict):
+        raise RecipeError(
+            f"{name} is a group of verl's keys, not a value: {value!r}", where=source.where, fix="name one of its keys"
+        )
+    default = verl_defaults().get(name)
+    if isinstance(default, bool):
+        clash = not isinstance(value, bool) and value is not None
+    else:
+        clash = isinstance(default, int | float) and isinstance(value, bool | str | list | dict)
+    if clash:
+        raise RecipeError(
+            f"{name} is {value!r}, but verl's default is {default!r}: another type",
+            where=source.where,
+            fix=f"give a {'true or false' if isinstance(default, bool) else 'number'}",
+        )

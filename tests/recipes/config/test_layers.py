@@ -1,0 +1,185 @@
+"""Text becomes typed values, layers are merged, and every mistake names its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from recipes.config import layers
+from recipes.config.layers import Setting, Source, flatten, merge, nest, parse_as, settings_of, validated
+from recipes.config.schema import Recipe, leaves
+from recipes.config.schema.field import Section, key
+from recipes.errors import RecipeError, nearest
+
+Names = list[Literal["console", "file"]]
+EASYR1 = json.loads(Path(__file__).with_name("easyr1_keys.json").read_text(encoding="utf-8"))
+VALIDATION = "worker.rollout.val_override_config"
+# Where a default differs from EasyR1's dataclasses, and why.
+OTHER_DEFAULTS = {
+    "data.prompt_key": "the row has a column for each engine",
+    "worker.actor.model.trust_remote_code": "running downloaded code is a choice",
+    "worker.critic.model.trust_remote_code": "running downloaded code is a choice",
+    "worker.ref.fsdp.enable_cpu_offload": "EasyR1's example has it on, and verl knows nothing else",
+    "worker.rollout.enable_chunked_prefill": "EasyR1's default is for vLLM's V0 engine",
+    "trainer.project_name": "ours",
+    "trainer.experiment_name": "the recipe's name",
+    "trainer.logger": "W&B has to be asked for",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "value"),
+    [
+        ("3", int, 3),
+        ("3", str, "3"),
+        ("1e-6", float, 1e-6),
+        ("2E5", float, 2e5),
+        ("null", int | None, None),
+        ("None", str | None, None),
+        ("none", str, "none"),
+        ("1", bool, True),
+        ("Off", bool, False),
+        ("1", int, 1),
+        ("console,file", Names, ["console", "file"]),
+        ("[console, file]", Names, ["console", "file"]),
+        ("a.parquet", str | list[str], "a.parquet"),
+        ("[a.parquet, b.parquet]", str | list[str], ["a.parquet", "b.parquet"]),
+        ("0.9,0.95", list[float], [0.9, 0.95]),
+        ("on", Literal["on", "off"], "on"),
+        ("yes", str, "yes"),
+        ("word", int, "word"),
+        ("{a: 1}", dict, {"a": 1}),
+        ("a: b: c", dict, "a: b: c"),
+        ("${oops", int, "${oops"),
+    ],
+)
+def test_text_is_read_as_the_type_asks(text, annotation, value):
+    read = parse_as(text, annotation)
+    assert read == value
+    assert type(read) is type(value)
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.one_of(VALUES, st.lists(VALUES, max_size=3))))
+@settings(max_examples=150, deadline=None)
+def test_what_is_written_is_read_again(tmp_path_factory, tree):
+    if "${" in str(tree) or "???" in str(tree):
+        return  # OmegaConf's own syntax
+    path = tmp_path_factory.mktemp("yaml") / "tree.yaml"
+    path.write_text(layers.dump(tree), encoding="utf-8")
+    assert layers.read(path) == tree
+    assert "\n" not in layers.flow(tree)
+    for value in tree.values():
+        if not isinstance(value, str):
+            assert layers.parse(layers.flow(value)) == value
+
+
+def test_flat_and_nested_are_inverse():
+    tree = {"a": {"b": {"c": 1}, "d": {}}, "e": [1]}
+    assert flatten(tree) == {"a.b.c": 1, "a.d": {}, "e": [1]}
+    assert nest(flatten(tree)) == tree
+    assert flatten(tree, stops=["a.b"])["a.b"] == {"c": 1}
+
+
+class Part(Section):
+    rate: float = key(0.1, "a rate", gt=0)
+    names: list[str] = key(list, "names")
+    options: dict[str, int | dict[str, int]] = key(dict, "a free mapping")
+
+
+class Whole(Section):
+    part: Part = Part()
+
+
+def test_another_schema_uses_the_same_layers():
+    file = settings_of(Whole, {"part": {"rate": 1, "options": {"a": 1, "b": {"c": 2}}}}, Source("recipe", "file"))
+    argument = Source("argument", "argument")
+    user = [Setting("part.options.b.d", "3", argument), Setting("part.rate", "1e-3", argument)]
+    values, sources = merge(Whole, [*file, *user])
+    whole = validated(Whole, values, sources)
+    assert whole.part.options == {"a": 1, "b": {"c": 2, "d": 3}}
+    assert whole.part.rate == 1e-3
+    assert (sources["part.rate"].layer, sources["part.options"].layer) == ("argument", "argument")
+    with pytest.raises(RecipeError, match=r"unknown key part\.rat") as raised:
+        settings_of(Whole, {"part": {"rat": 1}}, Source("recipe", "file"))
+    assert (raised.value.where, raised.value.fix) == ("file", "did you mean part.rate?")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.rollout_batch_size", "64"),
+        ("data.rollout_batch_size", 64.0),
+        ("data.rollout_batch_size", True),
+        ("data.rollout_batch_size", 0),
+        ("data.shuffle", 1),
+        ("worker.actor.optim.betas", [0.9]),
+        ("worker.rollout.temperature", 0.0),
+        ("trainer.logger", "console"),
+        ("trainer.logger", ["console", "paper"]),
+        ("algorithm.adv_estimator", "gpro"),
+        ("worker.actor.model.override_config", []),
+    ],
+)
+def test_types_are_strict_and_the_error_names_key_value_layer_and_what_to_give(key, value):
+    with pytest.raises(RecipeError) as raised:
+        validated(Recipe, {key: value}, {key: Source("recipe", "toy.yaml")})
+    assert key in raised.value.what
+    assert repr(value) in raised.value.what or "paper" in raised.value.what
+    assert raised.value.where == "toy.yaml"
+    assert raised.value.fix.startswith(("give ", "did you mean "))
+
+
+def test_a_recipe_never_changes():
+    with pytest.raises(ValidationError):
+        validated(Recipe, {}, {}).data.seed = 2
+
+
+def test_every_key_of_easyr1_is_known_with_its_default():
+    assert len(EASYR1["defaults"]) == 176
+    for name, default in EASYR1["defaults"].items():
+        if name != VALIDATION:
+            assert (leaves(Recipe)[name].default == default) == (name not in OTHER_DEFAULTS), name
+    recipe = validated(Recipe, dict(EASYR1["example"]), {})
+    assert recipe.worker.rollout.val_override_config.temperature == 0.6
+
+
+def test_every_default_has_its_type_and_is_allowed_everywhere():
+    for leaf in leaves(Recipe).values():
+        validated(Recipe, {leaf.path: leaf.default}, {})
+        for values in leaf.info.values_on.values():
+            assert leaf.default in values
+
+
+@given(st.sampled_from([path for path in leaves(Recipe) if len(path.rsplit(".", 1)[-1]) > 6]), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_key_with_a_letter_missing_leads_to_its_group(path, data):
+    group, _, name = path.rpartition(".")
+    at = data.draw(st.integers(0, len(name) - 1))
+    meant = nearest(f"{group}.{name[:at]}{name[at + 1 :]}", leaves(Recipe))
+    assert meant is not None
+    assert meant.rpartition(".")[2][:1] == name[:1] or at == 0 or meant == path
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("worker.rollout.temprature", "worker.rollout.temperature"),
+        ("data.lr", "worker.actor.optim.lr"),
+        ("trainer.max_step", "trainer.max_steps"),
+        ("worker.rollout.gpu_memory_util", "worker.rollout.gpu_memory_utilization"),
+        ("zzz.qqqqqqq", None),
+    ],
+)
+def test_nearest(name, meant):
+    assert nearest(name, leaves(Recipe)) == meant
