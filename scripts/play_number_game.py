@@ -39,7 +39,7 @@ def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, 
     return [replace(each, deals=tuple(drawn(seed + each.number, rounds))) for each in episodes]
 
 
-def told(played: Played, summary: dict[str, Any], folder: Path) -> None:
+def print_summary(played: Played, summary: dict[str, Any], folder: Path) -> None:
     """The summary as a table, and everything that did not go smoothly."""
     from rich.console import Console
     from rich.table import Table
@@ -113,7 +113,7 @@ def main(
             raise
         summary = summarise(played)
         (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        told(played, summary, folder)
+        print_summary(played, summary, folder)
         if played.unfinished:
             raise RecipeError(
                 f"{len(played.unfinished)} of {len(chosen)} episodes were not played, no screen is left",

@@ -314,19 +314,20 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
 
 
 def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
-    where = ", ".join(map(str, conversion.train))
-    count = f"{len(prompts):,} record{'s' * (len(prompts) != 1)}"
+    where, count = ", ".join(map(str, conversion.train)), f"{len(prompts):,}"
     if conversion.val:
-        what = f"nothing is left to train on: every prompt or image of the {count} is in the validation data, too"
+        what = (
+            f"nothing is left to train on: each of the {count} records has a prompt or an image of the validation data"
+        )
         return RecipeError(what, where=where, fix="give other validation data with --val_data")
-    different = f"{prompts.different} different prompt{'s' * (prompts.different != 1)}"
     if prompts.different > 1:
-        what = f"the {count} share images, so that none can be trained on while another validates"
+        what = f"the {count} records share images, so that none can be trained on while another validates"
         return RecipeError(what, where=where, fix="give validation data with other images: --val_data")
+    have = "is 1 record" if len(prompts) == 1 else f"are {count} records with one and the same prompt"
     return RecipeError(
-        f"there is {count} with {different}; 2 are the minimum, one to train on and one to validate on",
+        f"there {have}; the minimum is 2 records with different prompts, one to train on and one to validate on",
         where=where,
-        fix="add records until there are at least 2 different prompts, or give validation data with --val_data",
+        fix="add records, or give validation data with --val_data",
     )
 
 

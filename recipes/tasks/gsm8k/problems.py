@@ -230,7 +230,7 @@ def word_problems(settings: WordSettings, buckets: Sequence[str], *, seed: int) 
         if values is None:
             possible.remove(template)
             continue
-        problem = told(template, values, rng)
+        problem = as_story(template, values, rng)
         repeats = repeats + 1 if problem.question in seen else 0
         if not repeats:
             seen.add(problem.question)
@@ -281,7 +281,7 @@ def calculation_key(template: Template, values: dict[str, int]) -> str:
     return f"{steps} {','.join(str(values[field]) for field in 'abc' if field in values)}"
 
 
-def told(template: Template, values: dict[str, int], rng: random.Random) -> WordProblem:
+def as_story(template: Template, values: dict[str, int], rng: random.Random) -> WordProblem:
     """A calculation as a story, with names and things at random."""
     one, two = rng.sample(NAMES, 2)
     story = {"one": one, "two": two, "items": rng.choice(ITEMS), "boxes": rng.choice(BOXES)}

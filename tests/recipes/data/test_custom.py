@@ -110,7 +110,7 @@ def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
 
 @pytest.mark.parametrize(
     ("count", "what"),
-    [(0, "no records"), (1, "1 record with 1 different prompt; 2 are the minimum"), (3, "3 records with 1 different")],
+    [(0, "no records"), (1, "is 1 record; the minimum is 2"), (3, "3 records with one and the same prompt")],
 )
 def test_too_few_records_are_told_the_minimum(tmp_path, count, what):
     with pytest.raises(RecipeError, match=what) as caught:
