@@ -1,13 +1,19 @@
-"""Countdown's reward: tables of decided cases."""
+"""Countdown's reward: tables of decided cases, a brute-force solver, TinyZero's rule, Python's own parser."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
+import random
+import re
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from recipes.paths import ROOT
 
@@ -20,6 +26,8 @@ def load(path: Path):
 
 
 countdown = load(ROOT / "reward_functions" / "countdown.py")
+brute = load(Path(__file__).with_name("countdown_trees.py"))
+public = load(Path(__file__).with_name("public_graders.py"))
 
 NUMBERS, TARGET = [3, 8, 1, 1], 24  # (3 * 8) * (1 * 1), 8 * 3 + 1 - 1, ...
 GOLD = json.dumps({"target": TARGET, "numbers": NUMBERS})
@@ -34,105 +42,45 @@ def answer(text: str, gold: object = GOLD) -> dict:
 
 
 RIGHT = [
-    "3*8*1*1",
-    "(3 * 8) + 1 - 1",
-    "3*8+1-1 = 24",
-    "24 = 3*8+1-1",
-    "3*8+1-1 = 24+0 = 24",
-    "3*8+1-1=8*3*1*1=24",
-    "\n3*8\n+1-1\n",
-    "3 * 8 + 1 - 1\n= 24\n",
-    "3 × 8 × 1 ÷ 1",
-    "3 · 8 + 1 − 1",
-    "3 ⋅ 8 + 1 – 1",
-    "3x8x1x1",
-    "[3 * 8] * {1 * 1}",
-    "（3×8）＋1－1",
-    "３×８＋１－１＝２４",
-    "3*8+1-1.",
-    "$3 \\times 8 + 1 - 1 = 24$",
-    "\\[ 3 \\cdot 8 + 1 - 1 \\]",
-    "\\left( 3 \\times 8 \\right) \\cdot \\frac{1}{1}",
-    "\\frac{3 \\times 8}{1} \\times 1",
-    "\\dfrac{3 \\cdot 8}{\\tfrac{1}{1}}",
-    "\\boxed{3 \\times 8 \\div 1 \\div 1}",
-    "8/(1/3)*1",
-    "-1 + 3*8 + 1",
-    "-3 * -8 * 1 * 1",
-    "1 - -3*8 - 1",
-    "+3*8+1-1",
-    "(((((((((3))))))))) * 8 * 1 * 1",
+    "3*8*1*1", "(3 * 8) + 1 - 1", "3*8+1-1 = 24", "24 = 3*8+1-1", "3*8+1-1 = 24+0 = 24", "3*8+1-1=8*3*1*1=24",
+    "\n3*8\n+1-1\n", "3 * 8 + 1 - 1\n= 24\n", "3 × 8 × 1 ÷ 1", "3 · 8 + 1 − 1", "3 ⋅ 8 + 1 – 1", "3x8x1x1",
+    "[3 * 8] * {1 * 1}", "（3×8）＋1－1", "３×８＋１－１＝２４", "3*8+1-1.", "$3 \\times 8 + 1 - 1 = 24$",
+    "\\[ 3 \\cdot 8 + 1 - 1 \\]", "\\left( 3 \\times 8 \\right) \\cdot \\frac{1}{1}",
+    "\\frac{3 \\times 8}{1} \\times 1", "\\dfrac{3 \\cdot 8}{\\tfrac{1}{1}}", "\\boxed{3 \\times 8 \\div 1 \\div 1}",
+    "8/(1/3)*1", "-1 + 3*8 + 1", "-3 * -8 * 1 * 1", "1 - -3*8 - 1", "+3*8+1-1", "(((((((((3))))))))) * 8 * 1 * 1",
     "1 / (1 / (3*8))",
-]
+]  # fmt: skip
 
 # answer -> reason, format, numbers
 WRONG = {
-    "3*8+1+1": ("wrong_value", 1, 1),
-    "3+8+1+1 = 24": ("wrong_value", 1, 1),
-    "3*8+1-1 = 25": ("false_equation", 1, 1),
-    "25 = 3*8+1-1": ("false_equation", 1, 1),
-    "3*8+1-1 = 24 = 25": ("false_equation", 1, 1),
-    "3*8": ("wrong_numbers", 1, 0),
-    "3*8 = 24": ("wrong_numbers", 1, 0),
-    "3*8*1*1*1": ("wrong_numbers", 1, 0),
-    "3*8+1-1+0": ("wrong_numbers", 1, 0),
-    "12+12": ("wrong_numbers", 1, 0),
+    "3*8+1+1": ("wrong_value", 1, 1), "3+8+1+1 = 24": ("wrong_value", 1, 1), "3*8+1-1 = 25": ("false_equation", 1, 1),
+    "25 = 3*8+1-1": ("false_equation", 1, 1), "3*8+1-1 = 24 = 25": ("false_equation", 1, 1),
+    "3*8": ("wrong_numbers", 1, 0), "3*8 = 24": ("wrong_numbers", 1, 0), "3*8*1*1*1": ("wrong_numbers", 1, 0),
+    "3*8+1-1+0": ("wrong_numbers", 1, 0), "12+12": ("wrong_numbers", 1, 0),
     "38*1*1": ("wrong_numbers", 1, 0),  # glued
-    "2^3*1": ("forbidden_operator", 0, 0),
-    "24": ("target_copied", 0, 0),
-    " 24 = 24 ": ("target_copied", 0, 0),
-    "\\boxed{24}": ("target_copied", 0, 0),
-    "25": ("wrong_numbers", 0, 0),
-    "3/(8-8)*1": ("division_by_zero", 1, 0),
-    "3*8/(1-1)": ("division_by_zero", 1, 0),
-    "1/(3/(8/(1-1)))": ("division_by_zero", 1, 0),
-    "(1-1)/(1-1)*3*8": ("division_by_zero", 1, 0),
-    "\\frac{3*8}{1-1}": ("division_by_zero", 1, 0),
-    "3/\\frac{8}{1-1}": ("division_by_zero", 1, 0),
-    "3/\\frac{1-1}{8}": ("division_by_zero", 1, 0),
-    "3**8": ("forbidden_operator", 0, 0),
-    "9**9**9**9": ("forbidden_operator", 0, 0),
-    "3//8": ("forbidden_operator", 0, 0),
-    "3^8": ("forbidden_operator", 0, 0),
-    "8%3": ("forbidden_operator", 0, 0),
-    "3!*4": ("forbidden_operator", 0, 0),
-    "": ("no_answer", 0, 0),
-    "  \n": ("no_answer", 0, 0),
-    "03*8*1*1": ("unparsable", 0, 0),
-    "3 8 * 1 * 1": ("unparsable", 0, 0),
-    "3*8\n*1 1": ("unparsable", 0, 0),
-    "3(8)*1*1": ("unparsable", 0, 0),
-    "(3)(8)*1*1": ("unparsable", 0, 0),
-    "8\\frac{1}{1}*3": ("unparsable", 0, 0),
-    "\\frac12*3*8": ("unparsable", 0, 0),
-    "\\frac{3*8}": ("unparsable", 0, 0),
-    "\\frac{1}(1)*3*8": ("unparsable", 0, 0),
-    "\\frac{}{}": ("unparsable", 0, 0),
-    "\\frac": ("unparsable", 0, 0),
-    "\\sqrt{3}*8*1*1": ("unparsable", 0, 0),
-    "3*8*1*1)": ("unparsable", 0, 0),
-    "(3*8*1*1": ("unparsable", 0, 0),
-    "(3*8]*1*1": ("unparsable", 0, 0),
-    "(3*8=24)*1*1": ("unparsable", 0, 0),
-    "()": ("unparsable", 0, 0),
-    "3*": ("unparsable", 0, 0),
-    "*3": ("unparsable", 0, 0),
-    "3*/8": ("unparsable", 0, 0),
-    "= 24": ("unparsable", 0, 0),
-    "3*8*1*1 =": ("unparsable", 0, 0),
-    "3*8*1*1 == 24": ("unparsable", 0, 0),
-    "3*8*1*1 ≈ 24": ("unparsable", 0, 0),
-    "3*8*1.0*1": ("unparsable", 0, 0),
-    "3,8,1,1": ("unparsable", 0, 0),
-    "The answer is 3*8*1*1": ("unparsable", 0, 0),
-    "3e0*8*1*1": ("unparsable", 0, 0),
+    "2^3*1": ("forbidden_operator", 0, 0), "24": ("target_copied", 0, 0), " 24 = 24 ": ("target_copied", 0, 0),
+    "\\boxed{24}": ("target_copied", 0, 0), "25": ("wrong_numbers", 0, 0), "3/(8-8)*1": ("division_by_zero", 1, 0),
+    "3*8/(1-1)": ("division_by_zero", 1, 0), "1/(3/(8/(1-1)))": ("division_by_zero", 1, 0),
+    "(1-1)/(1-1)*3*8": ("division_by_zero", 1, 0), "\\frac{3*8}{1-1}": ("division_by_zero", 1, 0),
+    "3/\\frac{8}{1-1}": ("division_by_zero", 1, 0), "3/\\frac{1-1}{8}": ("division_by_zero", 1, 0),
+    "3**8": ("forbidden_operator", 0, 0), "9**9**9**9": ("forbidden_operator", 0, 0),
+    "3//8": ("forbidden_operator", 0, 0), "3^8": ("forbidden_operator", 0, 0), "8%3": ("forbidden_operator", 0, 0),
+    "3!*4": ("forbidden_operator", 0, 0), "": ("no_answer", 0, 0), "  \n": ("no_answer", 0, 0),
+    "03*8*1*1": ("unparsable", 0, 0), "3 8 * 1 * 1": ("unparsable", 0, 0), "3*8\n*1 1": ("unparsable", 0, 0),
+    "3(8)*1*1": ("unparsable", 0, 0), "(3)(8)*1*1": ("unparsable", 0, 0), "8\\frac{1}{1}*3": ("unparsable", 0, 0),
+    "\\frac12*3*8": ("unparsable", 0, 0), "\\frac{3*8}": ("unparsable", 0, 0),
+    "\\frac{1}(1)*3*8": ("unparsable", 0, 0), "\\frac{}{}": ("unparsable", 0, 0), "\\frac": ("unparsable", 0, 0),
+    "\\sqrt{3}*8*1*1": ("unparsable", 0, 0), "3*8*1*1)": ("unparsable", 0, 0), "(3*8*1*1": ("unparsable", 0, 0),
+    "(3*8]*1*1": ("unparsable", 0, 0), "(3*8=24)*1*1": ("unparsable", 0, 0), "()": ("unparsable", 0, 0),
+    "3*": ("unparsable", 0, 0), "*3": ("unparsable", 0, 0), "3*/8": ("unparsable", 0, 0),
+    "= 24": ("unparsable", 0, 0), "3*8*1*1 =": ("unparsable", 0, 0), "3*8*1*1 == 24": ("unparsable", 0, 0),
+    "3*8*1*1 ≈ 24": ("unparsable", 0, 0), "3*8*1.0*1": ("unparsable", 0, 0), "3,8,1,1": ("unparsable", 0, 0),
+    "The answer is 3*8*1*1": ("unparsable", 0, 0), "3e0*8*1*1": ("unparsable", 0, 0),
     "0x3*8*1*1": ("wrong_numbers", 1, 0),  # 0 times 3
     "٣*8*1*1": ("unparsable", 0, 0),  # a digit of another script
-    "³*8*1*1": ("unparsable", 0, 0),
-    "3*8*1*1\\": ("unparsable", 0, 0),
-    ".": ("unparsable", 0, 0),
+    "³*8*1*1": ("unparsable", 0, 0), "3*8*1*1\\": ("unparsable", 0, 0), ".": ("unparsable", 0, 0),
     "__import__('os')": ("unparsable", 0, 0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", RIGHT)
@@ -148,11 +96,6 @@ def test_wrong_answers_have_their_reason_and_credit(text):
     result = answer(text)
     assert (result["reason"], result["format"], result["numbers"]) == (reason, formatted, numbers)
     assert result["score"] == pytest.approx(0.1 * formatted + 0.1 * numbers)
-
-
-def test_every_reason_is_in_a_table():
-    seen = {reason for reason, _, _ in WRONG.values()} | {reason for _, reason, _ in RESPONSES.values()}
-    assert seen | {"correct", "too_long", "gold_unparsable"} == set(countdown.REASONS)
 
 
 E1 = "<answer>3*8*1*1</answer>"
@@ -258,3 +201,188 @@ def test_getting_closer_never_costs():
 def test_credits_can_be_switched_off():
     assert score(f"<think>so</think>{W1}", format_credit=0.0, numbers_credit=0.0)["score"] == 0.0
     assert score(E1, format_credit=0.0, numbers_credit=0.0)["score"] == 1.0
+
+
+@pytest.mark.parametrize("numbers", [(3, 8, 2), (7, 7, 5), (1, 2, 3, 4), (25, 50, 3, 6), (4, 4, 10, 10)])
+def test_agrees_with_brute_force_on_every_expression(numbers):
+    """All trees over all orders, each in a random notation, against two targets that they can make."""
+    rng = random.Random(hash(numbers))
+    values = [(tree, brute.value(tree)) for tree in brute.all_trees(numbers)]
+    whole = sorted({int(v) for _, v in values if v is not None and v.denominator == 1 and v > 0})
+    for target in rng.sample(whole, 2):
+        gold = {"target": target, "numbers": list(numbers)}
+        right = 0
+        for tree, exact in values:
+            text = brute.render(tree, rng.choice(list(brute.NOTATIONS)), rng)
+            result = answer(text, gold)
+            expected = "division_by_zero" if exact is None else "correct" if exact == target else "wrong_value"
+            assert result["reason"] == expected, (text, exact, target)
+            right += expected == "correct"
+        assert right
+
+
+PROBLEMS = st.tuples(st.lists(st.integers(1, 99), min_size=3, max_size=4), st.integers(0, 2**32))
+
+
+def solved(problem: tuple[list[int], int]) -> tuple[random.Random, object, int, dict]:
+    """A random problem that its own random tree solves: (rng, tree, target, truth)."""
+    numbers, seed = problem
+    rng = random.Random(seed)
+    tree = brute.random_tree(rng, numbers)
+    exact = brute.value(tree)
+    assume(exact is not None and exact.denominator == 1)
+    return rng, tree, int(exact), {"target": int(exact), "numbers": rng.sample(numbers, len(numbers))}
+
+
+@settings(max_examples=120, deadline=None)
+@given(problem=PROBLEMS, notation=st.sampled_from(sorted(brute.NOTATIONS)))
+def test_solutions_in_any_notation_are_right(problem, notation):
+    rng, tree, target, gold = solved(problem)
+    text = brute.render(tree, notation, rng)
+    assert answer(text, gold)["score"] == 1.0
+    if target >= 0:
+        assert answer(f"{text} = {target}", gold)["score"] == 1.0
+        assert answer(f"{target} = {text}", gold)["score"] == 1.0
+        assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
+    assert answer(text, gold | {"target": target + 1})["reason"] == "wrong_value"
+
+
+@settings(max_examples=120, deadline=None)
+@given(problem=PROBLEMS, data=st.data())
+def test_mutated_solutions_are_not_right(problem, data):
+    rng, tree, _, gold = solved(problem)
+    text = brute.render(tree, "ascii", rng)
+    at = data.draw(st.integers(0, len(text)))
+    mutated = data.draw(
+        st.sampled_from(
+            [
+                text[:at] + ")" + text[at:],
+                text[:at] + "(" + text[at:],
+                text + " + 0",
+                text + " " + str(gold["numbers"][0]),
+                "0" + text.lstrip("([ "),
+                text + " =",
+                text.replace(str(gold["numbers"][0]), "100"),
+                text[:at] + "?" + text[at:],
+            ]
+        )
+    )
+    assert answer(mutated, gold)["score"] < 1.0
+
+
+def python_value(text: str) -> tuple[Fraction | None, list[int]] | None:
+    """Value and numbers by Python's own parser, exact; None where the text is no +, -, *, / expression."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return None
+    numbers: list[int] = []
+
+    def walk(node: ast.expr) -> Fraction | None:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            numbers.append(node.value)
+            return Fraction(node.value)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+            inner = walk(node.operand)
+            return -inner if inner is not None and isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+            left, right = walk(node.left), walk(node.right)
+            if left is None or right is None or (isinstance(node.op, ast.Div) and right == 0):
+                return None
+            ops = {ast.Add: left.__add__, ast.Sub: left.__sub__, ast.Mult: left.__mul__, ast.Div: left.__truediv__}
+            return ops[type(node.op)](right)
+        raise SyntaxError
+
+    try:
+        return walk(node), numbers
+    except SyntaxError:
+        return None
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@settings(max_examples=600, deadline=None)
+@given(text=st.lists(st.sampled_from([*"0123456789", *"+-*/()" * 2, " ", "12"]), min_size=1, max_size=14).map("".join))
+def test_reads_what_python_reads(text):
+    """Random strings over Python's own alphabet: the same language and the same exact values."""
+    assume(text.strip())
+    read = python_value(text)
+    any_gold = {"target": 1, "numbers": [1]}
+    if read is None or re.search(r"\b0[0-9]", text):  # Python takes 00 as a number
+        assert answer(text, any_gold)["reason"] in {"unparsable", "forbidden_operator"}
+        return
+    exact, numbers = read
+    if exact is None:
+        assert answer(text, any_gold)["reason"] == "division_by_zero"
+        return
+    gold = {"target": exact.numerator, "numbers": numbers}
+    assert answer(text, gold)["reason"] == ("correct" if exact.denominator == 1 else "wrong_value")
+
+
+# What TinyZero's rule decides otherwise: name -> response, ours, TinyZero's, and a reader's verdict.
+DISAGREEMENTS = {
+    # Right equations that it calls wrong, because it reads the last line only, needs ASCII, or cannot take a `=`.
+    "several lines": ("<answer>3*8\n*1*1</answer>", 1.0, 0.0),  # a reader joins the lines
+    "trailing newline": ("<answer>3*8*1*1</answer>\n", 1.0, 0.0),  # nothing but a newline follows
+    "talk on a later line": ("<answer>3*8*1*1</answer>\nDone.", 1.0, 0.0),  # the answer was given
+    "equals target": ("<answer>3*8*1*1 = 24</answer>", 1.0, 0.1),  # a true equation, digits 24 count as foreign there
+    "times sign": ("<answer>3×8×1×1</answer>", 1.0, 0.1),
+    "true minus sign": ("<answer>3*8+1−1</answer>", 1.0, 0.1),
+    "LaTeX": (r"<answer>3 \times 8 \cdot \frac{1}{1}</answer>", 1.0, 0.1),
+    "no-break space": ("<answer>3*8\u00a0*1*1</answer>", 1.0, 0.1),  # what copied text has for a blank
+    "square brackets": ("<answer>[3*8]*1*1</answer>", 1.0, 0.1),
+    # Answers that it takes although no answer was given.
+    "answer in thinking": ("<think>is it <answer>3*8*1*1</answer>", 0.0, 1.0),  # still thinking
+    "retracted by an open answer": ("<answer>3*8*1*1</answer> no, <answer>3+", 0.0, 1.0),  # cut while revising
+    # Python's operators that the game does not have.
+    "floor division": ("<answer>8*3//1//1</answer>", 0.0, 1.0),
+    "power": ("<answer>8*3**1**1</answer>", 0.0, 1.0),
+    # Credit of 0.1 that it gives to any block at all.
+    "target copied": ("<answer>24</answer>", 0.0, 0.1),
+    "leading zeros": ("<answer>3*8+1-01</answer>", 0.0, 0.1),
+    "nothing in the tags": ("<answer></answer>", 0.0, 0.1),
+    "prose": ("<answer>three times eight</answer>", 0.0, 0.1),
+    "foreign numbers, no thinking": ("<answer>12+12</answer>", 0.0, 0.1),
+}
+AGREEMENTS = {
+    "plain": (E1, 1.0),
+    "last of several": (f"{W1} no, {E1}", 1.0),
+    "last of several, wrong": (f"{E1} no, {W1}", 0.1),
+    "wrong value": (W1, 0.1),
+    "no answer": ("3*8*1*1", 0.0),
+    "division by zero, no thinking": ("<think>so</think><answer>3*8/(1-1)</answer>", 0.1),
+}
+
+
+@pytest.mark.parametrize("name", DISAGREEMENTS)
+def test_disagreements_with_tinyzero(name):
+    response, ours, theirs = DISAGREEMENTS[name]
+    assert score(response)["score"] == pytest.approx(ours)
+    assert public.tinyzero_score("Assistant:" + response, TARGET, NUMBERS) == pytest.approx(theirs)
+    assert ours != theirs
+
+
+@pytest.mark.parametrize("name", AGREEMENTS)
+def test_agreements_with_tinyzero(name):
+    response, both = AGREEMENTS[name]
+    assert score(response)["score"] == pytest.approx(both)
+    assert public.tinyzero_score("Assistant:" + response, TARGET, NUMBERS) == pytest.approx(both)
+
+
+def test_tinyzero_rounds_and_ours_does_not():
+    """A large quotient: 1e-5 off the target passes there."""
+    gold = {"target": 1, "numbers": [1000001, 1000000]}
+    response = "<think>so</think><answer>1000001/1000000</answer>"
+    assert public.tinyzero_score("Assistant:" + response, 1, gold["numbers"]) == 1.0
+    assert score(response, gold)["reason"] == "wrong_value"
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=PROBLEMS, data=st.data())
+def test_plain_answers_are_judged_as_tinyzero_judges_them(problem, data):
+    """ASCII expressions on one line, right or wrong, without the cases listed above: the same verdict."""
+    rng, tree, _, gold = solved(problem)
+    other = brute.random_tree(rng, gold["numbers"])
+    shown = data.draw(st.sampled_from([tree, other]))
+    text = " ".join(brute.render(shown, "ascii", rng).split()).replace("[", "(").replace("]", ")")
+    theirs = public.tinyzero_score(f"Assistant:<answer>{text}</answer>", gold["target"], gold["numbers"])
+    assert (score(f"<answer>{text}</answer>", gold)["score"] == 1.0) == (theirs == 1.0)

@@ -61,7 +61,7 @@ RIGHT = {
     "fraction": ("#### {twice}/2", 1, 0, 0),  # the same number
     "true minus": ("#### −{g}", 1, 0, 0),  # with the gold number negative; U+2212 is the minus sign
     "minus before the dollar": ("#### -${g}", 1, 0, 0),
-}
+}  # fmt: skip
 # A reader says: not that number, or no answer. One of verl's modes says: right.
 NOT_RIGHT = {
     "still thinking": ("<think>is it\n#### {g}", 0, 1, 1),  # cut off before it answered
@@ -80,7 +80,7 @@ NOT_RIGHT = {
     "boxed wrong, gold in a remark": (r"\boxed{{{w}}} and not {g}", 0, 0, 1),
     "digits in a word": ("{w} people sit in room B{g}", 0, 0, 1),  # a name, not a number
     "a step's number": ("#### {w}\nThat took me\n#### Step {g}", 0, 0, 1),  # a heading states nothing
-}
+}  # fmt: skip
 CLASSES = AGREEMENTS | RIGHT | NOT_RIGHT
 NEGATIVE = {"true minus", "minus before the dollar"}
 
@@ -107,12 +107,6 @@ def test_each_class_is_decided_as_listed(name):
         strict = verl.compute_score(response, gold)
         flexible = verl.compute_score(response, gold, method="flexible")
         assert (result["accuracy"], strict, flexible) == expected, (response, gold, result)
-
-
-def test_the_lists_hold_what_their_titles_say():
-    assert all(len({*row[1:]}) == 1 for row in AGREEMENTS.values())
-    assert all(row[1] == 1 and 0 in row[2:] for row in RIGHT.values())
-    assert all(row[1] == 0 for row in NOT_RIGHT.values())
 
 
 def test_every_disagreement_of_mixed_solutions_is_a_listed_one():

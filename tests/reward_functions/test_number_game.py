@@ -31,59 +31,21 @@ def score(response: str, gold: object = "2", **kwargs) -> dict:
 
 
 AS_ASKED = [
-    "2",
-    " 2\n",
-    "2.",
-    "**2**",
-    "`2`",
-    '"2"',
-    "Answer: 2",
-    "answer: 2.",
-    "ANSWER: 2",
-    "**Answer:** 2",
-    "**Answer**: 2",
-    "Answer:\n2",
-    "Answer = 2",
-    "The answer is 2.",
-    "The answer is **2**",
-    "The answer is: position 2",
-    "答案：2",
-    "答案是2。",
-    "Answer: (2)",
-    "Answer: [2].",
-    "<answer>2</answer>",
-    "<ANSWER>2</ANSWER>",
-    "<answer> 2 </answer>\n",
-    "<answer>2</answer><|im_end|>",
-    "<answer>\\boxed{2}</answer>",
-    "2<|im_end|>",
-    "$\\boxed{2}$",
-    "２",
-    "答案：２",
-    "…10, 4, 7. Answer: 2",
-    "The light is not red. Answer: 2",
-    "The light is green, the cards show 1, 4, 7. Answer: 2",
-    "Answer: 0? No. Answer: 2",
-    "\\boxed{1} no: <answer>2</answer>",
-    "<think>0 or 1?</think>2",
-    "<think>answer: 0</think>\nAnswer: 2",
+    "2", " 2\n", "2.", "**2**", "`2`", '"2"', "Answer: 2", "answer: 2.", "ANSWER: 2", "**Answer:** 2",
+    "**Answer**: 2", "Answer:\n2", "Answer = 2", "The answer is 2.", "The answer is **2**",
+    "The answer is: position 2", "答案：2", "答案是2。", "Answer: (2)", "Answer: [2].", "<answer>2</answer>",
+    "<ANSWER>2</ANSWER>", "<answer> 2 </answer>\n", "<answer>2</answer><|im_end|>", "<answer>\\boxed{2}</answer>",
+    "2<|im_end|>", "$\\boxed{2}$", "２", "答案：２", "…10, 4, 7. Answer: 2", "The light is not red. Answer: 2",
+    "The light is green, the cards show 1, 4, 7. Answer: 2", "Answer: 0? No. Answer: 2",
+    "\\boxed{1} no: <answer>2</answer>", "<think>0 or 1?</think>2", "<think>answer: 0</think>\nAnswer: 2",
     "0 or 1? </think> 2",
-]
+]  # fmt: skip
 OTHERWISE = [
-    "I choose option 2",
-    "Position 2 is right.",
-    "2 (right)",
-    "Answer: 2 because it beats the rest",
-    "Answer: 2 because 7 beats the rest",
-    "The answer is 2, since 9 is the largest.",
-    "答案是2，因为9最大。",
-    "Answer: 2\nThe cards show 1, 4, 7.",
-    "Answer: 2 (the card with 7)",
-    "Answer: 2. The light is green.",
-    "<answer>2</answer> is my choice",
-    "Not the left, so 2",
-    "Answer: 2 (not 1)",
-]
+    "I choose option 2", "Position 2 is right.", "2 (right)", "Answer: 2 because it beats the rest",
+    "Answer: 2 because 7 beats the rest", "The answer is 2, since 9 is the largest.", "答案是2，因为9最大。",
+    "Answer: 2\nThe cards show 1, 4, 7.", "Answer: 2 (the card with 7)", "Answer: 2. The light is green.",
+    "<answer>2</answer> is my choice", "Not the left, so 2", "Answer: 2 (not 1)",
+]  # fmt: skip
 NOT_RIGHT = {
     "0": "wrong",
     "Answer: 1": "wrong",
@@ -165,10 +127,6 @@ def test_not_right(response):
     assert result["score"] == (0.1 if NOT_RIGHT[response] == "wrong" else 0.0)
 
 
-def test_every_reason_is_in_a_table():
-    assert {*NOT_RIGHT.values(), "correct", "gold_unparsable"} == set(number_game.REASONS)
-
-
 @pytest.mark.parametrize("gold", ["3", "-1", "", "left", "1.0", "12", 3, 1.0, True])
 def test_broken_gold_is_told_apart(gold):
     result = score("1", gold)
@@ -200,13 +158,11 @@ DISAGREEMENTS = [
     ("0 1 2", "0", 0, 1),  # three positions are no answer
     ("1 or 2", "1", 0, 1),
     ("12", "1", 0, 1),  # 12 is no position
-    ("20", "2", 0, 1),
-    ("-1", "1", 0, 1),
-    ("1.5", "1", 0, 1),
+    ("20", "2", 0, 1), ("-1", "1", 0, 1), ("1.5", "1", 0, 1),
     ("Answer: 7, since 7 > 2", "2", 0, 1),  # a card's number is no position
     ("the 2nd card", "2", 0, 1),  # an ordinal: the 2nd card is position 1
     ("level1 done", "1", 0, 1),
-]
+]  # fmt: skip
 AGREEMENTS = [
     ("2", "2", 1), (" 1 ", "1", 1), ("Answer: 0", "0", 1), ("I choose option 2", "2", 1), ("0", "1", 0),
     ("", "0", 0), ("I don't know", "1", 0), ("Answer: 2", "0", 0),
@@ -224,13 +180,6 @@ def test_disagreements_with_easyr1(response, gold, ours, theirs):
 def test_agreements_with_easyr1(response, gold, both):
     assert score(response, gold)["accuracy"] == both
     assert (easyr1(response) == gold) == bool(both)
-
-
-def test_the_document_lists_every_disagreement():
-    page = (ROOT / "docs" / "REWARD_NUMBER_GAME.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(.+?)` \| ([012]) \| (right|not right) \| (right|not right) \|", page, flags=re.MULTILINE)
-    verdict = ("not right", "right")
-    assert rows == [(text, gold, verdict[ours], verdict[theirs]) for text, gold, ours, theirs in DISAGREEMENTS]
 
 
 @settings(max_examples=200, deadline=None)
