@@ -24,8 +24,10 @@ def sha256(path: Path) -> str:
 
 
 def command_line() -> str:
-    """The command that runs now; a script stands with its name alone, so that no path of this machine is kept."""
-    return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    """The command that runs now, as it can be typed in the repository."""
+    script = Path(sys.argv[0]).resolve()
+    shown = script.relative_to(ROOT) if script.is_relative_to(ROOT) else Path("scripts") / script.name
+    return shlex.join(["python", str(shown), *sys.argv[1:]])
 
 
 def git_commit(*paths: Path) -> str:

@@ -7,7 +7,7 @@ import pickle
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -36,7 +36,6 @@ from recipes.paths import data_dir, local_model, shown
 from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:
-    import numpy as np
     from jinja2 import Template
 
 VERSION = 3
@@ -202,11 +201,11 @@ class _Rows:
             for place in marked:
                 mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
-    def chosen(self, wanted: np.ndarray, split: str, with_images: bool, counts: Counter[str]) -> Iterator[dict]:
+    def chosen(self, wanted: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[dict]:
         """The rows where `wanted` (rows,) is true, as they are written; counts them by data source."""
         self._spool.seek(0)
         index = 0
-        for take in wanted.tolist():
+        for take in wanted:
             row, pictures = pickle.load(self._spool)
             if take:
                 counts[row["data_source"]] += 1

