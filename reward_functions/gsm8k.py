@@ -36,6 +36,7 @@ REASONS = (
 
 MAX_STATEMENT = 200  # characters behind a marker
 MAX_DIGITS = 30
+MAX_UNMARKED = 2000  # characters at the end in which full-width digits are read without a marker
 WINDOW = 160  # characters at the end that are searched first for an unmarked number
 REACH = 48  # characters on each side of an unmarked number that can change it
 
@@ -423,7 +424,8 @@ def find_statement(text: str, at: int) -> tuple[str, str]:
 
 def _unmarked(text: str) -> tuple[str, str] | None:
     """The statement of a response without a marker, and how; None where it has no number."""
-    text = text if text.isascii() else _spelled(text)
+    if not text.isascii():
+        text = text[:-MAX_UNMARKED] + _spelled(text[-MAX_UNMARKED:])
     if len(text) <= 60 and "\n" not in text and _STATES(text):
         reading = read_statement(text)
         if reading[1] or (reading[3] == "ambiguous" and not _WORD(text)):
