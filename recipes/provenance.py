@@ -35,7 +35,7 @@ def git_commit(*paths: Path) -> str:
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        status = [*git, "status", "--porcelain", "--", *map(str, paths)]
+        status = [*git, "status", "--porcelain", "--untracked-files=no", "--", *map(str, paths)]
         changed = subprocess.run(status, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -41,7 +41,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 
 FORMAT = 1
-CHUNK = 1 << 22
 
 
 def evaluations() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
@@ -22,16 +20,8 @@ SCRIPT = ROOT / "scripts" / "data_prep_countdown.py"
 
 
 @pytest.fixture(scope="module")
-def call():
-    """Run the script's main in this process; returns typer's result."""
-    import typer
-
-    spec = importlib.util.spec_from_file_location("data_prep_countdown", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    app = typer.Typer()
-    app.command()(module.main)
-    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+def call(script):
+    return script("data_prep_countdown")
 
 
 def read(folder, split):

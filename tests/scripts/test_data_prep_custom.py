@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,17 +10,10 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
 
 EXAMPLE = ROOT / "examples" / "custom_task" / "data" / "example.jsonl"
-
-
-def load_script():
-    path = ROOT / "scripts" / "data_prep_custom.py"
-    spec = importlib.util.spec_from_file_location("data_prep_custom", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -34,20 +26,21 @@ def run(tmp_path):
     return start
 
 
-def test_the_example_is_converted_once_and_counted(tmp_path, monkeypatch, capsys):
-    """In this process: the tokenizer's library takes seconds to import."""
+def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
-    script = load_script()
-    tiny = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
-    script.main([EXAMPLE], tokenizer=str(tiny), max_prompt_length=40)
-    said = capsys.readouterr().out
-    assert "train: classification" in said
-    assert "a limit of 40 drops" in said
+    call, tiny = script("data_prep_custom"), ROOT / "recipes" / "tasks" / "countdown" / "tiny"
+    done = call(EXAMPLE, "--tokenizer", tiny, "--max_prompt_length", 40)
+    assert done.exit_code == 0, done.output
+    assert "train: classification" in done.output
+    assert "a limit of 40 drops" in done.output
     (folder,) = (tmp_path / "artifacts" / "data" / "custom").iterdir()
-    rows = [pq.read_metadata(folder / f"{name}.parquet").num_rows for name in ("train", "test")]
-    assert sum(rows) == len(EXAMPLE.read_text(encoding="utf-8").splitlines())
-    script.main([EXAMPLE])
-    assert capsys.readouterr().out.count("there already") == 2
+    train, test = (read_manifest(folder / f"{name}.parquet") for name in ("train", "test"))
+    assert train["rows"] + test["rows"] == len(EXAMPLE.read_text(encoding="utf-8").splitlines())
+    assert train["rows"] >= 256, "a step of the recipe's batch"
+    assert (len(train["data_sources"]), train["repeated_prompts"]) == (6, 0)
+    assert call(EXAMPLE).output.count("there already") == 2
+    done = call(EXAMPLE.with_name("embedded.jsonl"), "--tokenizer", tiny, "--max_prompt_length", 37)
+    assert done.output.count("prompts of 37 to 37 tokens; a limit of 37 drops 0") == 2
 
 
 def test_a_wrong_row_is_named_and_nothing_is_written(run, tmp_path):

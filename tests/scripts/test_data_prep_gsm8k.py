@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
@@ -30,16 +28,8 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def call():
-    """Run the script's main in this process; returns typer's result."""
-    import typer
-
-    spec = importlib.util.spec_from_file_location("data_prep_gsm8k", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    app = typer.Typer()
-    app.command()(module.main)
-    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+def call(script):
+    return script("data_prep_gsm8k")
 
 
 @pytest.fixture

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from recipes.data.rows import read_manifest
-from recipes.paths import ROOT
 from recipes.tasks.number_game.screens import NAMES
 
 REWARD = '''
@@ -23,21 +19,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
 
 
 @pytest.fixture(scope="module")
-def call():
-    """Run the script's main in this process; returns typer's result."""
-    spec = importlib.util.spec_from_file_location(
-        "data_prep_number_game", ROOT / "scripts" / "data_prep_number_game.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    app = typer.Typer()
-    app.command()(module.main)
-
-    def invoke(*arguments):
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-    invoke.module = module
-    return invoke
+def call(script):
+    return script("data_prep_number_game")
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from recipes.paths import ROOT
 
@@ -29,11 +27,8 @@ FAST = {
 
 
 @pytest.fixture(scope="module")
-def call():
-    spec = importlib.util.spec_from_file_location("pretrain_script", SCRIPTS / "pretrain.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return lambda *arguments: CliRunner().invoke(module.application(), [str(argument) for argument in arguments])
+def call(script):
+    return script("pretrain")
 
 
 @pytest.mark.parametrize("task", FAST)

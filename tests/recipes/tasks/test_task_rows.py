@@ -1,13 +1,41 @@
-"""verl's own dataset reads our files, and so does the way that EasyR1's dataset goes about it."""
+"""The rows of the generated data stay as they are, and both engines read them."""
 
 from __future__ import annotations
+
+import hashlib
+import json
 
 import pytest
 
 from recipes.data.rows import write_split
+from recipes.tasks.countdown import data as countdown
 from recipes.tasks.countdown.data import Problem, rows
+from recipes.tasks.gsm8k import data as gsm8k
+from recipes.tasks.gsm8k.problems import TINY
 
 PROBLEMS = [Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6), Problem((20, 39, 37), 18, "37 + 20 - 39", 1)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "digest"),
+    [
+        (
+            countdown.generated(countdown.PRESETS["tiny"], seed=0).splits(),
+            "74c0b61de24a3948d1041136b7dc87f654f83fc7f57537f887783ecd877f3dd0",
+        ),
+        (
+            gsm8k.splits(gsm8k.generated(TINY, seed=0)),
+            "b45058cf3fbcc4a2e4af541f9ee45fe7fc5aad7d7da579eb0bf8fa61405d26e6",
+        ),
+    ],
+    ids=["countdown", "gsm8k"],
+)
+def test_the_tiny_presets_are_the_rows_of_the_published_runs(splits, digest):
+    found = hashlib.sha256()
+    for split in splits:
+        for row in split.rows:
+            found.update(json.dumps(row, sort_keys=True).encode())
+    assert found.hexdigest() == digest
 
 
 @pytest.fixture
