@@ -1,5 +1,4 @@
-#!/usr/bin/env python
-"""Draw the learning curve of a run and write its figures as JSON."""
+"""Draw the learning curve of a run, or of several seeds with a band, and write its figures as JSON."""
 
 from __future__ import annotations
 
@@ -18,31 +17,38 @@ import typer
 
 from recipes.errors import reported_errors
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
 def main(
-    run: Annotated[Path, typer.Argument(help="a run's folder, such as artifacts/runs/countdown")],
-    output: Annotated[Path, typer.Option(help="path without an ending; .json and .svg are written")],
-    command: Annotated[str, typer.Option(help="the command that made the run, kept in the JSON")] = "",
+    runs: Annotated[list[Path], typer.Argument(help="runs' folders, such as artifacts/runs/countdown; one per seed")],
+    output: Annotated[Path, typer.Option("--output", help="path without an ending; .json and .svg are written")],
+    command: Annotated[str, typer.Option("--command", help="the command that made the runs, kept in the JSON")] = "",
 ) -> None:
-    """Validation accuracy with intervals, training metrics, and the last validation against the first."""
-    from recipes.evaluation.learning import draw, learning_curve
+    """Held-out accuracy with intervals, KL wherever it acts, and the last validation against the first."""
+    from recipes.monitor.learning import draw, learning
 
     with reported_errors():
-        curve = {"command": command, **learning_curve(run)}
+        result = learning(runs)
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.with_suffix(".json").write_text(json.dumps(curve, indent=1) + "\n", encoding="utf-8")
-        draw(curve, output.with_suffix(".svg"))
-    paired = curve["paired"]
-    change = paired["difference"]
-    print(
-        f"step {paired['first']} to {paired['last']} on {paired['problems']} problems: "
-        f"{100 * change['value']:+.1f} points "
-        f"(95% interval {100 * change['low']:+.1f} to {100 * change['high']:+.1f}), "
-        f"McNemar p = {paired['mcnemar']['p_value']:.2g}"
-    )
+        figures = {"command": command, **result.as_dict()}
+        output.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        draw(result, output.with_suffix(".svg"))
+    for curve in result.curves:
+        paired, change = curve.paired, curve.paired.difference
+        print(
+            f"{curve.run}: step {paired.first} to {paired.last} on {paired.questions} questions: "
+            f"{100 * change.value:+.1f} points (95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}), "
+            f"McNemar p = {paired.mcnemar.p_value:.2g}"
+        )
+    change = result.change
+    if len(result.curves) > 1:
+        mean = f"mean of {len(result.curves)} seeds: {100 * change.value:+.1f} points"
+        span = (
+            "" if change.low is None else f"95% interval over seeds {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+        )
+        print(f"{mean} ({span or change.method})")
 
 
 if __name__ == "__main__":

@@ -105,12 +105,12 @@ def _write_data(folder: Path, questions: int) -> Path:
 def _fill_cache(plan: Plan) -> None:
     """Responses of about 600 characters, half of them right, in the place where generation would have put them."""
     from recipes.evaluation.cache import hash_file
-    from recipes.evaluation.generation import Pass
+    from recipes.evaluation.evaluate import Pass
     from recipes.evaluation.questions import load_questions
-    from recipes.evaluation.records import Group, Response
+    from recipes.evaluation.sampling import Group, Response
 
-    store = Pass(plan.subjects[0], "sampled", plan.sampled, hash_file(plan.data), plan.engine).store
-    store.open_for_append()
+    file = Pass(plan.subjects[0], "sampled", plan.sampled, hash_file(plan.data), plan.engine).file
+    file.open_for_append()
     for question in load_questions(plan.data):
         third = question.row % 50 + 7
         texts = [
@@ -118,8 +118,8 @@ def _fill_cache(plan: Plan) -> None:
             f"<answer>1 + 2 {'+' if (sample * 7 + question.row) % 2 else '-'} {third}</answer>"
             for sample in range(GROUP)
         ]
-        store.append(Group(question.row, tuple(Response(text, len(text) // 4, "stop", -30.0) for text in texts)))
-    store.close()
+        file.append(Group(question.row, tuple(Response(text, len(text) // 4, "stop", -30.0) for text in texts)))
+    file.close()
 
 
 @contextmanager

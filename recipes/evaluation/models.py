@@ -1,4 +1,4 @@
-"""The models that are evaluated."""
+"""The models that are evaluated: folders, checkpoints, names on the hub, models behind a server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import hash_model
+from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Sampler
-from recipes.evaluation.sampling.openai_server import Server, ServerSampler
-from recipes.evaluation.sampling.vllm_engine import Engine, VllmSampler
+from recipes.evaluation.vllm_engine import Engine, VllmSampler
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 EXPORTED = ("huggingface", "actor/huggingface", "global_step_*/actor/huggingface", "*/global_step_*/actor/huggingface")
@@ -40,40 +39,65 @@ class Model:
         return parts[-1]
 
 
-def find_model(asked: str, option: str = "--model_path") -> Model:
+def find_model(asked: str, option: str = "--model_path", *, newest: bool = False) -> Model:
     """The folder of a model: a path, a checkpoint's root with one exported model in it, or a name on the hub.
 
+    Args:
+        newest: of several models below a root take the last step's instead of asking for one.
+
     Raises:
-        RecipeError: there is none, it is not a model, it has no weights, or the root holds several.
+        RecipeError: there is none, it is not a model, it has no weights, or the root holds several. For a checkpoint
+            that does not exist the message lists those that do.
     """
     path = Path(asked).expanduser()
     if path.is_file():
         raise RecipeError(f"{asked} is a file, not a model's folder", where=option, fix=f"use {path.parent}")
     if not path.exists():
+        _refuse_wrong_step(path, asked, option)
         return _from_hub(asked, option)
     path = path.absolute()
     if (path / "config.json").exists():
         return Model(_with_weights(path, option), asked)
-    found = sorted((folder for folder in _exported(path)), key=_step)
-    if not found:
+    models = _exported(path)
+    if not models:
         raise RecipeError(
             f"{asked} is not a model: it has no config.json, and no actor/huggingface below it",
             where=option,
             fix="name a folder with config.json, weights and tokenizer, such as global_step_<n>/actor/huggingface",
         )
-    if len(found) > 1:
+    if len(models) > 1 and not newest:
         raise RecipeError(
-            f"{asked} holds {len(found)} models: {', '.join(str(folder.relative_to(path)) for folder in found)}",
+            f"{asked} holds {len(models)} models: {_listed(models, path)}",
             where=option,
-            fix=f"name one of them; the last is {found[-1]}",
+            fix=f"name one of them; the last is {models[-1]}",
         )
-    return Model(
-        _with_weights(found[0], option), asked, f"{asked} is a checkpoint's root; evaluating {found[0]}, its only model"
+    note = f"{asked} is a checkpoint's root; evaluating {models[-1]}, its {'last' if len(models) > 1 else 'only'} model"
+    return Model(_with_weights(models[-1], option), asked, note)
+
+
+def _refuse_wrong_step(path: Path, asked: str, option: str) -> None:
+    """Raise for a path below a folder that has checkpoints, and list them."""
+    above = next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
+    above = above.parents[1] if above.name == "actor" else above
+    models = [folder for pattern in EXPORTED[2:] for folder in above.glob(pattern) if (folder / "config.json").exists()]
+    if "global_step_" not in asked or not models:
+        return
+    models.sort(key=_step)
+    raise RecipeError(
+        f"there is no {asked}; the checkpoints that exist: {_listed(models, above)}",
+        where=option,
+        fix=f"name one of them; the last is {models[-1]}",
     )
 
 
+def _listed(models: list[Path], root: Path) -> str:
+    return ", ".join(str(folder.relative_to(root)) for folder in models)
+
+
 def _exported(root: Path) -> list[Path]:
-    return [path for pattern in EXPORTED for path in root.glob(pattern) if (path / "config.json").exists()]
+    """The exported models below a folder, by step."""
+    folders = [path for pattern in EXPORTED for path in root.glob(pattern) if (path / "config.json").exists()]
+    return sorted(folders, key=_step)
 
 
 def _step(folder: Path) -> tuple[int, str]:
@@ -136,35 +160,28 @@ class Subject:
         """ "vllm" or "server"."""
         return "server" if isinstance(self.source, Server) else "vllm"
 
+    @property
+    def address(self) -> str:
+        """Where the model is: its folder, or the server's address."""
+        return self.source.api_base if isinstance(self.source, Server) else str(self.source)
+
     def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> Sampler:
         """A generator for this model; the engine's settings matter only in this process."""
         if isinstance(self.source, Server):
-            return ServerSampler(self.source)
+            return ServerSampler(self.source, engine)
         return VllmSampler(self.source, questions, max_tokens, engine)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For the report."""
-        where = self.source.api_base if isinstance(self.source, Server) else str(self.source)
-        return {
-            "name": self.name,
-            "asked": self.asked,
-            "hash": self.model_hash,
-            "generator": self.generator,
-            "source": where,
-            "note": self.note,
-        }
 
-
-def local_subject(label: str, asked: str, option: str) -> Subject:
+def local_subject(label: str, asked: str, option: str, *, newest: bool = False) -> Subject:
     """A model that vLLM runs in this process."""
-    model = find_model(asked, option)
+    model = find_model(asked, option, newest=newest)
     return Subject(label, model.name, asked, hash_model(model.folder), model.folder, model.note)
 
 
-def server_subject(label: str, asked: str, option: str, server: Server) -> Subject:
+def server_subject(label: str, asked: str, option: str, server: Server, *, newest: bool = False) -> Subject:
     """A model that a server has. Its identity: the weights where `asked` is a folder here too, else the name."""
     if Path(asked).expanduser().exists():
-        model = find_model(asked, option)
+        model = find_model(asked, option, newest=newest)
         return Subject(label, model.name, asked, hash_model(model.folder), server, model.note)
     if not asked:
         raise RecipeError("no model is named", where=option, fix="name the model that the server has")

@@ -1,20 +1,32 @@
-"""What an evaluation is to do, checked before anything is done."""
+"""What an evaluation is to do: from options and a recipe to a plan, checked before anything is done."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from recipes.config import Recipe, load, path_keys, visible_gpus
+from recipes.data.custom import convert_one, ready
+from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
-from recipes.evaluation.models import Subject
+from recipes.evaluation.models import Subject, local_subject, server_subject
+from recipes.evaluation.openai_server import Server
+from recipes.evaluation.questions import has_images
 from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.sampling.vllm_engine import Engine
 from recipes.evaluation.scoring import Reward
+from recipes.evaluation.vllm_engine import Engine
+from recipes.provenance import command_line
+
+if TYPE_CHECKING:
+    from recipes.evaluation.options import Options
+
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,8 @@ class Plan:
         filter_out: where the probe writes the rows that give a signal.
         output: folder of the report; None: artifacts/evaluations/<task>/<name>.
         overwrite: replace what lies at `output` and `filter_out`.
-        fresh: throw cached responses away. `shown`: samples in the report at most.
+        fresh: throw cached responses away.
+        shown: questions in the report's table at most.
     """
 
     task: str
@@ -76,6 +89,48 @@ class Plan:
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
 
+def plan_of(options: Options, log: Log) -> Plan:
+    """The plan that the options ask for; what they leave open is the recipe's, or the run's.
+
+    Args:
+        log: takes lines for the user.
+    """
+    recipe = _recipe(options)
+    if options.analyse and options.base_model_path:
+        raise RecipeError("analyse looks at one model", where="--base_model_path", fix="leave out one of the two")
+    rollout, reward = recipe.worker.rollout, recipe.worker.reward
+    sampled = Sampling(
+        n=_given(options.rollout_n, rollout.n),
+        temperature=_given(options.temperature, rollout.temperature),
+        top_p=_given(options.top_p, rollout.top_p),
+        max_tokens=_given(options.max_tokens, recipe.data.max_response_length),
+        seed=options.seed,
+    )
+    subjects = _subjects(options, recipe)
+    if options.data_path:
+        data = convert_one(options.data_path, recipe, command_line())
+    else:
+        data = _recipes_data(recipe, log, train=options.analyse)
+    location = options.reward_path or reward.reward_function or f"reward_functions/{recipe.name}.py"
+    return Plan(
+        task=recipe.name,
+        subjects=subjects,
+        data=data,
+        reward=Reward(location, None if options.reward_path else dict(reward.reward_function_kwargs)),
+        sampled=sampled,
+        greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0),
+        limit=options.limit,
+        sample_seed=options.sample_seed,
+        batch=_given(options.batch_size, recipe.data.rollout_batch_size) if options.analyse else None,
+        engine=_engine(options, recipe, data),
+        filter_out=options.filter_out,
+        output=options.output_dir,
+        overwrite=options.overwrite,
+        fresh=options.fresh,
+        shown=options.samples,
+    )
+
+
 def identity(plan: Plan, questions: int) -> dict[str, Any]:
     """Everything that decides the figures of a report."""
     return {
@@ -85,8 +140,8 @@ def identity(plan: Plan, questions: int) -> dict[str, Any]:
         "limit": plan.limit,
         "sample_seed": plan.sample_seed,
         "reward": {"path": str(plan.reward.path), "sha256": plan.reward.sha256, "arguments": plan.reward.arguments},
-        "sampled": plan.sampled.as_dict(),
-        "greedy": plan.greedy.as_dict() if plan.greedy else None,
+        "sampled": asdict(plan.sampled),
+        "greedy": asdict(plan.greedy) if plan.greedy else None,
         "engine": plan.engine.generator,
         "batch": plan.batch,
     }
@@ -106,3 +161,107 @@ def target_folder(plan: Plan, identity: dict[str, Any]) -> Path:
             f"{plan.output} holds something else", where="--output_dir", fix="name another folder, or add --overwrite"
         )
     return plan.output
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _recipe(options: Options) -> Recipe:
+    """The task's recipe, or the resolved configuration of the run."""
+    if options.run is None:
+        if not options.task:
+            raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
+        return load(options.task)
+    config = options.run / "config.yaml"
+    if not config.is_file():
+        raise RecipeError(
+            f"{options.run} has no config.yaml, so it is not a run", where="--run", fix="name artifacts/runs/<name>"
+        )
+    recipe = load(str(config), environ={})
+    if options.task and options.task != recipe.name:
+        raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")
+    return recipe
+
+
+def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
+    """The recipe's training or validation file, made and converted as the launcher does it where that is needed."""
+    make_missing(recipe, log)
+    recipe = ready(recipe, log)
+    key = "data.train_files" if train else "data.val_files"
+    files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == key]
+    if len(files) != 1:
+        raise RecipeError(
+            f"the recipe names {len(files)} data files, and an evaluation takes one",
+            where=key,
+            fix=f"choose with --data_path: {', '.join(map(str, files))}" if files else "name one with --data_path",
+        )
+    if not files[0].is_file():
+        raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data_path")
+    return files[0]
+
+
+def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
+    template = recipe.data.override_chat_template
+    # A recipe for many GPUs is evaluated on a machine without any in one process.
+    tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus() else 1
+    engine = Engine(
+        _given(options.tensor_parallel_size, tensor_parallel_size),
+        options.gpu_memory_utilization,
+        options.dtype,
+        Path(template).read_text(encoding="utf-8") if template else "",
+    )
+    if not has_images(data):
+        return engine
+    settings = recipe.data
+    return replace(
+        engine,
+        min_pixels=settings.min_pixels,
+        max_pixels=settings.max_pixels,
+        prompt_tokens=settings.max_prompt_length,
+    )
+
+
+def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
+    """One model, or base and trained; of a run without further options, its last checkpoint and what it began from."""
+    asked, base_asked, newest = options.model_path, options.base_model_path, False
+    if not asked and options.run:
+        asked, newest = str(recipe.trainer.save_checkpoint_path), True
+        base_asked = base_asked or ("" if options.analyse else recipe.worker.actor.model.model_path)
+    if not asked:
+        raise RecipeError(
+            "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
+        )
+    trained = _subject(
+        options, "trained" if base_asked else "model", asked, "--model_path",
+        options.api_base, options.served_model, newest=newest,
+    )  # fmt: skip
+    if not base_asked:
+        return (trained,)
+    base = _subject(
+        options, "base", base_asked, "--base_model_path",
+        options.base_api_base or options.api_base, options.base_served_model,
+    )  # fmt: skip
+    if base.model_hash == trained.model_hash:
+        raise RecipeError(
+            "base and trained are the same model, file by file",
+            where="--base_model_path",
+            fix="name the model that training began from",
+        )
+    return (base, trained)
+
+
+def _subject(
+    options: Options, label: str, asked: str, option: str, api_base: str, served: str, *, newest: bool = False
+) -> Subject:
+    if not api_base:
+        return local_subject(label, asked, option, newest=newest)
+    server = Server(
+        api_base=api_base,
+        model=served or asked,
+        concurrency=options.concurrency,
+        retries=options.retries,
+        timeout=options.timeout,
+        logprobs=options.logprobs,
+    )
+    return server_subject(label, asked, option, server, newest=newest)

@@ -1,27 +1,41 @@
-"""The questions of an evaluation: rows of a task's parquet file."""
+"""The questions of an evaluation: rows of a parquet file, with images where the task has them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from recipes.data.rows import IMAGE_MARK
 from recipes.errors import RecipeError
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 COLUMNS = ("prompt", "reward_model", "data_source")
+ROWS_AT_ONCE, IMAGE_ROWS_AT_ONCE = 1024, 16
 
 
 @dataclass(frozen=True)
 class Question:
-    """One row: `prompt` is a list of chat messages, `ground_truth` what the reward compares with."""
+    """One row.
+
+    Attributes:
+        row: its number in the data file.
+        prompt: chat messages; `<image>` stands where an image belongs.
+        ground_truth: what the reward compares with.
+        image_count: images of the prompt; `images` holds them, encoded, where `with_images` read them.
+    """
 
     row: int
     prompt: list[dict[str, str]]
     ground_truth: str
     data_source: str
     extra_info: dict[str, Any] = field(default_factory=dict)
+    image_count: int = 0
+    images: tuple[bytes, ...] = ()
 
     @property
     def text(self) -> str:
@@ -34,20 +48,44 @@ class Question:
 def load_questions(path: Path, *, limit: int | None = None, sample_seed: int | None = None) -> list[Question]:
     """The first `limit` rows of a parquet file, or with `sample_seed` that many drawn at random, in the file's order.
 
+    Images stay in the file until `with_images` reads them.
+
     Raises:
         RecipeError: the file is missing, is not such a parquet file, is empty, or has a row without a gold answer.
     """
-    total = _row_count(path)
+    file = _open(path)
+    total = file.metadata.num_rows
     if total == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
     if limit is not None and limit < 1:
         raise RecipeError(f"--limit {limit} leaves nothing to ask", where="--limit", fix="use 1 or more")
     count = min(limit or total, total)
-    wanted = range(count) if sample_seed is None else sorted(random.Random(sample_seed).sample(range(total), count))
-    return list(_questions(path, set(wanted), last=max(wanted)))
+    drawn = range(count) if sample_seed is None else random.Random(sample_seed).sample(range(total), count)
+    there = file.schema_arrow.names
+    columns = [name for name in (*COLUMNS, "extra_info") if name in there]
+    records = _records(file, columns, set(drawn), ROWS_AT_ONCE)
+    return [_question(path, row, record, has_images="images" in there) for row, record in records]
 
 
-def _row_count(path: Path) -> int:
+def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]:
+    """The questions with their images, read from the file a few rows at a time; `questions` are in the file's order."""
+    waiting = {question.row: question for question in questions}
+    if not any(question.image_count for question in waiting.values()):
+        yield from waiting.values()
+        return
+    for row, record in _records(_open(path), ["images"], set(waiting), IMAGE_ROWS_AT_ONCE):
+        images = tuple(image["bytes"] for image in record["images"] or ())
+        question = waiting[row]
+        if len(images) != question.image_count:
+            raise RecipeError(
+                f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images",
+                where=f"{path}, row {row}",
+                fix="prepare the data again",
+            )
+        yield replace(question, images=images)
+
+
+def _open(path: Path) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -61,38 +99,44 @@ def _row_count(path: Path) -> int:
         raise RecipeError(f"{path} is not a parquet file", where="--data_path", fix=str(error)) from error
     missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
     if missing:
-        gold = "reward_model" in missing
+        gold = ", which holds the gold answers" if "reward_model" in missing else ""
         raise RecipeError(
-            f"{path} has no column {missing[0]}" + (", which holds the gold answers" if gold else ""),
+            f"{path} has no column {missing[0]}{gold}",
             where="--data_path",
             fix="use a file that a data_prep script wrote",
         )
-    return file.metadata.num_rows
+    return file
 
 
-def _questions(path: Path, wanted: set[int], *, last: int) -> Iterator[Question]:
-    import pyarrow.parquet as pq
+def _records(
+    file: pq.ParquetFile, columns: list[str], wanted: set[int], batch_size: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Row number and values of the wanted rows, in the file's order."""
+    import pyarrow as pa
 
-    file = pq.ParquetFile(path)
-    columns = [name for name in (*COLUMNS, "extra_info", "images") if name in file.schema_arrow.names]
-    row = 0
-    for batch in file.iter_batches(batch_size=1024, columns=columns):
-        for record in batch.to_pylist():
-            if row in wanted:
-                yield _question(path, row, record)
-            row += 1
-        if row > last:
+    start, last = 0, max(wanted)
+    for batch in file.iter_batches(batch_size=batch_size, columns=columns):
+        rows = [row for row in range(start, start + batch.num_rows) if row in wanted]
+        if rows:
+            records = batch.take(pa.array([row - start for row in rows])).to_pylist()
+            yield from zip(rows, records, strict=True)
+        start += batch.num_rows
+        if start > last:
             return
 
 
-def _question(path: Path, row: int, record: dict[str, Any]) -> Question:
+def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool) -> Question:
     where = f"{path}, row {row}"
     gold = (record["reward_model"] or {}).get("ground_truth")
     if gold is None or gold == "":
         raise RecipeError("the row has no gold answer", where=where, fix="prepare the data again")
-    if record.get("images"):
-        raise RecipeError("the row has images, and this evaluation asks in text only", where=where)
     if not record["prompt"]:
         raise RecipeError("the row has no prompt", where=where, fix="prepare the data again")
     messages = [{"role": message["role"], "content": message["content"]} for message in record["prompt"]]
-    return Question(row, messages, str(gold), record["data_source"], record.get("extra_info") or {})
+    images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
+    return Question(row, messages, str(gold), record["data_source"], record.get("extra_info") or {}, images)
+
+
+def has_images(path: Path) -> bool:
+    """Whether the rows of a file may have images."""
+    return "images" in _open(path).schema_arrow.names

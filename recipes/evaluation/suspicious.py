@@ -15,13 +15,13 @@ from typing import Any
 
 from recipes.evaluation.scoring import Score
 
-NO_REASONING = "full marks without reasoning"
+NO_REASONING = "right without reasoning"
 TARGET_COPIED = "target copied"
 TAGS_BEFORE_THINKING = "answer before thinking"
 REPEATED = "repeated text"
 SAME_ANSWER = "same answer in every group"
 RULES = {
-    NO_REASONING: "full marks, and under 5 characters of thinking, or under 20 of other text without such tags",
+    NO_REASONING: "right, and under 5 characters of thinking, or under 20 of other text without such tags",
     TARGET_COPIED: "rewarded, and the answer is the target itself",
     TAGS_BEFORE_THINKING: "rewarded, and an answer tag opens before the thinking ends",
     REPEATED: "rewarded, and the text packs to less than a sixth of its size",
@@ -85,7 +85,7 @@ def flags(text: str, ground_truth: str, score: Score) -> list[str]:
     if score.value <= 0.0:
         return []
     found = []
-    if score.full and lacks_reasoning(text):
+    if score.right and lacks_reasoning(text):
         found.append(NO_REASONING)
     if stated_answer(text) is not None and stated_answer(text) == _target(ground_truth):
         found.append(TARGET_COPIED)

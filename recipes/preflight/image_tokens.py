@@ -8,30 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from recipes.data.rows import IMAGE_MARK
+from recipes.data.rows import IMAGE_MARK, structured
 
 QWEN2_VL = 28
 """Pixels of a side that become one token: patches of 14, merged two by two."""
 
 Size = tuple[int, int]  # width, height
 Resize = Callable[[Size, int | None, int | None], Size]
-
-
-def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as both engines hand them to the chat template: every `<image>` a part of its own."""
-    return [{**message, "content": _parts(message["content"])} for message in messages]
-
-
-def _parts(content: Any) -> Any:
-    if not isinstance(content, str):
-        return content
-    pieces = re.split(f"({re.escape(IMAGE_MARK)})", content)
-    return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
 
 def resizing(engine: str, factor: int, own: Size | None) -> Resize:

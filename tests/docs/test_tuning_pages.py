@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from recipes import statistics
 from recipes.config import accounting, load
-from recipes.evaluation import probe, statistics, suspicious
+from recipes.evaluation import probe, suspicious
 from recipes.evaluation.cli import make_app
-from recipes.evaluation.statistics import pass_at_k
 from recipes.paths import ROOT
+from recipes.statistics import pass_at_k
 
 _spec = importlib.util.spec_from_file_location("docs_markdown", Path(__file__).with_name("markdown.py"))
 markdown = importlib.util.module_from_spec(_spec)
@@ -111,7 +112,7 @@ def test_the_design_states_the_codes_numbers():
     assert f"from {statistics.BCA_UP_TO + 1:,} questions on" in design
     assert f"at least {suspicious.SAME_ANSWER_SHARE:.0%} of the groups" in design
     hundred_zeros = statistics.mean_with_interval([0.0] * 100, bounds=(0.0, 1.0))
-    assert f'"under {hundred_zeros["high"]:.0%}"' in design
+    assert f'"under {hundred_zeros.high:.0%}"' in design
     assert all(f"| {rule} |" in design for rule in suspicious.RULES)
 
 
@@ -119,8 +120,8 @@ def test_five_to_nothing_is_not_enough_for_mcnemar():
     assert "With five questions on one side and none on the other p is 0.06" in " ".join(
         text("EVALUATION_DESIGN.md").split()
     )
-    assert round(statistics.mcnemar(5, 0)["p_value"], 2) == 0.06
-    assert statistics.mcnemar(6, 0)["p_value"] < 0.05
+    assert round(statistics.mcnemar(5, 0).p_value, 2) == 0.06
+    assert statistics.mcnemar(6, 0).p_value < 0.05
 
 
 def test_pass_at_k_is_the_formula_of_the_page():

@@ -1,24 +1,28 @@
-"""A report: one HTML file that needs nothing else, a Markdown summary, and the JSON that both are drawn from."""
+"""A report: one HTML file that needs nothing else, a Markdown summary, and the JSON with every number."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from recipes.evaluation.cache import write_atomically
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.page import html_page, markdown_page
+from recipes.evaluation.report.samples import Sample
+
+if TYPE_CHECKING:
+    from recipes.evaluation.evaluate import Result
 
 
-def write_report(folder: Path, report: dict[str, Any], samples: list[dict[str, Any]], figures: list[Figure]) -> None:
+def write_report(folder: Path, result: Result, samples: list[Sample], figures: list[Figure]) -> None:
     """Write `report.json`, `report.html` and `report.md` into `folder`.
 
     Args:
-        report: every figure (see `recipes.evaluation.evaluate.run`); no NaN.
-        samples: questions with some answers, from `samples.sample_entry`.
-        figures: from `figures.draw_all`.
+        samples: questions with some answers, and `figures`: both for the page.
     """
-    write_atomically(folder / "report.json", json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    write_atomically(folder / "report.html", html_page(report, samples, figures))
-    write_atomically(folder / "report.md", markdown_page(report))
+    text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / "report.json", text + "\n")
+    write_atomically(folder / "report.html", html_page(result, samples, figures))
+    write_atomically(folder / "report.md", markdown_page(result))

@@ -8,7 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from recipes.evaluation.comparison import Comparison, Primary
+from recipes.evaluation.metrics import PassSummary
+
+if TYPE_CHECKING:
+    from recipes.evaluation.evaluate import Result
 
 # Colours that figures are drawn in, and the page's CSS variable that each one becomes, so that dark mode works.
 PALETTE = {
@@ -74,7 +80,7 @@ def inline(figure: Any, name: str, description: str) -> str:
 SIZE = (4.7, 3.0)
 MOST_REASONS = 10
 OTHERS = "others"
-Series = list[tuple[str, str, dict[str, Any]]]
+Series = list[tuple[str, str, PassSummary]]  # label, colour, figures
 
 
 @dataclass(frozen=True)
@@ -87,17 +93,16 @@ class Figure:
     svg: str
 
 
-def draw_all(report: dict[str, Any]) -> list[Figure]:
-    """Every figure that the report has numbers for."""
+def draw_all(result: Result) -> list[Figure]:
+    """Every figure that the result has numbers for."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
     colours = {"model": BLUE, "base": SLATE, "trained": BLUE}
-    series = [(label, colours[label], model["passes"]) for label, model in report["models"].items()]
-    sampled = [(label, colour, passes["sampled"]) for label, colour, passes in series]
+    sampled = [(label, colours[label], model.passes["sampled"]) for label, model in result.models.items()]
     figures = []
     with mpl.rc_context(STYLE):
-        for name, title, caption, painter in _painters(report, series, sampled):
+        for name, title, caption, painter in _painters(result.comparison, sampled):
             canvas = Canvas(figsize=SIZE)
             painter(canvas)
             figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
@@ -107,19 +112,18 @@ def draw_all(report: dict[str, Any]) -> list[Figure]:
 Painter = tuple[str, str, str, Callable[[Any], None]]
 
 
-def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Painter]:
+def _painters(comparison: Comparison | None, sampled: Series) -> list[Painter]:
     summary = sampled[0][2]
-    grouped = summary["groups"] is not None
+    grouped = summary.groups is not None
     found: list[Painter] = [
         (
             "accuracy",
-            "Accuracy with 95% intervals",
-            "Share of full marks when the best of k sampled answers counts; bars are intervals over questions.",
+            "pass@k with 95% intervals",
+            "Share of questions with a right answer among k sampled ones; bars are intervals over questions.",
             lambda canvas: _pass_at_k(canvas, sampled),
         )
     ]
-    if report["kind"] == "comparison":
-        comparison = report["comparison"]
+    if comparison:
         found += [
             (
                 "differences",
@@ -130,8 +134,8 @@ def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Pain
             (
                 "changes",
                 "Questions won and lost",
-                "Greedy answers with full marks, by model; only what changed sides enters McNemar's test.",
-                lambda canvas: _changes(canvas, comparison["changes"]),
+                "Greedy answers that are right, by model; only what changed sides enters McNemar's test.",
+                lambda canvas: _changes(canvas, comparison.primary),
             ),
         ]
     if grouped:
@@ -157,14 +161,14 @@ def _painters(report: dict[str, Any], series: Any, sampled: Series) -> list[Pain
                 lambda canvas: _entropies(canvas, sampled),
             ),
         ]
-    if summary["histograms"]["tokens"] is not None:
+    if summary.histograms["tokens"] is not None:
         caption = "A pile at the right edge is answers that the limit cut off."
         found.append(("lengths", "Response lengths", caption, lambda canvas: _lengths(canvas, sampled)))
     found.append(
         (
             "reasons",
             "Reasons",
-            "What the reward said of each response; its codes are explained with the reward.",
+            "The reward's code for each response; docs of the rewards explain them.",
             lambda canvas: _reasons(canvas, sampled),
         )
     )
@@ -186,15 +190,15 @@ def _legend(axes: Any) -> Any:
 def _pass_at_k(canvas: Any, series: Series) -> None:
     axes = canvas.subplots()
     for number, (label, colour, summary) in enumerate(series):
-        points = summary["pass_at"]
+        points = {name: figure for name, figure in summary.figures.items() if figure and name.startswith("pass@")}
         # Models side by side, so that intervals do not hide each other.
         places = [place + 0.14 * (number - (len(series) - 1) / 2) for place in range(len(points))]
-        values = [point["value"] for point in points.values()]
+        values = [point.value for point in points.values()]
         axes.plot(places, values, color=colour, linewidth=1.6, marker="o", markersize=5, label=label, zorder=3)
         for place, point in zip(places, points.values(), strict=True):
-            if point["low"] is not None:
-                axes.vlines(place, point["low"], point["high"], color=colour, linewidth=2.6, alpha=0.45)
-    names = [f"pass@{k}" for k in series[0][2]["pass_at"]]
+            if point.low is not None:
+                axes.vlines(place, point.low, point.high, color=colour, linewidth=2.6, alpha=0.45)
+    names = list(points)
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylim(0, 1.02)
@@ -204,21 +208,18 @@ def _pass_at_k(canvas: Any, series: Series) -> None:
         _legend(axes)
 
 
-def _differences(canvas: Any, comparison: dict[str, Any]) -> None:
-    sampled, greedy = comparison["sampled"], comparison["greedy"]
-    rows = [("pass@1, greedy", greedy["pass_at_1"]), ("accuracy", sampled["accuracy"])]
-    rows += [
-        (name.replace("pass_at_", "pass@"), value) for name, value in sampled.items() if name.startswith("pass_at_")
-    ]
+def _differences(canvas: Any, comparison: Comparison) -> None:
+    sampled = comparison.differences["sampled"]
+    rows = [("pass@1, greedy", comparison.primary.difference), ("accuracy", sampled["accuracy"])]
+    rows += [(name, figure) for name, figure in sampled.items() if name.startswith("pass@")]
     rows.append(("truncated", sampled["truncated"]))
     axes = canvas.subplots()
     axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
     for place, (_, interval) in enumerate(rows):
-        sure = interval["low"] is not None and not interval["low"] <= 0 <= interval["high"]
-        colour = BLUE if sure else SLATE
-        if interval["low"] is not None:
-            axes.hlines(place, interval["low"], interval["high"], color=colour, linewidth=2.6, alpha=0.45)
-        axes.plot(interval["value"], place, "o", color=colour, markersize=6)
+        colour = BLUE if interval.excludes_zero else SLATE
+        if interval.low is not None:
+            axes.hlines(place, interval.low, interval.high, color=colour, linewidth=2.6, alpha=0.45)
+        axes.plot(interval.value, place, "o", color=colour, markersize=6)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
@@ -226,12 +227,12 @@ def _differences(canvas: Any, comparison: dict[str, Any]) -> None:
     axes.set_xlabel("trained minus base, in points")
 
 
-def _changes(canvas: Any, changes: dict[str, Any]) -> None:
+def _changes(canvas: Any, primary: Primary) -> None:
     rows = [
-        ("both right", changes["both_right"], SLATE),
-        ("won", changes["mcnemar"]["won"], GOOD),
-        ("lost", changes["mcnemar"]["lost"], BAD),
-        ("both wrong", changes["both_wrong"], SLATE),
+        ("both right", primary.both_right, SLATE),
+        ("won", len(primary.won), GOOD),
+        ("lost", len(primary.lost), BAD),
+        ("both wrong", primary.both_wrong, SLATE),
     ]
     _bars(canvas.subplots(), rows)
 
@@ -263,7 +264,7 @@ def _histograms(canvas: Any, series: Series, name: str, label: str) -> None:
 
 def _histogram(axes: Any, series: Series, name: str, label: str) -> None:
     for number, (who, colour, summary) in enumerate(series):
-        histogram = summary["histograms"].get(name)
+        histogram = summary.histograms.get(name)
         if histogram is None:
             continue
         total = sum(histogram["counts"]) or 1
@@ -285,7 +286,7 @@ def _variance(canvas: Any, series: Series) -> None:
     curve = [step / 100 for step in range(101)]
     axes.plot(curve, [p * (1 - p) for p in curve], color=LINE, linewidth=1.6, zorder=1)
     for who, colour, summary in series:
-        points = summary["variance_by_accuracy"]
+        points = summary.variance_by_accuracy
         most = max(count for _, _, count in points)
         sizes = [14 + 260 * count / most for _, _, count in points]
         xs, ys = [point[0] for point in points], [point[1] for point in points]
@@ -316,12 +317,12 @@ def _entropies(canvas: Any, series: Series) -> None:
     _histogram(left, series, "group_entropy_bits", "bits per group")
     _histogram(
         right,
-        [one for one in series if one[2]["histograms"].get("token_entropy_nats")],
+        [one for one in series if one[2].histograms.get("token_entropy_nats")],
         "token_entropy_nats",
         "nats per token",
     )
     right.set_ylabel("")
-    if not any(one[2]["histograms"].get("token_entropy_nats") for one in series):
+    if not any(one[2].histograms.get("token_entropy_nats") for one in series):
         right.text(0.5, 0.5, "not known", transform=right.transAxes, ha="center", color=MUTED)
         right.set_yticks([])
         right.set_xticks([])
@@ -332,7 +333,7 @@ def _entropies(canvas: Any, series: Series) -> None:
 def _lengths(canvas: Any, series: Series) -> None:
     axes = canvas.subplots()
     if len(series) == 1:
-        histogram = series[0][2]["histograms"]["tokens"]
+        histogram = series[0][2].histograms["tokens"]
         below = [0] * len(histogram["right"])
         for name, colour in (("right", GOOD), ("wrong", BAD)):
             top = [low + count for low, count in zip(below, histogram[name], strict=True)]
@@ -341,7 +342,7 @@ def _lengths(canvas: Any, series: Series) -> None:
         axes.set_ylabel("responses")
     else:
         for number, (who, colour, summary) in enumerate(series):
-            histogram = summary["histograms"]["tokens"]
+            histogram = summary.histograms["tokens"]
             counts = [right + wrong for right, wrong in zip(histogram["right"], histogram["wrong"], strict=True)]
             shares = [count / (sum(counts) or 1) for count in counts]
             style = {"fill": number == 1, "alpha": 0.75 if number else 1, "linewidth": 1.8}
@@ -356,20 +357,20 @@ def _lengths(canvas: Any, series: Series) -> None:
 def _reasons(canvas: Any, series: Series) -> None:
     axes = canvas.subplots()
     if len(series) == 1:
-        counts = _most_frequent(series[0][2]["reasons"])
+        counts = _most_frequent(series[0][2].reasons)
         _bars(axes, [(name, count, BLUE if name != OTHERS else SLATE) for name, count in counts.items()])
         return
     together: Counter[str] = Counter()
     for _, _, summary in series:
-        together.update(summary["reasons"])
+        together.update(summary.reasons)
     names = list(_most_frequent(dict(together.most_common())))
     height = 0.8 / len(series)
     for number, (who, colour, summary) in enumerate(series):
         places = [place + height * (number - (len(series) - 1) / 2) for place in range(len(names))]
-        named = {name: summary["reasons"].get(name, 0) for name in names}
+        named = {name: summary.reasons.get(name, 0) for name in names}
         if OTHERS in names:
-            named[OTHERS] = summary["responses"] - sum(named.values())
-        shares = [named[name] / summary["responses"] for name in names]
+            named[OTHERS] = summary.responses - sum(named.values())
+        shares = [named[name] / summary.responses for name in names]
         axes.barh(places, shares, height=height, color=colour, label=who)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

@@ -1,225 +1,91 @@
-"""The report's page: tables, samples, HTML and Markdown."""
+"""The report's pages: the table of figures, the tiles, HTML and Markdown."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import heapq
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recipes.evaluation.generation import Scored
+from recipes.evaluation.metrics import METRICS, Metric, metrics_of
 from recipes.evaluation.probe import SCALES
-from recipes.evaluation.questions import Question
 from recipes.evaluation.report.figures import Figure
+from recipes.evaluation.report.samples import Sample
 from recipes.evaluation.suspicious import RULES
+from recipes.statistics import SIGNIFICANCE, Interval
 
-FORMATS: dict[str, Callable[[Any], str]] = {
+if TYPE_CHECKING:
+    from recipes.evaluation.evaluate import Result
+
+STYLES: dict[str, Callable[[float], str]] = {
     "percent": lambda value: f"{100 * value:.1f}%",
-    "points": lambda value: f"{100 * value:+.1f} points",
-    "bare_points": lambda value: f"{100 * value:+.1f}",
-    "signed": lambda value: f"{value:+.3f}",
     "decimal": lambda value: f"{value:.3f}",
     "tokens": lambda value: f"{value:.1f}",
-    "signed_tokens": lambda value: f"{value:+.1f}",
-    "count": lambda value: f"{value:,}",
-    "rounded": lambda value: f"{value:.0f}",
-    "p_value": lambda value: f"{value:.2g}",
-    "seconds": lambda value: f"{value:.1f} s",
 }
-# The style of an interval's ends beside a value of some style.
-INTERVAL_STYLES = {"points": "bare_points"}
+DIFFERENCE_STYLES: dict[str, Callable[[float], str]] = {
+    "percent": lambda value: f"{100 * value:+.1f} points",
+    "decimal": lambda value: f"{value:+.3f}",
+    "tokens": lambda value: f"{value:+.1f}",
+}
 ABSENT = "–"
-
-
-def lookup(report: Any, pointer: str) -> Any:
-    """The value at a pointer such as `/models/base/hash`; None where any part is None or missing."""
-    value = report
-    for part in pointer.split("/")[1:]:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(part)
-    return value
-
-
-def show(report: Any, pointer: str, style: str) -> str:
-    """The formatted value at a pointer; a dash where there is none."""
-    value = lookup(report, pointer)
-    return ABSENT if value is None else FORMATS[style](value)
-
-
-PER_KIND = 60
-# What changed sides between two models is what a comparison is read for.
-CHANGED = ("won", "lost")
-PER_CHANGED_KIND = 300
-
-
-class Picker:
-    """`offer` every question with its outcome and reasons, then take `rows`; holds row numbers only."""
-
-    def __init__(self) -> None:
-        self._heaps: dict[Hashable, list[tuple[int, int]]] = {}
-
-    def offer(self, row: int, outcome: str, reasons: tuple[str, ...]) -> None:
-        """One question; rare kinds are kept whole, common ones by lot."""
-        lot = int.from_bytes(hashlib.sha256(str(row).encode()).digest()[:6], "big")
-        heap = self._heaps.setdefault((outcome, reasons), [])
-        heapq.heappush(heap, (-lot, row))
-        if len(heap) > (PER_CHANGED_KIND if outcome in CHANGED else PER_KIND):
-            heapq.heappop(heap)
-
-    def rows(self, most: int) -> list[int]:
-        """At most `most` rows, in the file's order: those that changed sides first, then of every kind in turn."""
-        kinds = {kind: [row for _, row in sorted(heap, reverse=True)] for kind, heap in self._heaps.items()}
-        changed = [rows for (outcome, _), rows in kinds.items() if outcome in CHANGED]
-        others = [rows for (outcome, _), rows in kinds.items() if outcome not in CHANGED]
-        turns = chain(_in_turn(changed), _in_turn(others))
-        return sorted(row for row, _ in zip(turns, range(most), strict=False))
-
-
-def _in_turn(kinds: list[list[int]]) -> list[int]:
-    return [row for turn in zip_longest(*kinds) for row in turn if row is not None]
-
-
-MOST_ANSWERS = 4
-LONGEST_TEXT = 20_000
-
-
-def outcome_of(kind: str, scored: Mapping[str, Scored]) -> tuple[str, tuple[str, ...]]:
-    """What a question is filtered by: its outcome and its reason codes.
-
-    The outcome is "all right", "mixed" or "all wrong" for the signal probe; "right" or "wrong" under greedy decoding
-    for one model; "won", "lost", "both right" or "both wrong" under greedy decoding for two.
-    """
-    if kind == "analyse":
-        stats = scored["model_sampled"].stats
-        return stats.outcome, tuple(sorted(stats.reasons))
-    if kind == "evaluation":
-        score = scored["model_greedy"].scores[0]
-        return ("right" if score.full else "wrong"), (score.reason,)
-    base, trained = scored["base_greedy"].scores[0], scored["trained_greedy"].scores[0]
-    if base.full == trained.full:
-        outcome = "both right" if base.full else "both wrong"
-    else:
-        outcome = "won" if trained.full else "lost"
-    return outcome, (base.reason, trained.reason)
-
-
-def sample_entry(kind: str, question: Question, scored: Mapping[str, Scored]) -> dict[str, Any]:
-    """One question as the report's table shows it; texts are raw, and escaped where they are rendered."""
-    outcome, _ = outcome_of(kind, scored)
-    if kind == "analyse":
-        answers = _varied("", scored["model_sampled"], MOST_ANSWERS)
-    elif kind == "evaluation":
-        answers = _varied("greedy", scored["model_greedy"], 1) + _varied("sampled", scored["model_sampled"], 2)
-    else:
-        answers = _varied("base", scored["base_greedy"], 1) + _varied("trained", scored["trained_greedy"], 1)
-    return {
-        "row": question.row,
-        "outcome": outcome,
-        "reasons": sorted({answer["reason"] for answer in answers}),
-        "flags": sorted({flag for answer in answers for flag in answer["flags"]}),
-        "prompt": question.text,
-        "ground_truth": question.ground_truth,
-        "groups": [_group_line(key, one) for key, one in scored.items() if one.stats.n > 1],
-        "answers": answers,
-    }
-
-
-def _group_line(key: str, scored: Scored) -> dict[str, Any]:
-    stats = scored.stats
-    label = key.removesuffix("_sampled").removeprefix("model")
-    return {"who": label, "right": stats.full_marks, "n": stats.n, "score": stats.mean_score}
-
-
-def _varied(who: str, scored: Scored, most: int) -> list[dict[str, Any]]:
-    """The first answer of each reason, then the first ones of all, `most` together, in the order of sampling."""
-    first_of_reason: dict[str, int] = {}
-    for number, score in enumerate(scored.scores):
-        first_of_reason.setdefault(score.reason, number)
-    order = [*first_of_reason.values(), *(n for n in range(len(scored.scores)) if n not in first_of_reason.values())]
-    return [_answer(who, scored, number) for number in sorted(order[:most])]
-
-
-def _answer(who: str, scored: Scored, number: int) -> dict[str, Any]:
-    response, score = scored.group.responses[number], scored.scores[number]
-    cut = len(response.text) - LONGEST_TEXT
-    return {
-        "who": who or f"answer {number + 1}",
-        "text": response.text[:LONGEST_TEXT] + (f"\n[... {cut} more characters]" if cut > 0 else ""),
-        "score": score.value,
-        "full": score.full,
-        "reason": score.reason,
-        "tokens": response.tokens,
-        "truncated": response.truncated,
-        "flags": scored.flags[number],
-    }
-
-
-# Name in the summary, words, format of a value, format of a difference.
-Metric = tuple[str, str, str, str]
-SAMPLED: list[Metric] = [
-    ("accuracy", "Mean accuracy", "percent", "points"),
-    ("mean_score", "Mean score", "decimal", "signed"),
-    ("score_variance", "Variance within a group", "decimal", "signed"),
-    ("group_entropy_bits", "Entropy of a group's mean accuracy (bits)", "decimal", "signed"),
-    ("score_entropy_bits", "Entropy of a group's mean score (bits)", "decimal", "signed"),
-    ("token_entropy_nats", "Token entropy (nats)", "decimal", "signed"),
-    ("mean_tokens", "Response length (tokens)", "tokens", "signed_tokens"),
-    ("truncated", "Truncated responses", "percent", "points"),
-]
-VERDICTS = {
-    "accuracy": ("Mean accuracy", "percent"),
-    "score_variance": ("Variance within a group", "decimal"),
-    "group_entropy_bits": ("Entropy of a group's mean accuracy (bits)", "decimal"),
+GREEDY_LABELS = {
+    "pass@1": "pass@1, greedy",
+    "accuracy": "Mean accuracy, greedy",
+    "mean_tokens": "Response length, greedy (tokens)",
+    "truncated": "Truncated responses, greedy",
 }
-GREEDY: list[Metric] = [
-    ("accuracy", "Mean accuracy, greedy", "percent", "points"),
-    ("mean_tokens", "Response length, greedy (tokens)", "tokens", "signed_tokens"),
-    ("truncated", "Truncated responses, greedy", "percent", "points"),
-]
+VERDICT_LABELS = {metric.name: (metric.label, metric.style) for metric in METRICS if metric.name in SCALES}
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of the table: pointers to its values, one per model, and to the difference if there are two models."""
+class Cell:
+    """A figure as text; `low` and `high` are empty where there is no interval, `sure`: its interval excludes 0."""
+
+    value: str
+    low: str = ""
+    high: str = ""
+    sure: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table of figures: a cell per model, and one for the difference if there are two."""
 
     label: str
-    style: str
-    values: tuple[str, ...]
-    difference: str | None
-    difference_style: str
+    cells: list[Cell]
 
 
-def lines(report: dict[str, Any]) -> list[Line]:
-    """The lines of a report's main table; values without interval and value are left out."""
-    models = list(report["models"])
-    first = report["models"][models[0]]["passes"]
-    found = []
-    if "greedy" in first:
-        found.append(_line(models, "greedy", ("pass_at/1", "pass@1 (full marks, greedy)", "percent", "points")))
-    for metric in SAMPLED[:2]:
-        found.append(_line(models, "sampled", metric))
-    for k in first["sampled"]["pass_at"]:
-        found.append(_line(models, "sampled", (f"pass_at/{k}", f"pass@{k} (full marks, sampled)", "percent", "points")))
-    for metric in SAMPLED[2:]:
-        if metric[0] in first["sampled"]:
-            found.append(_line(models, "sampled", metric))
-    if "greedy" in first:
-        found += [_line(models, "greedy", metric) for metric in GREEDY]
-    return found
+def table(result: Result) -> list[Row]:
+    """The table of figures: the greedy pass's pass@1, the sampled pass, and what else the greedy pass has."""
+    first = next(iter(result.models.values())).passes
+    rows = [_row(result, "sampled", metric, metric.label) for metric in metrics_of(first["sampled"].sampling.n)]
+    if "greedy" not in first:
+        return rows
+    greedy = {metric.name: metric for metric in metrics_of(1)}
+    lines = [_row(result, "greedy", greedy[name], label) for name, label in GREEDY_LABELS.items()]
+    return [lines[0], *rows, *lines[1:]]
 
 
-def _line(models: list[str], decoding: str, metric: Metric) -> Line:
-    name, label, style, difference_style = metric
-    values = tuple(f"/models/{model}/passes/{decoding}/{name}" for model in models)
-    column = name.replace("pass_at/", "pass_at_")
-    difference = f"/comparison/{decoding}/{column}" if len(models) == 2 else None
-    return Line(label, style, values, difference, difference_style)
+def _row(result: Result, decoding: str, metric: Metric, label: str) -> Row:
+    intervals = [model.passes[decoding].figures[metric.name] for model in result.models.values()]
+    cells = [cell(interval, STYLES[metric.style]) for interval in intervals]
+    if result.comparison:
+        difference = result.comparison.differences[decoding][metric.name]
+        cells.append(cell(difference, DIFFERENCE_STYLES[metric.style]))
+    return Row(label, cells)
+
+
+def cell(interval: Interval | None, style: Callable[[float], str]) -> Cell:
+    """An interval as text; the unit stands behind the value alone."""
+    if interval is None:
+        return Cell(ABSENT)
+    if interval.low is None or interval.high is None:
+        return Cell(style(interval.value))
+    low, high = (style(end).removesuffix(" points") for end in (interval.low, interval.high))
+    return Cell(style(interval.value), low, high, interval.excludes_zero)
 
 
 @dataclass(frozen=True)
@@ -227,106 +93,106 @@ class Tile:
     """One large figure at the top."""
 
     label: str
-    pointer: str
-    style: str
+    value: str
     note: str
     level: str = "plain"
 
 
-def tiles(report: dict[str, Any]) -> list[Tile]:
+def tiles(result: Result) -> list[Tile]:
     """The six figures that a reader wants first."""
-    if report["kind"] == "comparison":
-        return _comparison_tiles(report)
-    sampled = "/models/model/passes/sampled"
-    n = report["models"]["model"]["passes"]["sampled"]["n"]
-    common = [
-        Tile(f"pass@{n}", f"{sampled}/pass_at/{n}/value", "percent", f"at least one of {n} answers right"),
-        Tile("Token entropy", f"{sampled}/token_entropy_nats/value", "decimal", "nats per token"),
-        Tile("Truncated", f"{sampled}/truncated/value", "percent", "cut off at the limit"),
-    ]
-    if report["kind"] == "evaluation":
-        greedy = "/models/model/passes/greedy"
+    if result.comparison:
+        return _comparison_tiles(result)
+    passes = result.models["model"].passes
+    sampled = passes["sampled"]
+    n = sampled.sampling.n
+
+    def tile(label: str, metric: str, style: str, note: str, level: str = "plain") -> Tile:
+        return Tile(label, cell(sampled.figures[metric], STYLES[style]).value, note, level)
+
+    reach = tile(f"pass@{n}", f"pass@{n}", "percent", f"at least one of {n} answers right")
+    truncated = tile("Truncated", "truncated", "percent", "cut off at the limit")
+    if result.probe is None:
+        first = cell(passes["greedy"].figures["pass@1"], STYLES["percent"])
         return [
-            Tile("pass@1, greedy", f"{greedy}/pass_at/1/value", "percent", "full marks at temperature 0"),
-            Tile("Accuracy", f"{sampled}/accuracy/value", "percent", f"mean over {n} sampled answers"),
-            common[0],
-            Tile("Length", f"{sampled}/mean_tokens/value", "tokens", "tokens per response"),
-            *common[1:],
+            Tile("pass@1, greedy", first.value, "right at temperature 0"),
+            tile("Accuracy", "accuracy", "percent", f"mean over {n} sampled answers"),
+            reach,
+            tile("Length", "mean_tokens", "tokens", "tokens per response"),
+            tile("Token entropy", "token_entropy_nats", "decimal", "nats per token"),
+            truncated,
         ]
-    levels = {verdict["metric"]: verdict["level"] for verdict in report["probe"]["verdicts"]}
-    prompts = report["probe"]["effective_batch"]["prompts"]
-    kept = (
-        Tile("Batch left", "/probe/effective_batch/kept", "rounded", f"of {prompts} prompts a step carry a signal")
-        if prompts
-        else Tile("Groups without variance", "/probe/effective_batch/zero_variance_share", "percent", "carry no signal")
-    )
+    probe = result.probe
+    levels = {verdict.metric: verdict.level for verdict in probe.verdicts}
+    kept = Tile("Groups without variance", STYLES["percent"](probe.zero_variance_share), "carry no signal")
+    if probe.kept is not None:
+        kept = Tile("Batch left", f"{probe.kept:.0f}", f"of {probe.prompts} prompts a step carry a signal")
     return [
-        Tile("Accuracy", f"{sampled}/accuracy/value", "percent", f"mean over {n} answers", levels["accuracy"]),
-        Tile("Variance", f"{sampled}/score_variance/value", "decimal", "within a group", levels["score_variance"]),
-        Tile("Group entropy", f"{sampled}/group_entropy_bits/value", "decimal", "bits", levels["group_entropy_bits"]),
+        tile("Accuracy", "accuracy", "percent", f"mean over {n} answers", levels["accuracy"]),
+        tile("Variance", "score_variance", "decimal", "within a group", levels["score_variance"]),
+        tile("Group entropy", "group_entropy_bits", "decimal", "bits", levels["group_entropy_bits"]),
         kept,
-        common[0],
-        common[2],
+        reach,
+        truncated,
     ]
 
 
-def _comparison_tiles(report: dict[str, Any]) -> list[Tile]:
-    comparison = report["comparison"]
-    n = report["models"]["trained"]["passes"]["sampled"]["n"]
+def _comparison_tiles(result: Result) -> list[Tile]:
+    comparison = result.comparison
+    primary, last = comparison.primary, comparison.pass_at_k[-1]
+    test = primary.mcnemar
+    sure = test.p_value < SIGNIFICANCE
+    level = "plain" if not sure else "good" if test.won > test.lost else "bad"
+    levels = {1: "good", 0: "plain", -1: "bad"}
     return [
-        _delta("Accuracy", "sampled", "accuracy", comparison),
-        _delta("pass@1, greedy", "greedy", "pass_at_1", comparison),
-        _delta(f"pass@{n}", "sampled", f"pass_at_{n}", comparison),
-        Tile("Won", "/comparison/changes/mcnemar/won", "count", "questions only the trained model solves"),
-        Tile("Lost", "/comparison/changes/mcnemar/lost", "count", "questions only the base model solves"),
-        Tile("McNemar p", "/comparison/changes/mcnemar/p_value", "p_value", "chance of so uneven a split"),
+        Tile("pass@1, greedy", f"{100 * primary.difference.value:+.1f}", "points; the primary test", level),
+        Tile("McNemar p", f"{test.p_value:.2g}", "chance of so uneven a split", level),
+        Tile("Won", f"{test.won:,}", "questions only the trained model solves"),
+        Tile("Lost", f"{test.lost:,}", "questions only the base model solves"),
+        Tile(
+            f"pass@{last.k}, sampled",
+            f"{100 * last.difference.value:+.1f}",
+            f"points; p = {last.p_holm:.2g} after Holm",
+            levels[last.change],
+        ),
+        Tile("Newly solved", f"{len(comparison.reach.newly_solved):,}", f"by no base answer of {comparison.reach.n}"),
     ]
-
-
-def _delta(label: str, decoding: str, name: str, comparison: Any) -> Tile:
-    interval = comparison[decoding][name]
-    sure = interval["low"] is not None and not interval["low"] <= 0.0 <= interval["high"]
-    level = "plain" if not sure else "good" if interval["value"] > 0 else "bad"
-    note = "points; the interval excludes 0" if sure else "points; the interval holds 0"
-    return Tile(label, f"/comparison/{decoding}/{name}/value", "bare_points", note, level)
 
 
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
-NEUTRAL = ("both right", "both wrong", "mixed")
 # Control characters are no HTML, and those that turn the direction of writing can disguise text.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 _ROWS_IN_MARKDOWN = 50
 
 
-def html_page(report: dict[str, Any], samples: list[dict[str, Any]], figures: list[Figure]) -> str:
+def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
     """One HTML document without any outside resource; its policy lets no script run but its own."""
     from markupsafe import Markup
 
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     return (
         _environment(autoescape=True)
         .get_template("page.html.j2")
         .render(
-            **_common(report),
+            **_common(result),
             samples=samples,
-            outcomes=_options(samples, "outcome"),
-            reasons=_options(samples, "reasons"),
-            flags=_options(samples, "flags"),
+            outcomes=sorted({sample.outcome for sample in samples}),
+            reasons=sorted({reason for sample in samples for reason in sample.reasons}),
+            flags=sorted({flag for sample in samples for flag in sample.flags}),
             figures=[(figure.name, figure.title, figure.caption, Markup(figure.svg)) for figure in figures],
             style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
-            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'",
+            policy=f"{policy}script-src 'sha256-{digest}'",
         )
     )
 
 
-def markdown_page(report: dict[str, Any]) -> str:
-    """The summary: headline, the table of figures with the JSON pointer of each, and what made it."""
-    text = (
-        _environment(autoescape=False).get_template("summary.md.j2").render(**_common(report), most=_ROWS_IN_MARKDOWN)
-    )
+def markdown_page(result: Result) -> str:
+    """The summary: headline, the table of figures, and what made it."""
+    template = _environment(autoescape=False).get_template("summary.md.j2")
+    text = template.render(**_common(result), most=_ROWS_IN_MARKDOWN)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
@@ -350,49 +216,62 @@ def _environment(*, autoescape: bool) -> Any:
     return environment
 
 
-def _common(report: dict[str, Any]) -> dict[str, Any]:
-    def text(pointer: str, style: str) -> str:
-        return show(report, pointer, style)
-
-    def span(pointer: str, style: str) -> str:
-        low, high, style = f"{pointer}/low", f"{pointer}/high", INTERVAL_STYLES.get(style, style)
-        return (
-            f"{show(report, low, style)} to {show(report, high, style)}" if lookup(report, low) is not None else ABSENT
-        )
-
+def _common(result: Result) -> dict[str, Any]:
+    """What both templates use."""
+    passes = [
+        (f"{label} {name}" if result.comparison else name, model.completions[name])
+        for label, model in result.models.items()
+        for name in model.passes
+    ]
     return {
-        "report": report,
-        "title": TITLES[report["kind"]],
-        "name": " against ".join(model["name"] for model in reversed(report["models"].values())),
-        "show": text,
-        "span": span,
-        "interval_style": lambda style: INTERVAL_STYLES.get(style, style),
-        "lookup": lambda pointer: lookup(report, pointer),
-        "lines": lines(report),
-        "tiles": tiles(report),
+        "result": result,
+        "title": TITLES[result.kind],
+        "name": " against ".join(model.name for model in reversed(result.models.values())),
+        "table": table(result),
+        "tiles": tiles(result),
+        "verdicts": _verdicts(result),
+        "groups": result.models["model"].passes["sampled"].groups if result.probe else None,
+        "pass_at_k": _pass_at_k(result),
         "rules": RULES,
-        "same_answers": [
-            (f"{label} {name}", found)
-            for label, model in report["models"].items()
-            for name, one in model["passes"].items()
-            for found in one["completions"]["same_answer"]
-        ],
-        "scales": SCALES,
-        "verdicts": VERDICTS,
-        "neutral": NEUTRAL,
-        "facts": _facts(report),
+        "logs": passes,
+        "facts": _facts(result),
+        "percent": STYLES["percent"],
     }
 
 
-def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
+def _verdicts(result: Result) -> list[tuple[str, Cell, Any, dict[str, float]]]:
+    """Per verdict of the probe: label, figure, verdict, and places on its scale in percent of the scale's length."""
+    rows = []
+    for verdict in result.probe.verdicts if result.probe else ():
+        label, style = VERDICT_LABELS[verdict.metric]
+        interval = result.models["model"].passes["sampled"].figures[verdict.metric]
+        top, (good_from, good_to) = SCALES[verdict.metric]
+        ends = {"good": good_from, "good_width": good_to - good_from, "mark": min(verdict.value, top)}
+        if interval.low is not None:
+            ends |= {"low": interval.low, "width": interval.high - interval.low}
+        places = {name: 100 * end / top for name, end in ends.items()}
+        rows.append((label, cell(interval, STYLES[style]), verdict, places))
+    return rows
+
+
+def _pass_at_k(result: Result) -> list[tuple[Any, list[Cell]]]:
+    """Per k: the test, and the cells of base, trained and difference."""
+    found = []
+    for each in result.comparison.pass_at_k if result.comparison else ():
+        cells = [cell(each.base, STYLES["percent"]), cell(each.trained, STYLES["percent"])]
+        found.append((each, [*cells, cell(each.difference, DIFFERENCE_STYLES["percent"])]))
+    return found
+
+
+def _facts(result: Result) -> list[tuple[str, str]]:
     """What made the report, as pairs of a name and a text."""
-    identity, made = report["identity"], report["made_by"]
+    identity, made = result.identity, result.made_by
     facts = [("Command", made["command"]), ("Commit", made["commit"]), ("Time", made["time"])]
-    for label, model in report["models"].items():
-        shown = f"{model['name']} ({model['source']}, sha256 {model['hash'][:16]}, by {model['generator']})"
+    for label, model in result.models.items():
+        shown = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
         facts.append((label.capitalize(), shown))
-        if model["note"]:
-            facts.append((f"{label.capitalize()}, note", model["note"]))
+        if model.note:
+            facts.append((f"{label.capitalize()}, note", model.note))
     data = identity["data"]
     chosen = "the first rows" if identity["sample_seed"] is None else f"rows drawn with seed {identity['sample_seed']}"
     which = chosen if identity["limit"] else "all rows"
@@ -402,14 +281,7 @@ def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
         if identity[name]:
             facts.append((f"Sampling, {name}", ", ".join(f"{key} {value}" for key, value in identity[name].items())))
     facts.append(("Versions", ", ".join(f"{name} {version}" for name, version in made["versions"].items())))
-    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in report["seconds"].items())
-    generated = sum(report["generated"].values())
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in result.seconds.items())
+    generated = sum(result.generated.values())
     facts.append(("Time spent", f"{seconds}; {generated} groups generated, the others from the cache"))
     return facts
-
-
-def _options(samples: list[dict[str, Any]], key: str) -> list[str]:
-    values: set[str] = set()
-    for sample in samples:
-        values.update([sample[key]] if isinstance(sample[key], str) else sample[key])
-    return sorted(values)

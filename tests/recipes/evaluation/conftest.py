@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.evaluation.records import Group, Response
-from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling import Group, Response, Sampling
 
 REWARD = '''
 """Right where the answer tag holds the gold answer; a credit of 0.1 for the tag."""
@@ -267,8 +266,8 @@ def hostile() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """A report and its samples of each kind, from scripted models; the first questions get hostile answers."""
+def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
+    """Result, samples and figures of each kind, from scripted models; the first questions get hostile answers."""
     from recipes.evaluation import evaluate
     from recipes.evaluation.models import Subject
     from recipes.evaluation.plan import Plan
@@ -280,7 +279,7 @@ def reports(tmp_path_factory) -> dict[str, tuple[dict[str, Any], list[dict[str, 
 
     class Scripted(Subject):
         def start(self, *args: Any) -> Any:
-            return HostileSampler({"old": 0.35, "new": 0.6}[self.name], salt=self.name)
+            return HostileSampler({"old": 0.35, "new": 0.7}[self.name], salt=self.name)
 
     def subject(label: str, name: str) -> Subject:
         return Scripted(label, name, name, f"hash of {name}", folder, "a <b>note</b>" if name == "old" else "")
@@ -291,30 +290,22 @@ def reports(tmp_path_factory) -> dict[str, tuple[dict[str, Any], list[dict[str, 
     captured: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ARTIFACTS_DIR", str(folder / "artifacts"))
-        patch.setattr(evaluate, "draw_all", lambda report: [])
-        patch.setattr(evaluate, "write_report", lambda folder, report, samples, figures: captured.update(last=samples))
         for kind, (subjects, first) in kinds.items():
+            patch.setattr(
+                evaluate, "write_report", lambda folder, *content, kind=kind: captured.update({kind: content})
+            )
             reward = Reward(str(folder / "reward_file.py"))
             plan = Plan("sums", subjects, folder / "test.parquet", reward, sampled, first, batch=32, shown=60)
-            report = evaluate.run(plan, _silent).report
-            captured[kind] = (report, captured["last"])
-    return {kind: captured[kind] for kind in kinds}
+            evaluate.run(plan, _silent)
+    return captured
 
 
 @pytest.fixture(scope="session")
-def figures(reports) -> dict[str, Any]:
-    """The figures of each report, drawn once for all tests."""
-    from recipes.evaluation.report.figures import draw_all
-
-    return {kind: draw_all(report) for kind, (report, _) in reports.items()}
-
-
-@pytest.fixture(scope="session")
-def pages(reports, figures) -> dict[str, str]:
+def pages(reports) -> dict[str, str]:
     """The HTML page of each report."""
     from recipes.evaluation.report.page import html_page
 
-    return {kind: html_page(report, samples, figures[kind]) for kind, (report, samples) in reports.items()}
+    return {kind: html_page(*content) for kind, content in reports.items()}
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def test_one_can_filter_by_outcome(open_page, reports):
     samples = reports["comparison"][1]
     for outcome in ("won", "lost", "both wrong", "both right"):
         page.select_option("select[name=outcome]", outcome)
-        expected = [sample["row"] for sample in samples if sample["outcome"] == outcome]
+        expected = [sample.row for sample in samples if sample.outcome == outcome]
         shown = [int(number) for number in page.locator(".sample:visible .row-number").all_text_contents()]
         assert shown == expected
         assert page.locator("#shown").text_content() == f"{len(expected)} of {len(samples)}"
@@ -78,12 +78,12 @@ def test_one_can_filter_by_reason_flag_and_text_together(open_page, reports):
     page = open_page("analyse")
     samples = reports["analyse"][1]
     page.select_option("select[name=reason]", "no_answer")
-    expected = [sample for sample in samples if "no_answer" in sample["reasons"]]
+    expected = [sample for sample in samples if "no_answer" in sample.reasons]
     assert 0 < len(expected) < len(samples)
     assert visible(page) == len(expected)
     page.select_option("select[name=reason]", "")
-    page.select_option("select[name=flag]", "full marks without reasoning")
-    assert visible(page) == sum("full marks without reasoning" in sample["flags"] for sample in samples) > 0
+    page.select_option("select[name=flag]", "right without reasoning")
+    assert visible(page) == sum("right without reasoning" in sample.flags for sample in samples) > 0
     page.select_option("select[name=flag]", "")
     page.fill("input[name=text]", "WHAT IS 11 ")
     assert visible(page) == 1
@@ -102,7 +102,7 @@ def test_what_a_model_wrote_does_not_run(open_page):
 
 
 def test_a_link_to_a_won_question_opens_it(open_page, reports):
-    won = reports["comparison"][0]["comparison"]["changes"]["won"]
+    won = reports["comparison"][0].comparison.primary.won
     page = open_page("comparison")
     page.select_option("select[name=outcome]", "both wrong")
     page.locator(f'.rows a[href="#row-{won[0]}"]').click()

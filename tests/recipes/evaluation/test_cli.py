@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
@@ -11,38 +10,43 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from recipes.config import tasks
+from recipes.config import load, to_yaml
 from recipes.errors import RecipeError
-from recipes.evaluation import cli, evaluate
-from recipes.evaluation.cli import Defaults, existing, make_app
+from recipes.evaluation import evaluate
+from recipes.evaluation.cli import make_app
+from recipes.evaluation.plan import _recipes_data
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr(evaluate, "draw_all", lambda report: [])
+    monkeypatch.setattr(evaluate, "draw_all", lambda result: [])
 
 
 @pytest.fixture
-def eval_sums(monkeypatch, make_data, reward_path, api_base):
-    """Run the command with a recipe of its own; returns the outcome."""
-    defaults = Defaults(
-        train_files=[make_data(12, "train")],
-        test_files=[make_data(9, "test")],
-        reward=str(reward_path),
-        reward_arguments={},
-        n=4,
-        temperature=1.0,
-        top_p=1.0,
-        max_tokens=32,
-        batch=32,
-        tensor_parallel_size=1,
+def recipe(tmp_path, make_data, reward_path):
+    """A recipe of a task of its own."""
+    path = tmp_path / "sums.yaml"
+    path.write_text(
+        f"""
+data: {{train_files: "{make_data(12, "train")}", val_files: "{make_data(9, "test")}", max_response_length: 32}}
+worker:
+  actor: {{model: {{model_path: base}}}}
+  rollout: {{n: 4, temperature: 1.0, top_p: 1.0}}
+  reward: {{reward_function: "{reward_path}"}}
+trainer: {{experiment_name: sums}}
+"""
     )
-    monkeypatch.setattr(cli, "from_recipe", lambda task: defaults)
+    return path
 
-    def run(*arguments, server=True):
+
+@pytest.fixture
+def eval_sums(recipe, api_base):
+    """Run the command with the recipe; returns the outcome."""
+
+    def run(*arguments, server=True, task=(recipe,)):
         extra = ["--api_base", api_base, "--retries", "1"] if server else []
-        return CliRunner().invoke(make_app("sums"), [*map(str, arguments), *extra])
+        return CliRunner().invoke(make_app(), [*map(str, (*task, *arguments)), *extra])
 
     return run
 
@@ -62,6 +66,7 @@ def test_analyse_with_its_options_behind_it(eval_sums, script):
     assert report["identity"]["data"]["path"].endswith("train.parquet"), "the set that training would use"
     assert report["identity"]["sampled"]["n"] == 16
     assert {request["n"] for request in script.requests} == {16}
+    assert report["task"] == "sums"
 
 
 def test_options_may_stand_before_the_word(eval_sums):
@@ -144,7 +149,7 @@ def test_models_that_are_none(eval_sums, tmp_path, monkeypatch, asked, words):
     ("rows", "words"),
     [
         ([], "empty"),
-        ([{"prompt": [{"role": "user", "content": "What is 1 + 1?"}], "data_source": "sums"}], "gold answers"),
+        ([{"prompt": [{"role": "user", "content": "What is 1 + 1?"}], "data_source": "sums"}], "no field ground_truth"),
     ],
 )
 def test_data_that_cannot_be_evaluated(eval_sums, make_data, make_row, artifacts, rows, words):
@@ -215,53 +220,80 @@ def test_a_reward_may_return_a_plain_number(eval_sums, tmp_path):
     assert set(report["models"]["model"]["passes"]["sampled"]["reasons"]) == {"right", "wrong"}
 
 
-def test_data_that_the_recipe_can_make_are_made(tmp_path, monkeypatch):
-    made = tmp_path / "train.parquet"
-    monkeypatch.setattr("recipes.data.prepare.make_missing", lambda recipe, log: made.write_text(recipe.name))
-    assert existing([made], "countdown").read_text() == "countdown"
-    monkeypatch.setattr("recipes.data.prepare.make_missing", lambda recipe, log: pytest.fail("it is there"))
-    assert existing([made], "countdown") == made
+def test_the_recipe_decides_what_is_not_asked_for(eval_sums, recipe):
+    identity = report_of(eval_sums("--model_path", "tiny", "analyse"))["identity"]
+    assert (identity["sampled"]["n"], identity["sampled"]["max_tokens"]) == (4, 32)
+    assert (
+        identity["batch"] == load("countdown", environ={"EMBEDDED": "0"}).data.rollout_batch_size or identity["batch"]
+    )
+    assert identity["data"]["questions"] == 12
 
 
-def test_data_that_nothing_makes_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("recipes.data.prepare.make_missing", lambda recipe, log: None)
-    with pytest.raises(RecipeError, match="no data file") as found:
-        existing([tmp_path / "none.parquet"], "countdown")
-    assert "--data_path" in found.value.fix
+def test_data_that_the_recipe_can_make_are_made(recipe, tmp_path, monkeypatch, make_data):
+    (tmp_path / "test.parquet").rename(tmp_path / "kept.parquet")
+    script = tmp_path / "make.py"
+    script.write_text(
+        f"import shutil; shutil.copy({str(tmp_path / 'kept.parquet')!r}, {str(tmp_path / 'test.parquet')!r})"
+    )
+    made = []
+    recipe.write_text(recipe.read_text() + f"prepare: [{script}]\n")
+    assert _recipes_data(load(str(recipe)), made.append, train=False) == tmp_path / "test.parquet"
+    assert made == [f"making the data: python {script}"]
+    assert _recipes_data(load(str(recipe)), pytest.fail, train=False) == tmp_path / "test.parquet"
 
 
-def test_one_of_several_data_files_has_to_be_chosen(tmp_path):
-    with pytest.raises(RecipeError, match="names 2 data files") as found:
-        existing([tmp_path / "easy.parquet", tmp_path / "hard.parquet"], "countdown")
-    assert "--data_path" in found.value.fix
-    assert "hard.parquet" in found.value.fix
+def test_one_of_several_data_files_has_to_be_chosen(recipe, make_data):
+    both = [str(make_data(3, name)) for name in ("easy", "hard")]
+    with pytest.raises(RecipeError, match="names 2 data files") as error:
+        _recipes_data(load(str(recipe), arguments=[f"data.val_files={both}"]), print, train=False)
+    assert "hard.parquet" in error.value.fix
 
 
-BATCHES = {"countdown": 64, "gsm8k": 32}
+def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, script, make_model, artifacts):
+    script.models = [{"id": name, "owned_by": "vllm"} for name in ("last", "base")]
+    for step in (5, 40):
+        make_model(f"artifacts/checkpoints/sums/global_step_{step}/actor/huggingface", f"weights {step}".encode())
+    folder = artifacts / "runs" / "sums"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(
+        to_yaml(load(str(recipe), arguments=["worker.actor.model.model_path=some/base"]))
+    )
+    served = ("--served_model", "last", "--base_served_model", "base")
+    outcome = eval_sums("--run", folder, "--limit", 3, *served, task=())
+    report = report_of(outcome)
+    assert report["kind"] == "comparison"
+    assert report["models"]["trained"]["name"] == "sums global_step_40"
+    assert report["models"]["base"]["asked"] == "some/base"
+    assert report["task"] == "sums"
+    wrong = eval_sums(
+        "--run", folder, "--model_path", artifacts / "checkpoints/sums/global_step_7", server=False, task=()
+    )
+    assert wrong.exit_code == 2
+    assert "global_step_5/actor/huggingface, global_step_40/actor/huggingface" in wrong.stderr
+    missing = eval_sums("--run", folder / "none", task=())
+    assert "is not a run" in missing.stderr
 
 
-@pytest.mark.parametrize("task", sorted(BATCHES.keys() & set(tasks())))
-def test_the_recipe_gives_what_is_not_asked_for(task, monkeypatch):
-    from recipes.evaluation.cli import from_recipe
-
-    monkeypatch.setenv("EMBEDDED", "0")
-    monkeypatch.setenv("HARDWARE", "gpu")
-    defaults = from_recipe(task)
-    assert (defaults.n, defaults.temperature, defaults.batch) == (16, 1.0, BATCHES[task])
-    assert [path.name for path in defaults.train_files] == ["train.parquet"]
-    assert Path(defaults.reward).name == f"{task}.py"
+def test_the_names_people_know_have_their_task(api_base, monkeypatch, recipe):
+    outcome = CliRunner().invoke(make_app("countdown"), ["--model_path", "tiny", "gsm8k"])
+    assert outcome.exit_code == 2
+    assert "gsm8k is neither" in outcome.stderr
+    outcome = CliRunner().invoke(make_app(), ["--model_path", "tiny"])
+    assert "no task is named" in outcome.stderr
 
 
-def test_progress_is_counted_in_questions():
-    import io
-
-    from rich.console import Console
-
-    from recipes.evaluation.cli import progress_on
-
-    screen = io.StringIO()
-    with contextlib.closing(screen):
-        with progress_on(Console(file=screen, force_terminal=True, width=120))("generate", 8) as advance:
-            advance(5)
-            advance(3)
-        assert "8/8" in screen.getvalue()
+def test_a_users_own_file_and_reward(eval_sums, tmp_path):
+    data = tmp_path / "mine.jsonl"
+    records = [{"prompt": f"What is {i} + {i}?", "ground_truth": 2 * i, "data_source": "sums"} for i in range(5)]
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    reward = tmp_path / "my_reward.py"
+    reward.write_text("def compute_score(source, text, gold, extra_info=None):\n    return float(gold in text)\n")
+    arguments = ("--data", data, "--reward_func", reward, "--model_path", "tiny")
+    report = report_of(eval_sums(*arguments, task=("custom",)))
+    assert report["task"] == "custom"
+    assert report["identity"]["data"]["questions"] == 5
+    assert report["identity"]["reward"]["path"] == str(reward)
+    data.write_text(data.read_text() + "{broken\n")
+    outcome = eval_sums(*arguments, task=("custom",))
+    assert outcome.exit_code == 2
+    assert "line 6" in outcome.stderr

@@ -65,6 +65,23 @@ def test_several_checkpoints_are_listed_by_step(make_model, tmp_path):
     assert found.value.what.index("step_5/") < found.value.what.index("step_10/") < found.value.what.index("step_100/")
 
 
+@pytest.mark.parametrize("below", ["", "/actor/huggingface", "/actor"])
+def test_a_wrong_step_lists_those_that_exist(make_model, tmp_path, below):
+    for step in (20, 100):
+        make_model(f"run/global_step_{step}/actor/huggingface")
+    with pytest.raises(RecipeError, match="the checkpoints that exist: ") as error:
+        find_model(f"{tmp_path}/run/global_step_60{below}")
+    assert error.value.what.index("global_step_20/") < error.value.what.index("global_step_100/")
+    assert "global_step_100/actor/huggingface" in error.value.fix
+
+
+def test_the_newest_of_several_may_be_taken(make_model, tmp_path):
+    folders = [make_model(f"run/global_step_{step}/actor/huggingface") for step in (9, 10)]
+    model = find_model(str(tmp_path / "run"), newest=True)
+    assert model.folder == folders[1]
+    assert "its last model" in model.note
+
+
 def test_a_name_that_the_hub_does_not_give(monkeypatch):
     import huggingface_hub
     from huggingface_hub.errors import LocalEntryNotFoundError

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
 
 import openai._base_client
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.evaluation.questions import load_questions
-from recipes.evaluation.records import check_group
+from recipes.evaluation.openai_server import NEUTRAL, Server, ServerSampler
+from recipes.evaluation.questions import load_questions, with_images
 from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.sampling.openai_server import NEUTRAL, Server, ServerSampler
+from recipes.evaluation.vllm_engine import Engine
 
 SAMPLED = Sampling(n=4, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
 
@@ -26,7 +28,7 @@ def ask(api_base, make_data):
     """Ask the server `count` questions; returns the groups by row."""
 
     def run(count=6, sampling=SAMPLED, **settings):
-        sampler = ServerSampler(Server(api_base, **({"model": "tiny", "retries": 2} | settings)))
+        sampler = ServerSampler(Server(api_base, **({"model": "tiny", "retries": 2} | settings)), Engine())
         try:
             return {group.row: group for group in sampler.generate(load_questions(make_data(count)), sampling)}
         finally:
@@ -39,7 +41,7 @@ def test_every_question_is_answered_n_times(ask, script):
     groups = ask()
     assert sorted(groups) == list(range(6))
     for group in groups.values():
-        check_group(group, 4)
+        group.check(4)
         for response in group.responses:
             assert response.tokens == len(response.text.split())
             assert response.logprob == pytest.approx(-0.5 * response.tokens)
@@ -93,7 +95,7 @@ def test_a_server_that_stays_away_ends_it(ask, script):
 
 def test_a_server_that_is_not_there(make_data):
     with pytest.raises(RecipeError, match="did not answer"):
-        ServerSampler(Server("http://127.0.0.1:9/v1", "tiny", retries=0))
+        ServerSampler(Server("http://127.0.0.1:9/v1", "tiny", retries=0), Engine())
 
 
 def test_a_refusal_is_not_tried_again(ask, script):
@@ -113,7 +115,7 @@ def test_a_refusal_leads_to_what_may_be_wrong(ask, script, status, word):
 
 def test_groups_that_are_done_are_handed_over_before_a_failure(api_base, script, make_data):
     script.die_after = 5
-    sampler = ServerSampler(Server(api_base, "tiny", concurrency=2, retries=1))
+    sampler = ServerSampler(Server(api_base, "tiny", concurrency=2, retries=1), Engine())
     got = []
     with pytest.raises(RecipeError, match="did not answer"):
         got.extend(group.row for group in sampler.generate(load_questions(make_data(12)), SAMPLED))
@@ -124,7 +126,7 @@ def test_groups_that_are_done_are_handed_over_before_a_failure(api_base, script,
 def test_after_a_failure_what_is_in_flight_is_waited_for_and_nothing_new_is_asked(api_base, script, make_data):
     script.statuses = [400]
     script.slow = 0.3
-    sampler = ServerSampler(Server(api_base, "tiny", concurrency=4, retries=0))
+    sampler = ServerSampler(Server(api_base, "tiny", concurrency=4, retries=0), Engine())
     got = []
     with pytest.raises(RecipeError, match="status 400"):
         got.extend(group.row for group in sampler.generate(load_questions(make_data(12)), SAMPLED))
@@ -175,7 +177,7 @@ def test_broken_log_probabilities_are_found_at_any_temperature(ask, script, logp
     script.logprob = logprob
     group = ask(count=1, sampling=Sampling(n=2, temperature=temperature, max_tokens=8))[0]
     with pytest.raises(RecipeError, match=f"log-probability of response 0 to row 0 is {word}"):
-        check_group(group, 2)
+        group.check(2)
 
 
 def test_a_server_without_log_probabilities(ask, script):
@@ -225,3 +227,25 @@ def test_a_server_that_takes_the_thinking_out_is_refused(ask, script, monkeypatc
     with pytest.raises(RecipeError, match="takes the thinking out") as found:
         ask(count=1)
     assert "reasoning parser" in found.value.fix
+
+
+def test_images_travel_as_data_urls_where_they_belong(api_base, script, make_data, make_row):
+    from PIL import Image
+
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(picture, "PNG")
+    script.models = [{"id": "tiny", "owned_by": "vllm"}]
+    prompt = [{"role": "user", "content": "What is 3 + 3? See <image> here"}]
+    data = make_data(rows=[make_row(0, prompt=prompt, images=[{"bytes": picture.getvalue()}])])
+    script.reply = lambda request: {"choices": [script._choice(number, "<answer>6</answer>") for number in range(4)]}
+    sampler = ServerSampler(Server(api_base, "tiny"), Engine(min_pixels=3136, max_pixels=200704))
+    (group,) = sampler.generate(with_images(data, load_questions(data)), SAMPLED)
+    sampler.close()
+    group.check(4)
+    (request,) = script.requests
+    before, image, after = request["messages"][0]["content"]
+    assert (before["text"], after["text"]) == ("What is 3 + 3? See ", " here")
+    kind, _, encoded = image["image_url"]["url"].partition(";base64,")
+    assert kind == "data:image/png"
+    assert base64.b64decode(encoded) == picture.getvalue()
+    assert request["mm_processor_kwargs"] == {"min_pixels": 3136, "max_pixels": 200704}

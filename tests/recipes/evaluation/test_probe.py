@@ -4,66 +4,44 @@ from __future__ import annotations
 
 import pytest
 
+from recipes.evaluation.metrics import Groups, PassSummary, Share
 from recipes.evaluation.probe import judge_accuracy, judge_entropy, judge_variance, probe
+from recipes.evaluation.sampling import Sampling
+from recipes.statistics import Interval
 
 
 @pytest.mark.parametrize(
-    ("value", "level", "word"),
+    ("judge", "value", "level", "word"),
     [
-        (0.0, "bad", "fine-tune first"),
-        (0.0499, "bad", "fine-tune first"),
-        (0.05, "weak", "hard"),
-        (0.0999, "weak", "hard"),
-        (0.10, "good", "good"),
-        (0.80, "good", "good"),
-        (0.81, "weak", "easy"),
-        (0.95, "weak", "easy"),
-        (0.951, "bad", "use a harder set"),
-        (1.0, "bad", "use a harder set"),
+        (judge_accuracy, 0.0499, "bad", "fine-tune first"),
+        (judge_accuracy, 0.05, "weak", "hard"),
+        (judge_accuracy, 0.0999, "weak", "hard"),
+        (judge_accuracy, 0.10, "good", "good"),
+        (judge_accuracy, 0.80, "good", "good"),
+        (judge_accuracy, 0.81, "weak", "easy"),
+        (judge_accuracy, 0.95, "weak", "easy"),
+        (judge_accuracy, 0.951, "bad", "use a harder set"),
+        (judge_variance, 0.0099, "bad", "no signal"),
+        (judge_variance, 0.01, "weak", "weak"),
+        (judge_variance, 0.05, "weak", "weak"),
+        (judge_variance, 0.051, "good", "good"),
+        (judge_entropy, 0.19, "weak", "low"),
+        (judge_entropy, 0.2, "good", "good"),
+        (judge_entropy, 0.8, "good", "good"),
+        (judge_entropy, 0.81, "weak", "high"),
     ],
 )
-def test_accuracy(value, level, word):
-    verdict = judge_accuracy(value)
+def test_verdicts_around_their_thresholds(judge, value, level, word):
+    verdict = judge(value)
     assert verdict.level == level
-    assert word in verdict.words
+    assert word in verdict.text
 
 
-@pytest.mark.parametrize(
-    ("value", "level", "word"),
-    [
-        (0.0, "bad", "no signal"),
-        (0.0099, "bad", "no signal"),
-        (0.01, "weak", "weak"),
-        (0.05, "weak", "weak"),
-        (0.051, "good", "good"),
-    ],
-)
-def test_variance(value, level, word):
-    verdict = judge_variance(value)
-    assert verdict.level == level
-    assert word in verdict.words
-
-
-@pytest.mark.parametrize(
-    ("value", "level", "word"),
-    [(0.19, "weak", "low"), (0.2, "good", "good"), (0.8, "good", "good"), (0.81, "weak", "high")],
-)
-def test_entropy(value, level, word):
-    verdict = judge_entropy(value)
-    assert verdict.level == level
-    assert word in verdict.words
-
-
-def summary(accuracy=0.4, variance=0.15, entropy=0.6, dead=0.2, truncated=0.0, reasons=None) -> dict:
-    return {
-        "accuracy": {"value": accuracy},
-        "score_variance": {"value": variance},
-        "group_entropy_bits": {"value": entropy},
-        "truncated": {"value": truncated},
-        "groups": {"zero_variance": {"share": dead}},
-        "reasons": reasons or {"wrong_value": 100},
-        "responses": 100,
-    }
+def summary(accuracy=0.4, variance=0.15, entropy=0.6, dead=0.2, truncated=0.0, reasons=None) -> PassSummary:
+    values = {"accuracy": accuracy, "score_variance": variance, "group_entropy_bits": entropy, "truncated": truncated}
+    figures = {name: Interval(value, None, None, "") for name, value in values.items()}
+    groups = Groups(*[Share(0, 0.0)] * 3, Share(0, dead))
+    return PassSummary(Sampling(16, 1.0), 10, 100, figures, None, groups, reasons or {"wrong_value": 100}, {}, [])
 
 
 @pytest.mark.parametrize(
@@ -80,18 +58,18 @@ def summary(accuracy=0.4, variance=0.15, entropy=0.6, dead=0.2, truncated=0.0, r
     ],
 )
 def test_one_piece_of_advice(changes, level, words):
-    found = probe(summary(**changes), 32)["recommendation"]
-    assert found["level"] == level
+    advice = probe(summary(**changes), 32).recommendation
+    assert advice.level == level
     for word in words:
-        assert word in found["words"]
+        assert word in advice.text
 
 
 def test_the_batch_that_is_left():
-    found = probe(summary(dead=0.25), 64)["effective_batch"]
-    assert found == {"prompts": 64, "kept": 48.0, "zero_variance_share": 0.25}
+    judged = probe(summary(dead=0.25), 64)
+    assert (judged.prompts, judged.kept, judged.zero_variance_share) == (64, 48.0, 0.25)
     unknown = probe(summary(), None)
-    assert unknown["effective_batch"]["kept"] is None
-    assert "prompts a step" not in unknown["recommendation"]["words"]
+    assert unknown.kept is None
+    assert "prompts a step" not in unknown.recommendation.text
 
 
 def test_codes_for_unread_answers_are_codes_of_the_rewards():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.evaluation.questions import load_questions
+from recipes.evaluation.questions import has_images, load_questions, with_images
 
 
 def test_rows_come_in_the_files_order(make_data, make_row):
@@ -82,6 +82,40 @@ def test_rows_beyond_the_limit_are_not_judged(make_data, make_row):
     assert len(load_questions(data, limit=1)) == 1
 
 
-def test_images_are_refused(make_data, make_row):
-    with pytest.raises(RecipeError, match="images"):
-        load_questions(make_data(rows=[make_row(0, images=[{"bytes": b"x"}])]))
+@pytest.fixture
+def pictures(make_data, make_row):
+    """Rows with two images, one and none, whose bytes name them."""
+    prompts = ["<image> or <image>?", "What is on <image>?", "Nothing to see"]
+    rows = [
+        make_row(
+            number,
+            prompt=[{"role": "user", "content": prompt}],
+            images=[{"bytes": f"{number}.{place}".encode()} for place in range(prompt.count("<image>"))],
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    return make_data(rows=rows)
+
+
+def test_images_are_read_when_they_are_needed(pictures):
+    questions = load_questions(pictures)
+    assert [question.image_count for question in questions] == [2, 1, 0]
+    assert not any(question.images for question in questions), "they stay in the file"
+    read = {question.row: question.images for question in with_images(pictures, questions[1:])}
+    assert read == {1: (b"1.0",), 2: ()}
+    assert has_images(pictures)
+
+
+def test_the_mark_of_an_image_is_text_where_rows_have_none(make_data, make_row):
+    data = make_data(rows=[make_row(0, prompt=[{"role": "user", "content": "What does <image> mean in HTML?"}])])
+    questions = load_questions(data)
+    assert questions[0].image_count == 0
+    assert list(with_images(data, questions)) == questions
+
+
+def test_a_prompt_whose_images_are_missing_is_named(make_data, make_row):
+    prompt = [{"role": "user", "content": "<image>?"}]
+    data = make_data(rows=[make_row(0, prompt=prompt, images=[{"bytes": b"x"}]), make_row(1, prompt=prompt, images=[])])
+    with pytest.raises(RecipeError, match=r"has 1 <image> and the row 0 images") as error:
+        list(with_images(data, load_questions(data)))
+    assert "row 1" in error.value.where

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 
+from recipes.evaluation.metrics import metrics_of
+from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import figures as drawing
 from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.page import ABSENT, FORMATS, html_page, lookup, markdown_page, printable, show
+from recipes.evaluation.report.page import ABSENT, GREEDY_LABELS, html_page, markdown_page, printable
+from recipes.evaluation.report.samples import PER_KIND, Samples
+from recipes.evaluation.sampling import Group, Response
+from recipes.evaluation.scoring import Score
 
 KINDS = ("analyse", "evaluation", "comparison")
 # Elements that HTML closes by itself.
@@ -22,8 +29,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.numbers, self.ids, self.addresses, self.open, self.texts, self.elements = [], [], [], [], [], []
-        self._number = None
+        self.ids, self.addresses, self.open, self.texts, self.elements = [], [], [], [], []
         self.feed(text)
         self.close()
 
@@ -35,8 +41,6 @@ class Page(HTMLParser):
         self.addresses += [
             value for name, value in attributes.items() if name in ("src", "href", "xlink:href", "action")
         ]
-        if "data-key" in attributes:
-            self._number = [attributes["data-key"], attributes["data-style"], ""]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -47,62 +51,66 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"</{tag}> closes something else"
-        if self._number is not None:
-            self.numbers.append(tuple(self._number))
-            self._number = None
 
     def handle_data(self, data):
         self.texts.append(data)
-        if self._number is not None:
-            self._number[2] += data
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_number_of_the_page_is_the_one_in_the_json(reports, pages, kind):
-    report = json.loads(json.dumps(reports[kind][0]))
-    numbers = Page(pages[kind]).numbers
-    assert len(numbers) > 30
-    for pointer, style, text in numbers:
-        value = lookup(report, pointer)
-        assert text == (ABSENT if value is None else FORMATS[style](value)), pointer
 
 
 def number_in(text):
-    """The number that a cell shows, as the JSON would hold it."""
+    """The number that a cell shows, as the JSON holds it."""
     value = float(re.match(r"[+-]?[\d.,e-]+", text).group().replace(",", ""))
     return value / 100 if "%" in text or "points" in text else value
 
 
+def table_in(text, heading):
+    """Label -> cells of the table below a heading."""
+    section = re.split(r"^## ", text.partition(f"## {heading}")[2], flags=re.MULTILINE)[0]
+    lines = re.findall(r"^\| ([^|]+) \|(.*)\|$", section, flags=re.MULTILINE)
+    return {label: [cell.strip() for cell in cells.split("|")] for label, cells in lines}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_number_of_the_summary_is_the_one_in_the_json(reports, kind):
-    report = reports[kind][0]
-    lines = re.findall(r"^\|(.*)\| `(/models/.*)` \|$", markdown_page(report), flags=re.MULTILINE)
-    assert len(lines) > 10
-    for cells, pointer in lines:
-        shown = [cell.strip() for cell in cells.split("|")][1:]
-        labels = list(report["models"])
-        for position, label in enumerate(labels):
-            interval = lookup(report, re.sub(r"/models/[^/]+/", f"/models/{label}/", pointer))
-            if interval is None:
-                assert shown[2 * position] == ABSENT
+def test_the_pages_hold_the_numbers_of_the_json(reports, pages, kind):
+    result = reports[kind][0]
+    report = json.loads(json.dumps(asdict(result)))
+    shown = " ".join("".join(Page(pages[kind]).texts).split())
+    summary, further = table_in(markdown_page(result), "Figures"), table_in(markdown_page(result), "Learned")
+    metrics = [("sampled", metric.name, metric.label) for metric in metrics_of(8)]
+    if kind != "analyse":
+        metrics += [("greedy", name, label) for name, label in GREEDY_LABELS.items()]
+    assert len(metrics) >= 12
+    for decoding, name, label in metrics:
+        figures = [model["passes"][decoding]["figures"][name] for model in report["models"].values()]
+        if kind == "comparison":
+            figures.append(report["comparison"]["differences"][decoding][name])
+        for position, figure in enumerate(figures):
+            value, ends = summary[label][2 * position : 2 * position + 2]
+            if figure is None:
+                assert (value, ends) == (ABSENT, ABSENT)
                 continue
-            digits = 6e-4 if "%" in shown[2 * position] else 0.051
-            assert number_in(shown[2 * position]) == pytest.approx(interval["value"], abs=digits)
-            if interval["low"] is not None:
-                low, high = shown[2 * position + 1].split(" to ")
-                assert number_in(low) == pytest.approx(interval["low"], abs=digits)
-                assert number_in(high) == pytest.approx(interval["high"], abs=digits)
-            else:
-                assert shown[2 * position + 1] == ABSENT
+            digits = 6e-4 if "%" in value or "points" in value else 0.051
+            assert number_in(value) == pytest.approx(figure["value"], abs=digits), (label, value)
+            assert value in shown
+            if figure["low"] is None:
+                assert ends == ABSENT
+                continue
+            unit = " points" if "points" in value else ""
+            assert [number_in(end + unit) for end in ends.split(" to ")] == [
+                pytest.approx(figure[end], abs=digits) for end in ("low", "high")
+            ]
+            assert ends in shown
+    assert result.headline.text in shown.replace("[U+", "")
+    for test in report["comparison"]["pass_at_k"] if kind == "comparison" else ():
+        assert further[f"pass@{test['k']}"][-1] == f"{test['p_holm']:.2g}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_page_needs_nothing_from_outside(pages, kind):
+def test_nothing_comes_from_elsewhere(pages, kind):
     page = Page(pages[kind])
+    assert page.open == [], "every element is closed"
     assert all(address.startswith("#") for address in page.addresses)
     assert "@import" not in pages[kind]
     assert not re.search(r"url\((?!#)", pages[kind])
-    assert page.open == [], "every element is closed"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,60 +149,100 @@ def test_the_policy_lets_only_the_own_script_run(pages):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_figures_of_each_kind(figures, kind):
-    names = {figure.name for figure in figures[kind]}
+def test_the_figures_of_each_kind(reports, kind):
+    names = {figure.name for figure in reports[kind][2]}
     common = {"accuracy", "means", "variance", "entropy", "lengths", "reasons"}
     assert names == common | ({"differences", "changes"} if kind == "comparison" else set())
 
 
-def test_figures_take_the_pages_colours_and_fonts(figures):
-    for figure in figures["comparison"]:
+def test_figures_take_the_pages_colours_and_fonts(reports):
+    for figure in reports["comparison"][2]:
         assert figure.svg.startswith('<svg role="img" aria-label="')
         assert "DejaVu" not in figure.svg
         assert not re.search(r"(?:fill|stroke): ?#(?!fff|000)", figure.svg), f"{figure.name} has a colour of its own"
 
 
-def test_figures_are_the_same_every_time(reports, figures):
-    again = draw_all(reports["analyse"][0])
-    assert [figure.svg for figure in again] == [figure.svg for figure in figures["analyse"]]
+def test_figures_are_the_same_every_time(reports):
+    result, _, figures = reports["analyse"]
+    assert [figure.svg for figure in draw_all(result)] == [figure.svg for figure in figures]
+
+
+def changed(result, **changes):
+    """The result with other values in its sampled pass."""
+    model = result.models["model"]
+    summary = replace(model.passes["sampled"], **changes)
+    return replace(result, models={"model": replace(model, passes={"sampled": summary})})
 
 
 def test_figures_do_without_what_is_not_known(reports):
-    report = json.loads(json.dumps(reports["analyse"][0]))
-    summary = report["models"]["model"]["passes"]["sampled"]
-    summary["histograms"]["tokens"] = summary["histograms"]["token_entropy_nats"] = None
-    summary["token_entropy_nats"] = summary["mean_tokens"] = None
-    figures = draw_all(report)
+    result = reports["analyse"][0]
+    summary = result.models["model"].passes["sampled"]
+    unknown = changed(
+        result,
+        histograms=summary.histograms | {"tokens": None, "token_entropy_nats": None},
+        figures=summary.figures | {"token_entropy_nats": None, "mean_tokens": None},
+    )
+    figures = draw_all(unknown)
     assert "lengths" not in {figure.name for figure in figures}
-    page = Page(html_page(report, [], figures))
-    assert ("/models/model/passes/sampled/token_entropy_nats/value", "decimal", ABSENT) in page.numbers
-    assert f"| Token entropy (nats) | {ABSENT} | {ABSENT} |" in markdown_page(report)
+    assert ABSENT in Page(html_page(unknown, [], figures)).texts
+    assert f"| Token entropy (nats) | {ABSENT} | {ABSENT} |" in markdown_page(unknown)
 
 
 def test_reason_codes_with_signs_do_no_harm(reports):
-    report = json.loads(json.dumps(reports["analyse"][0]))
-    report["models"]["model"]["passes"]["sampled"]["reasons"] = {"$x^2$ <b>": 3, "a/b~c": 2}
-    assert "&lt;b&gt;" in {figure.name: figure.svg for figure in draw_all(report)}["reasons"]
+    result = changed(reports["analyse"][0], reasons={"$x^2$ <b>": 3, "a/b~c": 2})
+    assert "&lt;b&gt;" in {figure.name: figure.svg for figure in draw_all(result)}["reasons"]
 
 
-def test_an_answer_that_is_the_same_everywhere_is_shown(reports, figures):
-    report = json.loads(json.dumps(reports["analyse"][0]))
-    found = {"answer": "<b>7|", "groups": 39, "share": 0.975}
-    report["models"]["model"]["passes"]["sampled"]["completions"]["same_answer"] = [found]
-    assert "&lt;b&gt;7|</code> is a rewarded answer in 97.5% of the groups" in html_page(report, [], figures["analyse"])
-    assert "`<b>7\\|` is a rewarded answer in 97.5% of the groups" in markdown_page(report)
+def test_an_answer_that_is_the_same_everywhere_is_shown(reports):
+    result = reports["analyse"][0]
+    model = result.models["model"]
+    same = [{"answer": "<b>7|", "groups": 39, "share": 0.975}]
+    completions = {"sampled": replace(model.completions["sampled"], same_answer=same)}
+    result = replace(result, models={"model": replace(model, completions=completions)})
+    assert "&lt;b&gt;7|</code> is a rewarded answer in 97.5% of the groups" in html_page(result, [], [])
+    assert "`<b>7\\|` is a rewarded answer in 97.5% of the groups" in markdown_page(result)
 
 
-def test_what_is_not_there_is_a_dash():
-    assert show({"a": {"x": 1}}, "/a/x", "count") == "1"
-    assert show({"a": {"x": 1}}, "/none/x", "count") == show({"a": 1}, "/a/x", "count") == ABSENT
+def test_the_picture_of_a_prompt_is_shown(reports):
+    result, samples, _ = reports["analyse"]
+    with_picture = replace(samples[0], images=["data:image/png;base64,AAAA"])
+    page = html_page(result, [with_picture], [])
+    assert 'src="data:image/png;base64,AAAA"' in page
+    assert "img-src data:" in page
+
+
+class Stub:
+    """A question's responses as `Samples` reads them."""
+
+    def __init__(self, outcome):
+        self.stats = type(
+            "Stats", (), {"outcome": outcome, "reasons": {outcome: 4}, "n": 4, "right": 1, "mean_score": 0}
+        )
+        self.scores, self.flags = [Score(0.0, 0.0, False, outcome)], [[]]
+        self.group = Group(0, (Response("text", 1, "stop", None),))
+
+
+def test_rare_kinds_are_shown_whole_and_common_ones_in_part(make_data):
+    data = make_data(500)
+    questions = load_questions(data)
+    samples = Samples("analyse", 100)
+    rare = {17, 203, 444}
+    for question in questions:
+        samples.offer(question, {"model_sampled": Stub("mixed" if question.row in rare else "all wrong")})
+    shown = samples.entries(data, questions)
+    rows = [sample.row for sample in shown]
+    assert rows == sorted(rows)
+    assert rare <= set(rows)
+    assert len(rows) == 3 + PER_KIND
+    assert max(rows) > 400, "from the whole file"
+    assert all(sample.prompt == f"What is {sample.row} + {sample.row}?" for sample in shown)
 
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_more_reasons_than_fit_are_added_up(models):
     from matplotlib.figure import Figure
 
-    summary = {"reasons": {f"code_{number}": 10 for number in range(16)}, "responses": 160}
+    summary = SimpleNamespace(reasons={f"code_{number}": 10 for number in range(16)}, responses=160)
     canvas = Figure()
     drawing._reasons(canvas, [("base", "grey", summary), ("trained", "blue", summary)][:models])
     (axes,) = canvas.axes

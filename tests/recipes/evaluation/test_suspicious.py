@@ -19,7 +19,8 @@ from recipes.evaluation.suspicious import (
     stated_answer,
 )
 
-FULL, PARTIAL, NONE = Score(1.0, 1.0, "correct"), Score(0.1, 0.0, "wrong"), Score(0.0, 0.0, "wrong")
+FULL, PARTIAL = Score(1.0, 1.0, True, "correct"), Score(0.1, 0.0, False, "wrong")
+NONE = Score(0.0, 0.0, False, "wrong")
 THOUGHT = "First 3 times 8 is 24, and 1 minus 1 is nothing, so the sum stays 24."
 GOLD = '{"target": 24, "numbers": [3, 8, 1, 1]}'
 

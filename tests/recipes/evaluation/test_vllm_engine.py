@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from recipes.errors import RecipeError
+from recipes.evaluation import vllm_engine
 from recipes.evaluation.questions import load_questions
-from recipes.evaluation.records import Group, check_group
-from recipes.evaluation.sampling import vllm_engine
-from recipes.evaluation.sampling.vllm_engine import CPU_ENVIRONMENT, QUIET, Engine, VllmSampler, _response
+from recipes.evaluation.sampling import Group
+from recipes.evaluation.vllm_engine import CPU_ENVIRONMENT, QUIET, Engine, VllmSampler, _response
 from recipes.paths import ROOT
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
@@ -175,7 +175,7 @@ import sys, json
 from pathlib import Path
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.sampling.vllm_engine import Engine, VllmSampler
+from recipes.evaluation.vllm_engine import Engine, VllmSampler
 model, data = Path(sys.argv[1]), Path(sys.argv[2])
 questions = load_questions(data)
 sampler = VllmSampler(model, questions, 24, Engine())
@@ -240,4 +240,4 @@ def by_transformers(question, text, tokens):
 
 def test_nan_from_the_engine_is_found_under_greedy_decoding_too():
     with pytest.raises(RecipeError, match="log-probability"):
-        check_group(Group(0, (_response(Choice(float("nan")), entropy=False),)), 1)
+        Group(0, (_response(Choice(float("nan")), entropy=False),)).check(1)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.evaluation.rollouts import rollout_files, split_rollouts
+from recipes.evaluation.completions import rollout_files, split_rollouts
 from recipes.evaluation.scoring import Reward
 
 THINKING = "<think>adding the two numbers gives their sum</think>"
@@ -53,11 +53,11 @@ def test_steps_are_sorted_by_number(run):
 
 def test_success_and_fail_hold_every_response_once(run, tmp_path, reward_path):
     found = split_rollouts(run, tmp_path / "out", Reward(str(reward_path)), "sums")
-    assert [(step["step"], step["success"], step["fail"], step["differs"]) for step in found] == [
+    assert [(step.step, step.counts.success, step.counts.fail, step.differs) for step in found] == [
         ("2", 2, 2, 0),
         ("10", 2, 1, 0),
     ]
-    assert found[0]["mean_score"] == pytest.approx(0.55)
+    assert found[0].mean_score == pytest.approx(0.55)
     good, bad = lines(tmp_path / "out" / "step_2_success.jsonl"), lines(tmp_path / "out" / "step_2_fail.jsonl")
     assert [entry["prompt"] for entry in good] == ["x", "y"]
     assert {entry["reason"] for entry in good} == {"correct"}
@@ -69,12 +69,12 @@ def test_success_and_fail_hold_every_response_once(run, tmp_path, reward_path):
 def test_a_reward_file_that_was_not_trained_with_shows(run, tmp_path, reward_path):
     reward_path.write_text(reward_path.read_text().replace("0.1 * tagged", "0.2 * tagged"))
     found = split_rollouts(run, tmp_path / "out", Reward(str(reward_path)), "sums")
-    assert [step["differs"] for step in found] == [2, 1]
+    assert [step.differs for step in found] == [2, 1]
 
 
 def test_without_a_reward_file_the_logged_values_stand(run, tmp_path):
     found = split_rollouts(run, tmp_path / "out", None, "sums")
-    assert [(step["success"], step["fail"]) for step in found] == [(2, 2), (2, 1)]
+    assert [(step.counts.success, step.counts.fail) for step in found] == [(2, 2), (2, 1)]
     assert lines(tmp_path / "out" / "step_2_fail.jsonl")[0]["reason"] == "wrong"
 
 
@@ -93,15 +93,15 @@ def test_suspicious_rewards_are_listed(tmp_path):
         [{"input": "q", "output": "<answer>4</answer>", "gts": "4", "score": 1.0, "step": 1}, record("q", "4", 1.0)],
     )
     found = split_rollouts(folder, tmp_path / "out", None, "sums")
-    assert found[0]["flags"]["full marks without reasoning"] == 1
+    assert found[0].counts.flags["right without reasoning"] == 1
     (line,) = lines(tmp_path / "out" / "step_1_suspicious.jsonl")
-    assert line["suspicious"] == ["full marks without reasoning"]
+    assert line["suspicious"] == ["right without reasoning"]
 
 
 def test_the_same_answer_in_every_group_of_a_step(tmp_path):
     folder = tmp_path / "rollouts"
     dump(folder, 1, [record(f"q{n}", "same", 0.1, gold=str(n)) for n in range(10)])
-    assert split_rollouts(folder, tmp_path / "out", None, "sums")[0]["same_answer"][0]["answer"] == "same"
+    assert split_rollouts(folder, tmp_path / "out", None, "sums")[0].counts.same_answer[0]["answer"] == "same"
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.records import Group, Response, clean_text
-from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
+from recipes.evaluation.vllm_engine import Engine
 
 # Such servers take the model's generation_config.json (top_k 20, repetition_penalty 1.05 for Qwen2.5) for what a
 # request leaves open, and the samples would not be those of training. OpenAI itself refuses these keys.
@@ -50,15 +53,15 @@ class Server:
 
 
 class ServerSampler:
-    """A `Sampler` over a server."""
+    """A `Sampler` over a server; `engine` has the bounds of images."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(self, server: Server, engine: Engine) -> None:
+        self.server, self._processor = server, engine.processor
         self._loop = asyncio.new_event_loop()
         self._client = _client(server)
         self._extra = self._loop.run_until_complete(self._ask_models())
 
-    def generate(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[Group]:
+    def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
         """One group per question, as each is answered; a server that stays away ends it with a `RecipeError`."""
         stream = self._stream(questions, sampling)
         try:
@@ -87,9 +90,10 @@ class ServerSampler:
                 where=self.server.api_base,
                 fix="name it with --served_model (--base_served_model)",
             )
+        self._is_vllm = owners.get(self.server.model) == "vllm"
         return NEUTRAL if owners.get(self.server.model) in TAKES_NEUTRAL else {}
 
-    async def _stream(self, questions: Sequence[Question], sampling: Sampling) -> AsyncIterator[Group]:
+    async def _stream(self, questions: Iterable[Question], sampling: Sampling) -> AsyncIterator[Group]:
         """Keep `concurrency` requests in flight; only those hold memory.
 
         After a failure nothing new is asked, and what is in flight comes to its end before the failure is raised.
@@ -134,21 +138,45 @@ class ServerSampler:
         return RecipeError(
             f"the server's reply to row {question.row} holds no chat completion",
             where=self.server.api_base,
-            fix=f"is that an OpenAI-compatible server? It said {str(payload)[:300]}",
+            fix=f"is that an OpenAI-compatible server? Its reply: {str(payload)[:300]}",
         )
 
     def _request(self, question: Question, sampling: Sampling, already: int) -> dict[str, Any]:
+        extra = self._extra
+        if question.images and self._processor and self._is_vllm:
+            extra = extra | {"mm_processor_kwargs": self._processor}
         return {
             "model": self.server.model,
-            "messages": question.prompt,
+            "messages": _with_image_urls(question),
             "n": sampling.n - already,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
             "seed": sampling.request_seed(question.row) + already,
             "logprobs": self.server.logprobs,
-            "extra_body": self._extra,
+            "extra_body": extra,
         }
+
+
+def _with_image_urls(question: Question) -> list[dict[str, Any]]:
+    """The messages, with each image as a data URL where it belongs."""
+    if not question.images:
+        return question.prompt
+    urls = map(_data_url, question.images)
+    messages = structured(question.prompt)
+    for message in messages:
+        message["content"] = [
+            {"type": "image_url", "image_url": {"url": next(urls)}} if part["type"] == "image" else part
+            for part in message["content"]
+        ]
+    return messages
+
+
+def _data_url(image: bytes) -> str:
+    from PIL import Image
+
+    kind = Image.open(io.BytesIO(image)).get_format_mimetype()
+    return f"data:{kind};base64,{base64.b64encode(image).decode()}"
 
 
 def _is_sampled_from(sampling: Sampling) -> bool:

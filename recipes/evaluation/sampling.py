@@ -1,20 +1,20 @@
-"""How answers are drawn: the settings, and what a generator has to offer."""
+"""Responses of a model: the settings that decide them, what they hold, and what a generator has to offer."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.records import Group
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Everything that decides which answers a model gives to a prompt.
+    """Everything that decides which responses a model gives to a prompt.
 
     Attributes:
         n: responses per question.
@@ -57,8 +57,50 @@ class Sampling:
         return int.from_bytes(hashlib.sha256(f"{self.seed}:{row}".encode()).digest()[:4], "big") >> 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for the cache's key and the report."""
+        """Plain values, for the cache's key."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer of a model.
+
+    Attributes:
+        text: the answer without special tokens.
+        tokens: its length in tokens, or None where the generator does not report it.
+        finish: why it ended: "stop", "length" (cut off at the limit), or the generator's own word.
+        logprob: sum over its tokens of the log-probability (nats) under the distribution that was sampled, or None.
+    """
+
+    text: str
+    tokens: int | None
+    finish: str
+    logprob: float | None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the limit on tokens cut the answer off."""
+        return self.finish == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All responses to one question; `row` is the question's row in its data file."""
+
+    row: int
+    responses: tuple[Response, ...]
+
+    def check(self, n: int) -> None:
+        """Raise a `RecipeError` unless there are `n` responses with finite log-probabilities."""
+        if len(self.responses) != n:
+            raise RecipeError(f"row {self.row} got {len(self.responses)} responses instead of {n}", where="generation")
+        for sample, response in enumerate(self.responses):
+            if response.logprob is not None and not math.isfinite(response.logprob):
+                raise RecipeError(
+                    f"the log-probability of response {sample} to row {self.row} is {response.logprob}",
+                    where="generation",
+                    fix="the model's weights or its precision are broken: look for NaN in the weights, or try float32",
+                )
 
 
 class Sampler(Protocol):
@@ -69,6 +111,11 @@ class Sampler(Protocol):
     their mean estimates the entropy only then. Failures that a user can mend are `RecipeError`s.
     """
 
-    def generate(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[Group]: ...
+    def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]: ...
 
     def close(self) -> None: ...
+
+
+def clean_text(text: str) -> str:
+    """`text` with lone surrogates, which UTF-8 cannot hold, written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -5,21 +5,22 @@ from __future__ import annotations
 import gc
 import hashlib
 import importlib
+import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.config.machine import visible_gpus
+from recipes.config import visible_gpus
+from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.records import Group, Response, clean_text
-from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
-IN_FLIGHT = 512
+IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
 # What vLLM needs on a CPU: everything in this process, no compiler, a small cache, threads that the system may move
 # (bound to cores that others use, they waited 20 times as long for each other as they computed).
 CPU_ENVIRONMENT = {
@@ -44,18 +45,30 @@ class Engine:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
         dtype: precision; "auto" is the model's own, float32 on a CPU.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
+        min_pixels, max_pixels: bounds of an image's size for the processor, the recipe's; None leaves the model's own.
+        prompt_tokens: longest prompt with images; where there are none the prompts are counted instead.
     """
 
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.85
     dtype: str = "auto"
     chat_template: str = ""
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    prompt_tokens: int | None = None
+
+    @property
+    def processor(self) -> dict[str, int]:
+        """Arguments for the image processor."""
+        bounds = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+        return {name: value for name, value in bounds.items() if value is not None}
 
     @property
     def generator(self) -> str:
         """What of this changes the answers, for the cache's key."""
         template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
-        return " ".join(filter(None, ("vllm", self.dtype if self.dtype != "auto" else "", template)))
+        pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
+        return " ".join(filter(None, ("vllm", self.dtype if self.dtype != "auto" else "", template, pixels)))
 
 
 class VllmSampler:
@@ -70,18 +83,19 @@ class VllmSampler:
         self._model, self._settings = model, engine
         self._limit = _context_window(model)
         self._tokenizer = _load_tokenizer(model, engine.chat_template)
+        self._images = max(question.image_count for question in questions)
         self._window = self._needed_window(questions, max_tokens)
         self._llm: Any = None
 
-    def generate(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[Group]:
+    def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
         """One group per question, as each is finished."""
         engine = self._start().llm_engine
         waiting = iter(questions)
+        most = IMAGES_IN_FLIGHT if self._images else IN_FLIGHT
         running = 0
         while True:
-            while running < IN_FLIGHT and (question := next(waiting, None)) is not None:
-                prompt = {"prompt_token_ids": self._tokens(question)}
-                engine.add_request(str(question.row), prompt, _parameters(question, sampling))
+            while running < most and (question := next(waiting, None)) is not None:
+                self._add(engine, question, sampling)
                 running += 1
             if not running:
                 return
@@ -90,6 +104,20 @@ class VllmSampler:
                     running -= 1
                     responses = tuple(_response(choice, entropy=not sampling.greedy) for choice in output.outputs)
                     yield Group(int(output.request_id), responses)
+
+    def _add(self, engine: Any, question: Question, sampling: Sampling) -> None:
+        prompt: dict[str, Any] = {"prompt_token_ids": self._tokens(question)}
+        if question.images:
+            prompt["multi_modal_data"] = {"image": [_image(data) for data in question.images]}
+        try:
+            engine.add_request(str(question.row), prompt, _parameters(question, sampling))
+        except ValueError as error:
+            # The length of a prompt with images is known only now.
+            raise RecipeError(
+                f"vLLM refuses the prompt of row {question.row}: {str(error)[:300]}",
+                where=str(self._model),
+                fix="drop that row, or change the recipe's data.max_prompt_length or data.max_pixels",
+            ) from error
 
     def close(self) -> None:
         """Stop the engine and give its memory back, so that a second model fits."""
@@ -102,10 +130,13 @@ class VllmSampler:
         gc.freeze()
 
     def _tokens(self, question: Question) -> list[int]:
-        text = self._tokenizer.apply_chat_template(question.prompt, add_generation_prompt=True, tokenize=False)
+        messages = structured(question.prompt) if question.image_count else question.prompt
+        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
+        if self._images:
+            return min(self._limit, (self._settings.prompt_tokens or self._limit) + max_tokens)
         lengths = {question.row: len(self._tokens(question)) for question in questions}
         longest = max(lengths, key=lambda row: lengths[row])
         needed, limit = lengths[longest] + max_tokens, self._limit
@@ -120,7 +151,7 @@ class VllmSampler:
 
     def _start(self) -> Any:
         if self._llm is None:
-            self._llm = _start_engine(self._model, self._window, self._settings)
+            self._llm = _start_engine(self._model, self._window, self._settings, self._images)
         return self._llm
 
 
@@ -154,7 +185,7 @@ def _context_window(model: Path) -> int:
     return int(getattr(config, "max_position_embeddings", 0) or 1 << 31)
 
 
-def _start_engine(model: Path, window: int, settings: Engine) -> Any:
+def _start_engine(model: Path, window: int, settings: Engine, images: int) -> Any:
     # Nothing in this process calls CUDA, not even to ask whether it is there: vLLM's engine has a process of its own on
     # a GPU, and does not start in a fork of one that has. Spawned, it starts whatever a library called.
     on_gpu = visible_gpus() > 0
@@ -173,6 +204,7 @@ def _start_engine(model: Path, window: int, settings: Engine) -> Any:
     # A prompt that is read in two steps turns the random generator of its request back, which CPU generators cannot do.
     on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
     on_device = {"gpu_memory_utilization": settings.gpu_memory_utilization} if on_gpu else on_cpu
+    on_images = {"limit_mm_per_prompt": {"image": images}, "mm_processor_kwargs": settings.processor} if images else {}
     try:
         return LLM(
             model=str(model),
@@ -184,10 +216,19 @@ def _start_engine(model: Path, window: int, settings: Engine) -> Any:
             disable_log_stats=True,
             use_tqdm_on_load=False,
             **on_device,
+            **on_images,
         )
     except (ValueError, RuntimeError, OSError, KeyError, AssertionError, SafetensorError) as error:
-        fix = f"{type(error).__name__}: {str(error)[:500]}; VLLM_LOGGING_LEVEL=INFO tells more"
+        fix = f"{type(error).__name__}: {str(error)[:500]}; VLLM_LOGGING_LEVEL=INFO shows more"
         raise RecipeError("vLLM did not start with this model", where=str(model), fix=fix) from error
+
+
+def _image(data: bytes) -> Any:
+    """An image as verl hands it to a model: its sides rounded to whole tokens (`verl.utils.dataset.vision_utils`)."""
+    from PIL import Image
+    from qwen_vl_utils import fetch_image
+
+    return fetch_image({"image": Image.open(io.BytesIO(data)).convert("RGB")})
 
 
 def _prepare_cpu(model: Path) -> None:

@@ -1,0 +1,297 @@
+"""The figures of an evaluation: of each question's group, and their means with intervals over the questions.
+
+A new metric is one entry in `METRICS` and one attribute of `QuestionStats`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from recipes.evaluation.sampling import Response, Sampling
+from recipes.evaluation.scoring import Score
+from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
+
+# Rewards are sums such as 0.1 + 0.9: equal scores may differ in the last bits.
+NO_VARIANCE = 1e-12
+BINS = 20
+LENGTH_BINS = 40
+MISSING = float("nan")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that every question has.
+
+    Attributes:
+        name: the attribute of `QuestionStats`, and the key in report.json.
+        label: for tables.
+        style: how it is written, a key of `recipes.evaluation.report.page.STYLES`.
+        bounds: the smallest and largest value of a question; None: no such bound.
+        of_groups: whether it says something only where a question has several responses.
+    """
+
+    name: str
+    label: str
+    style: str
+    bounds: tuple[float, float] | None = None
+    of_groups: bool = False
+
+
+METRICS = (
+    Metric("accuracy", "Mean accuracy", "percent", (0.0, 1.0)),
+    Metric("mean_score", "Mean score", "decimal"),
+    Metric("score_variance", "Variance within a group", "decimal", of_groups=True),
+    Metric("group_entropy_bits", "Entropy of a group's mean accuracy (bits)", "decimal", (0.0, 1.0), of_groups=True),
+    Metric("score_entropy_bits", "Entropy of a group's mean score (bits)", "decimal", (0.0, 1.0), of_groups=True),
+    Metric("token_entropy_nats", "Token entropy (nats)", "decimal"),
+    Metric("mean_tokens", "Response length (tokens)", "tokens"),
+    Metric("truncated", "Truncated responses", "percent", (0.0, 1.0)),
+)
+
+
+def pass_name(k: int) -> str:
+    """The name of pass@k in reports."""
+    return f"pass@{k}"
+
+
+def metrics_of(n: int) -> list[Metric]:
+    """The metrics of groups of n responses: accuracy and score, pass@k, then the others."""
+    passes = [Metric(pass_name(k), f"pass@{k}", "percent", (0.0, 1.0)) for k in ks_for(n)]
+    others = [metric for metric in METRICS[2:] if n > 1 or not metric.of_groups]
+    return [*METRICS[:2], *passes, *others]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionStats:
+    """Figures of one question's group.
+
+    Attributes:
+        row, n: row of the data file, size of the group.
+        right: how many responses are right.
+        accuracy: mean of the reward's accuracy.
+        mean_score, score_variance: of the rewards; the variance is the population's, since the group is all there is.
+        group_entropy_bits: `binary_entropy_bits` of the mean accuracy: how evenly right and wrong are split.
+        score_entropy_bits: the same of the mean score. Partial credit lifts it even where all responses agree, which
+            is why the probe's verdict is on the former; for rewards of 0 and 1 the two are one.
+        token_entropy_nats: see the function of that name.
+        pass_at: k -> unbiased pass@k.
+        truncated, mean_tokens: share of responses that the limit cut off; mean length, None where it is not known.
+        reasons: reason code -> responses.
+    """
+
+    row: int
+    n: int
+    right: int
+    accuracy: float
+    mean_score: float
+    score_variance: float
+    group_entropy_bits: float
+    score_entropy_bits: float
+    token_entropy_nats: float | None
+    pass_at: dict[int, float]
+    truncated: float
+    mean_tokens: float | None
+    reasons: dict[str, int]
+
+    @property
+    def outcome(self) -> str:
+        """ "all right", "all wrong" or "mixed"."""
+        return "all right" if self.right == self.n else "mixed" if self.right else "all wrong"
+
+
+def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Score]) -> QuestionStats:
+    """Figures of one group; `responses` and `scores` have the same length n >= 1."""
+    n = len(scores)
+    values = [score.value for score in scores]
+    mean = fmean(values)
+    accuracy = fmean(score.accuracy for score in scores)
+    right = sum(score.right for score in scores)
+    tokens = [response.tokens for response in responses if response.tokens is not None]
+    return QuestionStats(
+        row=row,
+        n=n,
+        right=right,
+        accuracy=accuracy,
+        mean_score=mean,
+        score_variance=fmean((value - mean) ** 2 for value in values),
+        group_entropy_bits=binary_entropy_bits(accuracy),
+        score_entropy_bits=binary_entropy_bits(mean),
+        token_entropy_nats=token_entropy_nats(responses),
+        pass_at={k: pass_at_k(n, right, k) for k in ks_for(n)},
+        truncated=fmean(response.truncated for response in responses),
+        mean_tokens=fmean(tokens) if len(tokens) == n else None,
+        reasons=dict(Counter(score.reason for score in scores)),
+    )
+
+
+def binary_entropy_bits(p: float) -> float:
+    """Entropy of a coin that shows heads with probability p, in bits; p outside [0, 1] is clipped."""
+    p = min(1.0, max(0.0, p))
+    return 0.0 if p in (0.0, 1.0) else -p * math.log2(p) - (1.0 - p) * math.log2(1.0 - p)
+
+
+def token_entropy_nats(responses: Sequence[Response]) -> float | None:
+    """Minus the mean log-probability of the sampled tokens: an unbiased estimate of the mean token entropy, in nats.
+
+    None where a response has no log-probability or no token count. Tokens are weighted alike, whatever their response.
+    """
+    if any(response.logprob is None or not response.tokens for response in responses):
+        return None
+    return -sum(response.logprob or 0.0 for response in responses) / sum(response.tokens or 0 for response in responses)
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of all groups, and their share."""
+
+    count: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups by outcome; `zero_variance` are those whose scores agree and which therefore have no advantage."""
+
+    all_right: Share
+    mixed: Share
+    all_wrong: Share
+    zero_variance: Share
+
+
+@dataclass(frozen=True)
+class PassSummary:
+    """The figures of one pass over the questions, "greedy" or "sampled".
+
+    Attributes:
+        figures: metric's name -> mean over the questions with its interval; None where a question lacks the metric.
+        token_quantiles: p5, median, p95 and max of the response lengths; None where a length is not known.
+        groups: None for one response per question.
+        reasons: reason code -> responses, most frequent first.
+        histograms: for the figures of the report.
+        variance_by_accuracy: (accuracy, variance, questions) for each pair that occurs, rounded to three places.
+    """
+
+    sampling: Sampling
+    questions: int
+    responses: int
+    figures: dict[str, Interval | None]
+    token_quantiles: dict[str, int] | None
+    groups: Groups | None
+    reasons: dict[str, int]
+    histograms: dict[str, Any]
+    variance_by_accuracy: list[tuple[float, float, int]]
+
+
+class Collector:
+    """Adds up a pass: `add` each question in the file's order, then `summary`. Memory: one number per metric."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self.metrics = metrics_of(sampling.n)
+        self.columns = {metric.name: array("d") for metric in self.metrics}
+        self.variance = array("d")
+        self.right = array("q")
+        self.reasons: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.lengths: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+
+    def add(self, stats: QuestionStats, responses: Sequence[Response], scores: Sequence[Score]) -> None:
+        """Take in one question."""
+        for name, column in self.columns.items():
+            value = stats.pass_at[int(name[5:])] if name.startswith("pass@") else getattr(stats, name)
+            column.append(MISSING if value is None else value)
+        self.variance.append(stats.score_variance)
+        self.right.append(stats.right)
+        self.reasons.update(stats.reasons)
+        self.outcomes[stats.outcome] += 1
+        for response, score in zip(responses, scores, strict=True):
+            if response.tokens is not None:
+                self.lengths[score.right][response.tokens] += 1
+
+    def column(self, name: str) -> np.ndarray | None:
+        """One value per question, or None where a question lacks it."""
+        values = np.asarray(self.columns[name])
+        return None if np.isnan(values).any() else values
+
+    @cached_property
+    def figures(self) -> dict[str, Interval | None]:
+        """Each metric's mean with its interval; for when every question was added."""
+        columns = {metric: self.column(metric.name) for metric in self.metrics}
+        return {
+            metric.name: None
+            if values is None
+            else mean_with_interval(values, bounds=metric.bounds, seed=self.sampling.seed)
+            for metric, values in columns.items()
+        }
+
+    def summary(self) -> PassSummary:
+        """Every figure of the pass."""
+        grouped, questions = self.sampling.n > 1, len(self.right)
+        return PassSummary(
+            sampling=self.sampling,
+            questions=questions,
+            responses=questions * self.sampling.n,
+            figures=self.figures,
+            token_quantiles=self._quantiles(),
+            groups=self._groups() if grouped else None,
+            reasons=dict(self.reasons.most_common()),
+            histograms=self._histograms(grouped),
+            variance_by_accuracy=self._variance_by_accuracy() if grouped else [],
+        )
+
+    def _groups(self) -> Groups:
+        questions = len(self.right)
+        counts = [self.outcomes[outcome] for outcome in ("all right", "mixed", "all wrong")]
+        counts.append(int((np.asarray(self.variance) <= NO_VARIANCE).sum()))
+        return Groups(*(Share(count, count / questions) for count in counts))
+
+    def _quantiles(self) -> dict[str, int] | None:
+        counts = self.lengths[True] + self.lengths[False]
+        total = sum(counts.values())
+        if total < len(self.right) * self.sampling.n:
+            return None
+        lengths = sorted(counts)
+        reached = np.cumsum([counts[length] for length in lengths])
+        ranks = {"p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
+        return {name: lengths[int(np.searchsorted(reached, share * total))] for name, share in ranks.items()}
+
+    def _histograms(self, grouped: bool) -> dict[str, Any]:
+        lengths = sorted(self.lengths[True] | self.lengths[False])
+        histograms: dict[str, Any] = {"tokens": None}
+        if lengths:
+            # Whole tokens, and the same width for every pass under one limit, so that two models compare.
+            width = math.ceil(self.sampling.max_tokens / LENGTH_BINS)
+            edges = list(range(0, lengths[-1] + width + 1, width))
+            histograms["tokens"] = {"edges": edges} | {
+                name: _weighted(self.lengths[right], edges) for name, right in (("right", True), ("wrong", False))
+            }
+        if grouped:
+            for name in ("mean_score", "group_entropy_bits", "token_entropy_nats"):
+                values = self.column(name)
+                histograms[name] = None if values is None else _histogram(values, unit=name != "token_entropy_nats")
+        return histograms
+
+    def _variance_by_accuracy(self) -> list[tuple[float, float, int]]:
+        pairs = zip(self.columns["accuracy"], self.variance, strict=True)
+        counts = Counter((round(accuracy, 3), round(variance, 3)) for accuracy, variance in pairs)
+        return [(accuracy, variance, count) for (accuracy, variance), count in sorted(counts.items())]
+
+
+def _histogram(values: np.ndarray, *, unit: bool) -> dict[str, list[float]]:
+    low, high = float(min(values.min(), 0.0)), float(values.max())
+    counts, edges = np.histogram(values, bins=BINS, range=(low, max(high, 1.0) if unit else high or 1.0))
+    return {"edges": edges.tolist(), "counts": counts.tolist()}
+
+
+def _weighted(counts: Counter[int], edges: list[int]) -> list[int]:
+    lengths = list(counts)
+    return np.histogram(lengths, bins=edges, weights=[counts[length] for length in lengths])[0].astype(int).tolist()

@@ -1,0 +1,219 @@
+"""Learning curves from what runs wrote: held-out accuracy with intervals over questions, and over training seeds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from recipes.data.rewards import is_right
+from recipes.errors import RecipeError
+from recipes.monitor.metrics import read_history
+from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_over_seeds, mean_with_interval
+
+# Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
+TRAINING = {
+    "score": "critic/score/mean",
+    "entropy": "actor/entropy",
+    "kl_reward": "actor/reward_kl_penalty",
+    "kl_loss": "actor/kl_loss",
+    "grad_norm": "actor/grad_norm",
+    "seconds": "timing_s/step",
+}
+KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL to the reference, in the loss"}
+BLUE, GREY, RED = "#1f5fa8", "#9a9a9a", "#b0473a"
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The last validation of a run against its first, on the same questions; exact and paired."""
+
+    first: int
+    last: int
+    questions: int
+    difference: Interval
+    mcnemar: McNemar
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run.
+
+    Attributes:
+        run: its name.
+        validation: step -> greedy accuracy with its interval over the questions (Wilson).
+        training: one entry a step: `step`, and those of `TRAINING` that the run logged.
+    """
+
+    run: str
+    validation: dict[int, Interval]
+    training: list[dict[str, float]]
+    paired: Paired
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Several runs that differ in their seed only.
+
+    Attributes:
+        mean: step -> mean accuracy over the runs, Student's t interval; steps that every run validated.
+        change: last minus first of those steps, one value per run.
+    """
+
+    curves: list[Curve]
+    mean: dict[int, Interval]
+    change: Interval
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for a JSON file."""
+        return asdict(self)
+
+
+def learning(runs: Sequence[Path]) -> Learning:
+    """The curves of runs that differ in their seed.
+
+    Args:
+        runs: folders such as `artifacts/runs/<experiment>`, with `metrics.jsonl` and `validation/<step>.jsonl`.
+
+    Raises:
+        RecipeError: a run with fewer than two validations, or runs without two common ones.
+    """
+    curves = [learning_curve(run) for run in runs]
+    steps = sorted(set.intersection(*(set(curve.validation) for curve in curves)))
+    if len(steps) < 2:
+        raise RecipeError(
+            "the runs have fewer than two validated steps in common",
+            where=", ".join(map(str, runs)),
+            fix="give runs of the same length with the same VAL_FREQ",
+        )
+    mean = {step: mean_over_seeds([curve.validation[step].value for curve in curves]) for step in steps}
+    changes = [curve.validation[steps[-1]].value - curve.validation[steps[0]].value for curve in curves]
+    return Learning(curves, mean, mean_over_seeds(changes))
+
+
+def learning_curve(run: Path) -> Curve:
+    """Validation accuracy at each validated step, training metrics of each step, and last against first."""
+    files = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdigit()}
+    if len(files) < 2:
+        raise RecipeError(
+            f"{len(files)} validations are there, and a curve needs two",
+            where=str(run / "validation"),
+            fix="train with VAL_FREQ set to fewer steps than the run has",
+        )
+    answers = {step: _answers(files[step]) for step in sorted(files)}
+    history = read_history(run / "metrics.jsonl")
+    return Curve(
+        run=run.name,
+        validation={step: _share(list(right.values())) for step, right in answers.items()},
+        training=[
+            {"step": step.step}
+            | {name: value for name, metric in TRAINING.items() if (value := step.get(metric)) is not None}
+            for step in history
+            if TRAINING["score"] in step.data
+        ],
+        paired=_paired(answers),
+    )
+
+
+def draw(result: Learning, path: Path) -> None:
+    """Draw accuracy and KL by step as SVG: one run with its intervals, several as mean and band over thin lines."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    places = [name for name in KL_LABELS if any(entry.get(name) for curve in result.curves for entry in curve.training)]
+    # The same curve gives the same file.
+    with mpl.rc_context({"svg.hashsalt": "learning"}):
+        figure = Figure(figsize=(7.2, 5.0 if places else 3.6), layout="constrained")
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2]) if places else [figure.subplots()]
+        _draw_accuracy(axes[0], result)
+        for name in places:
+            for curve in result.curves:
+                entries = [entry for entry in curve.training if name in entry]
+                label = KL_LABELS[name] if curve is result.curves[0] else None
+                steps, values = [entry["step"] for entry in entries], [entry[name] for entry in entries]
+                style = "-" if name == "kl_reward" else "--"
+                axes[1].plot(steps, values, color=RED, linestyle=style, linewidth=1.0, label=label)
+        if places:
+            axes[1].set_ylabel("nats")
+            axes[1].legend(loc="upper left", frameon=False)
+            axes[1].grid(alpha=0.25)
+        axes[-1].set_xlabel("step")
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _draw_accuracy(axes: Any, result: Learning) -> None:
+    several = len(result.curves) > 1
+    for curve in result.curves:
+        first = curve is result.curves[0]
+        steps, scores = ([entry[name] for entry in curve.training] for name in ("step", "score"))
+        label = "score of the training responses (temperature 1)" if first else None
+        axes.plot(steps, scores, color=GREY, linewidth=0.8 if several else 1.2, alpha=0.7, label=label)
+        if several:
+            values = [interval.value for interval in curve.validation.values()]
+            label = "held-out accuracy, each seed" if first else None
+            axes.plot(list(curve.validation), values, color=BLUE, linewidth=0.8, alpha=0.45, label=label)
+    points = result.mean if several else result.curves[0].validation
+    values = [interval.value for interval in points.values()]
+    lows, highs = (list(ends) for ends in zip(*map(_ends, points.values()), strict=True))
+    if several:
+        axes.plot(list(points), values, color=BLUE, marker="o", label=f"mean of {len(result.curves)} seeds")
+        label = "95% interval over seeds (Student's t)"
+        axes.fill_between(list(points), lows, highs, color=BLUE, alpha=0.15, label=label)
+    else:
+        errors = [[value - low for value, low in zip(values, lows, strict=True)]]
+        errors.append([high - value for value, high in zip(values, highs, strict=True)])
+        label = "greedy accuracy on held-out questions, 95% interval"
+        axes.errorbar(list(points), values, yerr=errors, color=BLUE, marker="o", capsize=3, label=label)
+    axes.set(ylim=(0, 1), ylabel="accuracy")
+    axes.grid(alpha=0.25)
+    axes.legend(loc="lower right", frameon=False)
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    """The interval inside [0, 1]; the value itself where there is none."""
+    low = interval.value if interval.low is None else interval.low
+    high = interval.value if interval.high is None else interval.high
+    return max(0.0, low), min(1.0, high)
+
+
+def _share(right: list[bool]) -> Interval:
+    interval = mean_with_interval([float(each) for each in right], bounds=(0.0, 1.0))
+    assert interval is not None
+    return interval
+
+
+def _answers(file: Path) -> dict[tuple[str, str, int], bool]:
+    """Whether each response is right, from one of verl's validation dumps.
+
+    A question is known by its prompt, its gold answer, and its place among equal ones: prompts of one text over many
+    images differ in nothing else that the dump holds.
+    """
+    right: dict[tuple[str, str, int], bool] = {}
+    places: Counter[tuple[str, str]] = Counter()
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            question = (entry["input"], str(entry.get("gts")))
+            right[(*question, places[question])] = is_right(entry)
+            places[question] += 1
+    if not right:
+        raise RecipeError("the validation is empty", where=str(file), fix="validate again, or remove the file")
+    return right
+
+
+def _paired(answers: dict[int, dict[tuple[str, str, int], bool]]) -> Paired:
+    first, last = min(answers), max(answers)
+    before, after = answers[first], answers[last]
+    common = [question for question in before if question in after]
+    if not common:
+        raise RecipeError(
+            f"the validations of steps {first} and {last} share no question",
+            where="validation/",
+            fix="compare runs on the same validation data",
+        )
+    won = sum(after[question] and not before[question] for question in common)
+    lost = sum(before[question] and not after[question] for question in common)
+    return Paired(first, last, len(common), difference_of_shares(won, lost, len(common)), mcnemar(won, lost))

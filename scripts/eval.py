@@ -1,0 +1,19 @@
+"""Probe, measure and compare models on any task; `--help` lists the options, docs/EVALUATION_DESIGN.md the metrics."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recipes.interpreter import ensure
+
+ensure()
+
+from recipes.evaluation.cli import make_app
+
+app = make_app()
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,93 @@
+"""Learning curves: intervals and paired comparisons against numbers computed by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from scipy.stats import t
+
+from recipes.errors import RecipeError
+from recipes.monitor.learning import draw, learning
+
+
+def write_run(folder, validations, steps=(), entry=lambda index: {"input": f"problem {index}", "gts": "1"}):
+    (folder / "validation").mkdir(parents=True)
+    for step, answers in validations.items():
+        lines = [json.dumps(entry(index) | {"acc": acc, "score": 0.1}) for index, acc in enumerate(answers)]
+        (folder / "validation" / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
+    lines = [json.dumps({"step": step, "data": data}) for step, data in steps]
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    return folder
+
+
+def test_one_run(tmp_path):
+    before, after = [1.0] * 20 + [0.0] * 80, [1.0] * 15 + [0.0] * 5 + [1.0] * 35 + [0.0] * 45
+    training = [(1, {"critic/score/mean": 0.25, "actor/kl_loss": 0.1}), (2, {"critic/score/mean": 0.5})]
+    training.append((2, {"val-core/x/acc/mean@1": 0.5}))
+    result = learning([write_run(tmp_path / "run", {0: before, 40: after}, training)])
+    (curve,) = result.curves
+    assert {step: interval.value for step, interval in curve.validation.items()} == {0: 0.20, 40: 0.50}
+    assert [entry["score"] for entry in curve.training] == [0.25, 0.5]
+    assert curve.training[0]["kl_loss"] == 0.1
+    assert (curve.paired.first, curve.paired.last, curve.paired.questions) == (0, 40, 100)
+    assert curve.paired.difference.value == pytest.approx(0.30)
+    assert 0.15 < curve.paired.difference.low < 0.30 < curve.paired.difference.high < 0.45
+    assert (curve.paired.mcnemar.won, curve.paired.mcnemar.lost) == (35, 5)
+    assert result.change.low is None, "one seed has no interval over seeds"
+
+    draw(result, tmp_path / "curve.svg")
+    first = (tmp_path / "curve.svg").read_text()
+    assert "in the loss" in first
+    assert "in the reward" not in first
+    draw(result, tmp_path / "curve.svg")
+    assert first == (tmp_path / "curve.svg").read_text()
+
+
+def tens(right):
+    return [1.0] * right + [0.0] * (10 - right)
+
+
+def test_several_seeds(tmp_path):
+    rights = {1: (2, 6), 2: (2, 7), 3: (2, 8)}
+    runs = [
+        write_run(
+            tmp_path / f"seed{seed}",
+            {0: tens(counts[0]), 10: [1.0], 20: tens(counts[1])},
+            [(1, {"critic/score/mean": 0.3, "actor/reward_kl_penalty": 0.01 * seed})],
+        )
+        for seed, counts in rights.items()
+    ]
+    result = learning(runs)
+    half = t.ppf(0.975, 2) * 0.1 / 3**0.5
+    assert (result.mean[20].value, result.mean[20].low) == pytest.approx((0.7, 0.7 - half))
+    assert (result.change.value, result.change.high) == pytest.approx((0.5, 0.5 + half))
+    assert result.mean[0].low is None
+    json.dumps(result.as_dict(), allow_nan=False)
+    draw(result, tmp_path / "curve.svg")
+    drawing = (tmp_path / "curve.svg").read_text()
+    assert "mean of 3 seeds" in drawing
+    assert "in the reward" in drawing
+
+
+def test_questions_pair_by_prompt_not_by_position(tmp_path):
+    run = write_run(tmp_path / "run", {0: [1.0, 0.0, 0.0], 5: [1.0, 0.0, 0.0]})
+    lines = (run / "validation" / "5.jsonl").read_text().splitlines()
+    (run / "validation" / "5.jsonl").write_text("\n".join(reversed(lines)) + "\n")
+    paired = learning([run]).curves[0].paired
+    assert (paired.mcnemar.won, paired.mcnemar.lost, paired.questions) == (0, 0, 3)
+
+
+def test_one_text_over_many_images_is_many_questions(tmp_path):
+    answers = {0: [0.0] * 9, 5: [1.0] * 9}
+    run = write_run(tmp_path / "run", answers, entry=lambda index: {"input": "<image>", "gts": str(index % 3)})
+    paired = learning([run]).curves[0].paired
+    assert (paired.questions, paired.mcnemar.won) == (9, 9)
+
+
+def test_too_few_validations(tmp_path):
+    with pytest.raises(RecipeError, match="a curve needs two"):
+        learning([write_run(tmp_path / "run", {0: [1.0]})])
+    one, other = write_run(tmp_path / "a", {0: [1.0], 1: [1.0]}), write_run(tmp_path / "b", {0: [1.0], 2: [1.0]})
+    with pytest.raises(RecipeError, match="in common"):
+        learning([one, other])
