@@ -36,7 +36,7 @@ REASONS = (
 
 MAX_STATEMENT = 200  # characters behind a marker
 MAX_DIGITS = 30
-MAX_UNMARKED = 2000  # characters at the end in which full-width digits are read without a marker
+TAIL = 2000  # characters behind a marker that can take it back, and at the end in which full-width digits are read
 WINDOW = 160  # characters at the end that are searched first for an unmarked number
 REACH = 48  # characters on each side of an unmarked number that can change it
 
@@ -419,13 +419,13 @@ def find_statement(text: str, at: int) -> tuple[str, str]:
         return _unmarked(text.strip()) or ("", "answer_in_think" if _MARKER(thought) else "no_answer")
     if content is None:
         return "", "truncated"
-    return ("", "ambiguous") if behind < len(text) and RETRACTS(text[behind:]) else (content, "marked")
+    return ("", "ambiguous") if behind < len(text) and RETRACTS(text[behind : behind + TAIL]) else (content, "marked")
 
 
 def _unmarked(text: str) -> tuple[str, str] | None:
     """The statement of a response without a marker, and how; None where it has no number."""
     if not text.isascii():
-        text = text[:-MAX_UNMARKED] + _spelled(text[-MAX_UNMARKED:])
+        text = text[:-TAIL] + _spelled(text[-TAIL:])
     if len(text) <= 60 and "\n" not in text and _STATES(text):
         reading = read_statement(text)
         if reading[1] or (reading[3] == "ambiguous" and not _WORD(text)):

@@ -58,7 +58,7 @@ def find(response: str) -> tuple[str, str]:
         content = text[hashes + 4 :].strip() or None
     if content is None:
         return "", "truncated"
-    if behind and gsm8k.RETRACTS(behind):
+    if behind and gsm8k.RETRACTS(behind[: gsm8k.TAIL]):
         return "", "ambiguous"
     content = content.strip()
     if len(content) > LONGEST:
