@@ -14,7 +14,7 @@ ensure()
 
 import typer
 
-from recipes.config.official import write
+from recipes.config.official_checkout import write
 from recipes.errors import reported_errors
 
 

@@ -53,12 +53,12 @@ def main(
         bool, typer.Option("--list", callback=_list_names, is_eager=True, help="List the official examples and stop.")
     ] = False,
 ) -> None:
-    """Key by key: ours, the official values, aligned / adjusted / only ours, and the reason beside our key."""
+    """Key by key: ours, the official values, aligned or different for the task or the hardware, and why."""
     from recipes.config import official
     from recipes.config.official import html, page, terminal
 
     with reported_errors():
-        table = official.compare(recipe, official.chosen(against or ["easyr1"], checkout))
+        table = official.compare(recipe, official.examples(against or ["easyr1"], checkout))
         if form is Format.terminal and output is None:
             from rich.console import Console
 

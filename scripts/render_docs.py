@@ -23,6 +23,7 @@ from recipes.pointer_selector.config import key_table
 BLOCKS = {**RECIPE_BLOCKS, "pointer-selector-keys": key_table}
 PAGES = (
     "docs/ALGORITHMS.md",
+    "docs/COMPARISON.md",
     "docs/CONFIGURATION.md",
     "docs/POINTER_SELECTOR.md",
     *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),

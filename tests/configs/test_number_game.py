@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from recipes.config import accounting, check, load
-from recipes.config.official import chosen
+from recipes.config.official import examples
 from recipes.engines import easyr1, verl
 from recipes.paths import CONFIGS, ROOT
 from recipes.tasks.number_game.rules import PRESETS
@@ -176,8 +176,8 @@ def test_the_launcher_passes_its_variables_on(tmp_path):
 
 def test_facts_that_common_notes_get_wrong():
     """EasyR1's 3B example runs on 2 GPUs, not 8; and its frequencies are steps, as ours are."""
-    three, seven = chosen(["easyr1:3b", "easyr1:7b"])
+    three, seven = examples(["easyr1:3b", "easyr1:7b"])
     assert (three.values["trainer.n_gpus_per_node"], seven.values["trainer.n_gpus_per_node"]) == (2, 8)
-    table = (ROOT / "examples/number_game_agent/README.md").read_text(encoding="utf-8")
-    assert "| `trainer.n_gpus_per_node` | `2` | `2` | `8` | `2` |" in table
+    table = (ROOT / "docs/COMPARISON.md").read_text(encoding="utf-8")
+    assert "| `trainer.n_gpus_per_node` | `2` | `2` | `8` |" in table
     assert "`val_freq` and `save_freq` count steps" in table

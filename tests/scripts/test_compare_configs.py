@@ -38,7 +38,7 @@ def test_markdown_in_a_file(run, tmp_path):
         "countdown", "--against", "verl:qwen3_8b_gsm8k", "--format", "markdown", "--output", str(page), "--check"
     )
     assert done.exit_code == 0, done.output
-    assert "| `data.rollout_batch_size` | `64` | `1024` | adjusted |" in page.read_text(encoding="utf-8")
+    assert "| `data.rollout_batch_size` | `64` | `1024` | prompts, so" in page.read_text(encoding="utf-8")
 
 
 def test_html(run):
