@@ -58,7 +58,7 @@ def test_the_summary_tells_everything(script, tmp_path, capsys):
     assert summary["accuracy"]["value"] == 0.75
     assert (round(summary["accuracy"]["low"], 3), round(summary["accuracy"]["high"], 3)) == (0.531, 0.888)
     assert summary["perfect"]["value"] == 0.5
-    script.told(played, summary, tmp_path)
+    script.print_summary(played, summary, tmp_path)
     text = capsys.readouterr().out
     for part in ("a: a tap was lost", "b dropped out of x", "test-0003", "5 rounds without an answer (no_answer)"):
         assert part in text
