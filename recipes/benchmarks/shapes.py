@@ -7,6 +7,7 @@ the output embedding reads it. Responses then have geometric lengths, as differe
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -138,6 +139,8 @@ def parameters(folder: Path) -> int:
 
 def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedTokenizerFast:
     """Qwen's marks and chat format over pieces of the texts, filled up to `size` entries."""
+    from tokenizers import Tokenizer
+
     from recipes.tasks.number_game import pretraining as with_images
     from recipes.tasks.pretrain import CHAT_TEMPLATE, SPECIAL, train_tokenizer
 
@@ -151,7 +154,11 @@ def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedToken
     missing = size - len(tokenizer)
     if missing < 0:
         raise RecipeError(f"the texts have more pieces than {size}", where="tokenizer", fix="give fewer texts")
-    tokenizer.add_tokens([f" word{index}" for index in range(missing)])
+    # As pieces of the model, which load in a second; as many added tokens take every process minutes.
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    first = len(tokenizer)
+    content["model"]["vocab"] |= {f"\u0120word{index}": first + index for index in range(missing)}
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
     return tokenizer
 
 
