@@ -121,10 +121,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     on = [name for name in ("use_kl_loss", "use_kl_in_reward") if getattr(algorithm, name)]
     if algorithm.disable_kl and on:
         yield recipe.error(
-            f"{NO_KL} and algorithm.{on[0]} are both true",
-            "set one of them to false",
-            NO_KL,
-            f"algorithm.{on[0]}",
+            f"{NO_KL} and algorithm.{on[0]} are both true", "set one of them to false", NO_KL, f"algorithm.{on[0]}"
         )
     if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
         yield recipe.error(

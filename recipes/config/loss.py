@@ -38,9 +38,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         contradict = coarse == "seq" and not fine.startswith("seq")
         if contradict or (later > 0 and fine != AVERAGES[coarse]):
             yield recipe.error(
-                f"{names[0]} is {coarse}, but {names[1]} is {fine}",
-                f"set one of the two, or {names[1]}=null",
-                *names,
+                f"{names[0]} is {coarse}, but {names[1]} is {fine}", f"set one of the two, or {names[1]}=null", *names
             )
     actor = recipe.worker.actor
     low, high = actor.clip_ratio_low, actor.clip_ratio_high

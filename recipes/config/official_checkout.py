@@ -260,11 +260,7 @@ def write(checkout: Path, folder: Path = SNAPSHOTS) -> list[str]:
 def snapshots(checkout: Path) -> dict[str, dict[str, Any]]:
     """Stem of the file -> its tree."""
     engine = engine_of(checkout)
-    source: dict[str, Any] = {
-        "engine": engine,
-        "repository": REPOSITORIES[engine],
-        "commit": commit_of(checkout),
-    }
+    source: dict[str, Any] = {"engine": engine, "repository": REPOSITORIES[engine], "commit": commit_of(checkout)}
     shared = shared_configuration(checkout, engine)
     below = ["config", "defaults"] if shared else ["defaults"]
     found = {f"{engine}_defaults": {"layer": "defaults", **source, **_defaults(checkout, engine)}}

@@ -217,7 +217,7 @@ _OTHERS = (
     "AWS_", "AZURE_", "CONDA_", "CUDA_", "DOCKER_", "GIT_", "GITHUB_", "GOOGLE_", "HF_", "JAX_", "KUBERNETES_", "LC_",
     "LS_", "MKL_", "MLFLOW_", "NCCL_", "NVIDIA_", "OMP_", "OPENAI_", "PIP_", "PYTHON", "PYTORCH_", "RAY_", "SLURM_",
     "SSH_", "SWANLAB_", "TF_", "TOKENIZERS_", "TORCH_", "TRANSFORMERS_", "UV_", "VERL_", "VIRTUAL_", "VLLM_", "WANDB_",
-    "TMP", "XDG_",
+    "TMP", "XDG_"
 )  # fmt: skip
 
 

@@ -33,8 +33,7 @@ class Algorithm(Section):
     """How rewards become advantages, and where the KL term acts."""
 
     preset: str | None = key(
-        None,
-        "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change",
+        None, "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"
     )
     gamma: float = key(1.0, "discount of GAE", verl="algorithm.gamma", ge=0, le=1)
     lam: float = key(1.0, "lambda of GAE", verl="algorithm.lam", ge=0, le=1)

@@ -49,10 +49,7 @@ class Model(Section):
         verl="{model}.enable_gradient_checkpointing",
     )
     use_liger: bool = key(
-        False,
-        "liger's kernels for norms, rotary embedding and MLP",
-        verl="{model}.use_liger",
-        not_on=only_verl(),
+        False, "liger's kernels for norms, rotary embedding and MLP", verl="{model}.use_liger", not_on=only_verl()
     )
     trust_remote_code: bool = key(
         False,
