@@ -85,7 +85,6 @@ VERLS = {
     f"{ACTOR}.kl_loss_coef": 0.01,
     f"{ACTOR}.ppo_mini_batch_size": 64,
     f"{ACTOR}.use_dynamic_bsz": True,
-    f"{ACTOR}.ppo_max_token_len_per_gpu": 1152,
     f"{ACTOR}.fsdp_config.param_offload": True,
     f"{ACTOR}.fsdp_config.optimizer_offload": True,
     f"{ROLLOUT}.limit_images": 1,

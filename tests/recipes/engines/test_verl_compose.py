@@ -21,6 +21,9 @@ MACHINES = sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yaml"))
 EVERYTHING = (
     "worker.actor.strategy=fsdp2",
     "worker.actor.dynamic_batching=true",
+    "worker.actor.micro_batch_size_per_device_for_update=4",
+    "worker.actor.micro_batch_size_per_device_for_experience=8",
+    "worker.actor.recompute_old_log_probs=true",
     "worker.actor.model.lora.rank=8",
     "worker.actor.model.lora.target_modules=q_proj,v_proj",
     "worker.actor.loss_type=gspo",
@@ -138,8 +141,9 @@ def test_a_critic_reaches_verls_engine():
     assert need_critic(config)
     assert config.critic.model.path == config.actor_rollout_ref.model.path
     engine = as_dataclass(config.critic.fsdp)
-    assert (engine.use_dynamic_bsz, engine.use_remove_padding, engine.micro_batch_size_per_gpu) == (False, True, 4)
-    assert config.critic.ppo_infer_max_token_len_per_gpu == 4 * 2304
+    assert (engine.use_dynamic_bsz, engine.use_remove_padding, engine.micro_batch_size_per_gpu) == (True, True, 4)
+    budget = config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+    assert config.critic.ppo_infer_max_token_len_per_gpu == budget
 
 
 def test_verl_has_the_values_that_the_schema_allows():
