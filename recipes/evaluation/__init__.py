@@ -1,4 +1,6 @@
-"""Signal probing, base against trained, and the reports: what `scripts/eval_<task>.py` calls.
+"""Signal probing, base against trained, and the reports: what `scripts/eval.py` calls.
 
-Data flows one way: questions -> sampling (cached on disk) -> scoring -> metrics -> probe or comparison -> report.
+The way of a completion to its row in the report: `vllm_engine` or `openai_server` generates it, `cache` keeps it,
+`evaluate` reads it, `scoring` scores it once with the reward file (`recipes.data.rewards`), `metrics` adds it up,
+`probe` or `comparison` judges the sums, and `report.samples`, `report.page` and the template show it.
 """

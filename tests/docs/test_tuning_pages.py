@@ -28,7 +28,7 @@ EVALUATIONS = [
     command
     for page in markdown.pages()
     for command in markdown.commands(page)
-    if re.fullmatch(r"scripts/eval_(countdown|gsm8k)\.py", command.words[1] if len(command.words) > 1 else "")
+    if re.fullmatch(r"scripts/eval(_countdown|_gsm8k)?\.py", command.words[1] if len(command.words) > 1 else "")
 ]
 
 
@@ -42,7 +42,7 @@ def recipe(task):
 
 @pytest.mark.parametrize("command", EVALUATIONS, ids=str)
 def test_evaluations_parse(command):
-    task = re.search(r"eval_(\w+)\.py", command.words[1]).group(1)
+    task = re.search(r"eval_?(\w*)\.py", command.words[1]).group(1) or None
     arguments = [word for word in command.words[2:] if word not in ("[", "]")]
     typer.main.get_command(make_app(task)).make_context("eval", arguments)
 

@@ -14,36 +14,23 @@ def test_a_folder_with_weights(make_model):
     assert (model.folder, model.name, model.note) == (folder, "model", "")
 
 
-def test_no_such_model(tmp_path):
-    with pytest.raises(RecipeError, match="there is no model") as found:
-        find_model(str(tmp_path / "none"))
-    assert found.value.where == "--model_path"
-
-
-def test_a_file_is_no_model(make_model):
-    file = make_model() / "model.safetensors"
-    with pytest.raises(RecipeError, match="is a file") as found:
-        find_model(str(file))
-    assert str(file.parent) in found.value.fix
-
-
-def test_a_folder_that_is_no_model(tmp_path):
-    with pytest.raises(RecipeError, match=r"no config\.json"):
-        find_model(str(tmp_path))
-
-
-def test_a_folder_without_weights(make_model):
-    with pytest.raises(RecipeError, match="no weights") as found:
-        find_model(str(make_model(weights=None)))
-    assert "save_contents" in found.value.fix
-
-
-def test_shards_beside_a_folder_without_weights_are_to_be_merged(make_model):
-    folder = make_model("run/global_step_5/actor/huggingface", weights=None)
-    (folder.parent / "model_world_size_1_rank_0.pt").write_bytes(b"")
-    with pytest.raises(RecipeError, match="no weights") as found:
-        find_model(str(folder))
-    assert "verl.model_merger merge" in found.value.fix
+def test_what_is_no_model(make_model, tmp_path):
+    file = make_model("whole") / "model.safetensors"
+    empty, bare = tmp_path / "empty", make_model("bare", weights=None)
+    empty.mkdir()
+    shards = make_model("run/global_step_5/actor/huggingface", weights=None)
+    (shards.parent / "model_world_size_1_rank_0.pt").write_bytes(b"")
+    for asked, what, fix in (
+        (tmp_path / "none", "there is no model", "owner/name"),
+        (file, "is a file", str(file.parent)),
+        (empty, r"no config\.json", "global_step_<n>/actor/huggingface"),
+        (bare, "no weights", "save_contents"),
+        (shards, "no weights", "verl.model_merger merge"),
+    ):
+        with pytest.raises(RecipeError, match=what) as error:
+            find_model(str(asked))
+        assert fix in error.value.fix
+        assert error.value.where == "--model_path"
 
 
 @pytest.mark.parametrize("asked", ["run", "run/global_step_5", "run/global_step_5/actor"])

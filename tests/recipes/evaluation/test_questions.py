@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow.parquet as pq
 import pytest
 
 from recipes.errors import RecipeError
@@ -36,36 +37,20 @@ def test_several_messages_are_shown_with_their_roles(make_data, make_row):
     assert load_questions(make_data(rows=[make_row(0, prompt=prompt)]))[0].text == "[system]\nBe brief.\n\n[user]\nHi"
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(RecipeError, match="there is no data file"):
-        load_questions(tmp_path / "none.parquet")
-
-
-def test_a_file_that_is_no_parquet(tmp_path):
-    path = tmp_path / "data.parquet"
-    path.write_text("question,answer\n")
-    with pytest.raises(RecipeError, match="not a parquet file"):
-        load_questions(path)
-
-
-def test_an_empty_set(make_data, make_row):
-    import pyarrow.parquet as pq
-
-    data = make_data(2)
-    pq.write_table(pq.read_table(data).slice(0, 0), data)
-    with pytest.raises(RecipeError, match="the data set is empty"):
-        load_questions(data)
-
-
-def test_a_limit_of_nothing(make_data, make_row):
-    with pytest.raises(RecipeError, match="--limit 0"):
-        load_questions(make_data(2), limit=0)
-
-
-def test_a_file_without_gold_answers(make_data, make_row):
-    bare = {name: value for name, value in make_row(0).items() if name != "reward_model"}
-    with pytest.raises(RecipeError, match="holds the gold answers"):
-        load_questions(make_data(rows=[bare]))
+def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
+    no_parquet, empty = tmp_path / "data.parquet", make_data(2, "empty")
+    no_parquet.write_text("question,answer\n")
+    pq.write_table(pq.read_table(empty).slice(0, 0), empty)
+    bare = make_data(name="bare", rows=[{key: value for key, value in make_row(0).items() if key != "reward_model"}])
+    for path, what, limit in (
+        (tmp_path / "none.parquet", "there is no data file", None),
+        (no_parquet, "not a parquet file", None),
+        (empty, "the data set is empty", None),
+        (bare, "holds the gold answers", None),
+        (make_data(2), "--limit 0", 0),
+    ):
+        with pytest.raises(RecipeError, match=what):
+            load_questions(path, limit=limit)
 
 
 @pytest.mark.parametrize(
