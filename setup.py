@@ -34,11 +34,7 @@ IMAGES = ["pillow", "qwen-vl-utils==0.0.14", "torchvision"]
 GAMES = ["adbutils", "openai", "pillow", "playwright"]
 
 setup(
-    name="grpo-recipes",
     version=VERSION,
-    description="Recipes for GRPO on language and vision-language models, on verl and EasyR1",
-    license="Apache-2.0",
-    python_requires=">=3.11,<3.13",
     packages=find_packages(include=["recipes", "recipes.*"]),
     install_requires=BASE,
     extras_require={

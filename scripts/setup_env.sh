@@ -4,7 +4,8 @@
 # 1. An active environment (virtualenv, conda or the system's python3) that already has verl is used as it is.
 # 2. Otherwise .venv, with the extra that fits the machine (cpu or gpu; HARDWARE overrides, and cpu where an empty
 #    CUDA_VISIBLE_DEVICES hides the GPUs) and the pins of constraints.txt. A stamp, written last, says that .venv is
-#    whole: a broken or interrupted install is taken up again, never used. Two set-ups at once wait for each other.
+#    whole: a broken or interrupted install is taken up again, never used, and so is one from which something else has
+#    removed a package since. Two set-ups at once wait for each other.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -37,6 +38,7 @@ if [ "$extra" = "$natural" ]; then VENV="$ROOT/.venv"; else VENV="$ROOT/.venv.$e
 PY="$VENV/bin/python"
 LOG="$VENV/setup.log"
 STAMP="$VENV/.complete"
+PACKAGES="$VENV/.packages" # names of what the last set-up left installed
 
 use_active_environment() {
     local active
@@ -55,7 +57,14 @@ PYTHON
 }
 
 fingerprint() { { cat setup.py constraints.txt && echo "$extra $ROOT"; } | sha256sum | cut -d' ' -f1; }
-complete() { [ -x "$PY" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }
+installed() { # the names of the installed packages, without versions: another version may be the user's choice
+    local folders=("$VENV"/lib/python3.*/site-packages/*.dist-info)
+    printf '%s\n' "${folders[@]##*/}" | sed 's/-[^-]*\.dist-info$//' | LC_ALL=C sort
+}
+removed() { LC_ALL=C comm -23 "$PACKAGES" <(installed); }
+complete() {
+    [ -x "$PY" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ] && [ -f "$PACKAGES" ] && [ -z "$(removed)" ]
+}
 
 find_python() {
     local candidate
@@ -172,7 +181,9 @@ main() {
             free="$(df -Pk "$VENV" | awk 'NR==2 {print int($4 / 1048576)}')"
             [ -x "$PY" ] || ((free >= gigabytes)) ||
                 fail "only $free GB are free, about $gigabytes GB are needed" "$VENV" "make room"
-            if [ -x "$PY" ]; then
+            if [ -x "$PY" ] && [ -f "$PACKAGES" ] && [ -n "$(removed)" ]; then
+                say "packages were removed from ${VENV#"$ROOT"/} (\`uv sync\` does that) and are installed again: $(removed | wc -l)"
+            elif [ -x "$PY" ]; then
                 say "bringing ${VENV#"$ROOT"/} up to date: the pins changed, or the last set-up did not end"
             else
                 say "first use: installing for the $extra ($told); log: ${LOG#"$ROOT"/}"
@@ -180,6 +191,7 @@ main() {
             make_venv
             "install_$extra"
             precompile
+            installed >"$PACKAGES"
             fingerprint >"$STAMP"
             say "ready"
         fi

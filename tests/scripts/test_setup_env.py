@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 
 import psutil
@@ -32,7 +33,10 @@ case "$*" in
         case "$*" in
             *extra-index-url*) [ -e "$FAKE/no-index" ] && { echo "ERROR: no index answers"; exit 1; } ;;
             *torch==*+cpu*) [ -e "$FAKE/no-torch" ] && { echo "ERROR: No matching distribution"; exit 1; } ;;
-            *pins.txt*) [ -e "$FAKE/broken" ] && { echo "ERROR: verl broke"; exit 1; } ;;
+            *pins.txt*)
+                [ -e "$FAKE/broken" ] && { echo "ERROR: verl broke"; exit 1; }
+                mkdir -p "$(dirname "$0")"/../lib/python3.11/site-packages/{verl-0.9.1,math_verify-0.9.0}.dist-info
+                ;;
         esac
         exit 0
         ;;
@@ -221,6 +225,28 @@ def test_changed_requirements_are_installed(checkout, name):
     assert code == 0
     assert "making .venv" not in err
     assert len(checkout.calls) > before
+
+
+def test_packages_that_something_else_removed_are_installed_again(checkout):
+    checkout.run()
+    site = checkout.root / ".venv" / "lib" / "python3.11" / "site-packages"
+    (site / "math_verify-0.9.0.dist-info").rename(site / "math_verify-0.9.1.dist-info")
+    (site / "flash_attn-2.8.3.dist-info").mkdir()
+    before = checkout.calls
+    assert checkout.run() == (0, checkout.python, ""), "another version, and more packages, are the user's choice"
+    assert checkout.calls == before
+    (site / "verl-0.9.1.dist-info").rmdir()
+    code, out, err = checkout.run()
+    assert (code, out) == (0, checkout.python)
+    assert "(`uv sync` does that) and are installed again: 1" in err
+    assert (site / "verl-0.9.1.dist-info").is_dir()
+
+
+def test_uv_leaves_the_environment_alone():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    # Without a [project] table uv ignores `managed` and empties .venv.
+    assert settings["tool"]["uv"]["managed"] is False
+    assert settings["project"]["name"] == "grpo-recipes"
 
 
 def test_an_environment_whose_python_is_gone_is_made_again(checkout):
