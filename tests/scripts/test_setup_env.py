@@ -8,11 +8,11 @@ import shutil
 import signal
 import subprocess
 import time
-import tomllib
 from pathlib import Path
 
 import psutil
 import pytest
+import tomllib
 
 from recipes.paths import ROOT
 
