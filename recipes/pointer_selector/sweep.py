@@ -56,19 +56,20 @@ class Arm:
 
 
 RCE_ALONE: Changes = {"rce.epochs": 15, "grpo.epochs": 0}
+SOFT: Changes = {"rce.lr": 3e-4, "rce.tau_start": 0.5, "rce.tau_end": 0.1}
 SHARP: Changes = {"rce.lr": 1e-3, "rce.tau_start": 0.02, "rce.tau_end": 0.005}
 MAIN: dict[str, Changes] = {
     "main/recipe": {},
     "main/GRPO alone": {"rce.epochs": 0, "grpo.epochs": 15},
-    "main/RCE, then GRPO": {"rce.epochs": 5, "grpo.epochs": 10},
-    "main/sharp RCE, then GRPO": {**SHARP, "rce.epochs": 5, "grpo.epochs": 10},
-    "main/RCE alone": RCE_ALONE,
-    "main/RCE alone, tau 0.2 to 0.05": {**RCE_ALONE, "rce.lr": 1e-3, "rce.tau_start": 0.2, "rce.tau_end": 0.05},
-    "main/RCE alone, tau 0.05 to 0.02": {**RCE_ALONE, "rce.lr": 1e-3, "rce.tau_start": 0.05, "rce.tau_end": 0.02},
+    "main/soft RCE, then GRPO": {**SOFT, "rce.epochs": 5, "grpo.epochs": 10},
+    "main/RCE alone, tau 0.5 to 0.1": {**RCE_ALONE, **SOFT},
+    "main/RCE alone, tau 0.05 to 0.02": {**RCE_ALONE, **SHARP, "rce.tau_start": 0.05, "rce.tau_end": 0.02},
     "main/RCE alone, tau 0.02 to 0.005": {**RCE_ALONE, **SHARP},
-    "main/RCE alone, tau 0.01": {**RCE_ALONE, "rce.lr": 1e-3, "rce.tau_start": 0.01, "rce.tau_end": 0.01},
+    "main/RCE alone, tau 0.01": {**RCE_ALONE, **SHARP, "rce.tau_start": 0.01, "rce.tau_end": 0.01},
+    "main/5 epochs of soft RCE": {**SOFT, "rce.epochs": 5, "grpo.epochs": 0},
+    "main/5 epochs of sharp RCE": {**SHARP, "rce.epochs": 5, "grpo.epochs": 0},
 }
-"""The phases against each other, all for 15 epochs."""
+"""The phases against each other, for 15 epochs in all; and the warm-ups by themselves."""
 
 REPORTED: Changes = {
     "rce.tau_start": 2.0,
@@ -181,8 +182,9 @@ class Trial:
 
     @cached_property
     def digest(self) -> str:
-        """A short name for everything that decides the result; without GRPO its keys decide nothing."""
-        free = FREE if self.recipe.grpo.epochs else (*FREE, "grpo.")
+        """A short name for everything that decides the result; the keys of a phase without epochs decide nothing."""
+        epochs = {"rce.": self.recipe.rce.epochs, "grpo.": self.recipe.grpo.epochs}
+        free = (*FREE, *(phase for phase, count in epochs.items() if not count))
         keys = {path: v for path, v in flatten(self.recipe.model_dump()).items() if not path.startswith(free)}
         keys["start"] = self.start.digest if self.start else None
         return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]

@@ -131,6 +131,7 @@ def test_a_trial_is_known_by_what_decides_its_result(recipe):
     assert len({digest({}), digest({"grpo.lr": 1e-9}), digest({}, seed=9), digest({"data.train_queries": 7})}) == 4
     assert warm_up({}) == warm_up({"grpo.lr": 1e-9}) == digest({"grpo.epochs": 0, "grpo.lr": 3e-9})
     assert warm_up({"rce.lr": 1e-9}) != warm_up({})
+    assert digest({"rce.epochs": 0}) == digest({"rce.epochs": 0, "rce.lr": 1e-9})
     started = sweep.arms(recipe, "from supervised/GRPO|main/GRPO alone")
     assert sweep.trial(started[0], 1).digest != sweep.trial(started[1], 1).digest
 
