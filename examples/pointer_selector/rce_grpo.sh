@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
-# The pointer selector: RCE warm-up, then GRPO, on logged candidates; on the embedded digits unless told otherwise.
-# bash examples/pointer_selector/rce_grpo.sh [key=value ...]
+# The pointer selector: RCE warm-up, then GRPO, on logged candidates; without data of your own, on embedded digits.
+#
+#   bash examples/pointer_selector/rce_grpo.sh [key=value ...]
+#
+# Variables, and what configs/pointer_selector.yaml has for them:
+#   RCE_EPOCHS            5            passes over the training groups in the warm-up
+#   GRPO_EPOCHS           10           passes over the training groups in GRPO
+#   BATCH_SIZE            16           queries in a batch, each with all its candidates
+#   RCE_LR                0.001        peak learning rate of the warm-up
+#   GRPO_LR               0.001        peak learning rate of GRPO
+#   KL_BETA               0.0          weight of the penalty for leaving the warm-up policy
+#   REWARD_MODE           probability  combined, hard_soft, separated, correctness, probability, quality
+#   REWARD_ALPHA          1.0          weight of the soft part; correctness has none
+#   REWARD_BETA           1.0          weight of correctness; probability and quality have none
+#   NUM_LAYERS            1            layers of cross-attention, 1 to 3
+#   SHOT_NUM              4            picks of the sequences that are trained on
+#   EARLY_STOP_PATIENCE   5            epochs without a better validation; 0 never stops
+#   SEED                  1            initial weights, order of the data, dropout
+#   CANDIDATES            null         JSON of logged candidates; null: the embedded digits
+#   QUERY_EMBEDDINGS      null         safetensors, npz or pt
+#   CANDIDATE_EMBEDDINGS  null         null: the file of the queries
+#   EXPERIMENT_NAME       pointer_selector  names the run and its folders
+# Every other key: docs/POINTER_SELECTOR.md.
 set -euo pipefail
-
-# Only what is set is passed on: an empty variable leaves the value of configs/pointer_selector.yaml.
-export RCE_EPOCHS="${RCE_EPOCHS:-}"
-export GRPO_EPOCHS="${GRPO_EPOCHS:-}"
-export BATCH_SIZE="${BATCH_SIZE:-}"                   # queries
-export RCE_LR="${RCE_LR:-}"
-export GRPO_LR="${GRPO_LR:-}"
-export KL_BETA="${KL_BETA:-}"
-export REWARD_MODE="${REWARD_MODE:-}"                 # combined, hard_soft, separated, correctness, probability, quality
-export REWARD_ALPHA="${REWARD_ALPHA:-}"               # weight of the soft part
-export REWARD_BETA="${REWARD_BETA:-}"                 # weight of correctness
-export NUM_LAYERS="${NUM_LAYERS:-}"                   # 1 to 3
-export SHOT_NUM="${SHOT_NUM:-}"
-export EARLY_STOP_PATIENCE="${EARLY_STOP_PATIENCE:-}" # epochs; 0 never stops
-export SEED="${SEED:-}"
-export CANDIDATES="${CANDIDATES:-}"                   # JSON of logged candidates; default: the embedded workload
-export QUERY_EMBEDDINGS="${QUERY_EMBEDDINGS:-}"       # safetensors, npz or pt
-export CANDIDATE_EMBEDDINGS="${CANDIDATE_EMBEDDINGS:-}"
-export EXPERIMENT_NAME="${EXPERIMENT_NAME:-}"         # names the run and its folders; default pointer_selector
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 PYTHON="$("$ROOT/scripts/setup_env.sh")"

@@ -32,8 +32,13 @@ def test_every_variable_sets_its_key_and_the_launcher_names_it():
         text, expected = VALUES[variable.name]
         assert attrgetter(variable.key)(resolve(environ={variable.name: text})) == expected, variable.name
     launcher = (ROOT / "examples" / "pointer_selector" / "rce_grpo.sh").read_text()
-    assert set(PROMISED.split()) <= set(re.findall(r"\b[A-Z_]{4,}\b", launcher))
-    assert set(PROMISED.split()) <= {variable.name for variable in VARIABLES}
+    listed = dict(re.findall(r"^#   ([A-Z_]+) +(\S+) ", launcher, re.MULTILINE))
+    assert set(PROMISED.split()) <= set(listed)
+    keys = {variable.name: variable.key for variable in VARIABLES}
+    recipe = resolve(environ={})
+    for name, shown in listed.items():  # the launcher shows what the recipe has
+        value = attrgetter(keys[name])(recipe)
+        assert shown == ("null" if value is None else str(value)), name
 
 
 def test_later_layers_win(tmp_path):
