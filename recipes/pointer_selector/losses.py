@@ -59,17 +59,24 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
 def reward_notes(recipe: PointerRecipe) -> list[str]:
     """What of REWARD_ALPHA and REWARD_BETA decides nothing under this recipe, and why; empty where both decide.
 
-    Ranks do not change with the scale of the rewards, so a weight that multiplies the whole reward is lost in them.
+    Ranks keep the order of the rewards only: a weight that scales the whole reward is lost in them, and so is the
+    balance of two terms while every right candidate stays above every wrong one.
     """
     soft, weight = TERMS[recipe.reward.mode]
-    if soft and weight:
-        return []
     alpha, beta = "REWARD_ALPHA (reward.alpha)", "REWARD_BETA (reward.beta)"
+    by_rank = bool(recipe.grpo.epochs) and recipe.grpo.advantage == "rank"
+    rest = "the weights of RCE read" if recipe.rce.epochs else "nothing else reads"
+    if soft and weight:
+        if by_rank and 0 < recipe.reward.alpha < weight * recipe.reward.beta:
+            limit = f"{weight:g} times {beta}" if weight != 1 else beta
+            return [
+                f"grpo.advantage=rank gives the same advantages for every {alpha} between 0 and {limit}; {rest} both"
+            ]
+        return []
     used, unused = (alpha, beta) if soft else (beta, alpha)
     notes = [f"{unused} is not read: reward.mode={recipe.reward.mode} has no such term"]
-    if recipe.grpo.epochs and recipe.grpo.advantage == "rank":
-        rest = "the weights of RCE read it" if recipe.rce.epochs else "nothing else reads it"
-        notes.append(f"{used} only scales the reward, which grpo.advantage=rank ignores; {rest}")
+    if by_rank:
+        notes.append(f"{used} only scales the reward, which grpo.advantage=rank ignores; {rest} it")
     return notes
 
 

@@ -131,7 +131,7 @@ def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[F
             f"the penalty reads {kl:.3g}, but sampled sequences say the KL is {sampled:.2f}: candidates that the "
             "policy gave up inflate it; grpo.kl.over=policy weights them by how likely they still are"
         )
-    elif kl is not None and kl > KL_HIGH and not rising:
+    elif beta > 0 and kl is not None and kl > KL_HIGH and not rising:  # without a weight nothing is to be held
         findings["kl_high"] = f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier"
     clipped = data.get("actor/pg_clipfrac", 0)
     if clipped > CLIPPED_HIGH and not rising:

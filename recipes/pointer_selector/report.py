@@ -54,8 +54,14 @@ def summary(arms: Entries, against: str) -> list[dict[str, Any]]:
 
 
 def curves(arms: Entries) -> dict[str, list[dict[str, Any]]]:
-    """The epochs of each arm's first seed: loss, KL, validation, and the rest of `sweep.CURVES`."""
-    return {arm: entries[0]["epochs"] for arm, entries in arms.items()}
+    """The epochs of each arm's first seed: loss, KL, validation, and the rest of `sweep.CURVES`, in four digits."""
+    return {
+        arm: [
+            {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in epoch.items()}
+            for epoch in entries[0]["epochs"]
+        ]
+        for arm, entries in arms.items()
+    }
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], baselines: Mapping[str, Mapping[str, float]], against: str) -> str:

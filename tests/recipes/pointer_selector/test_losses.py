@@ -193,7 +193,9 @@ UNREAD = {
     ("probability", "rank", 0): ["REWARD_BETA", "REWARD_ALPHA .* nothing else reads it"],
     ("probability", "zscore", 5): ["REWARD_BETA"],
     ("correctness", "mean", 5): ["REWARD_ALPHA .* not read: reward.mode=correctness"],
-    ("combined", "rank", 5): [],
+    ("combined", "rank", 5): ["the same advantages for every REWARD_ALPHA .* between 0 and REWARD_BETA"],
+    ("separated", "rank", 0): ["between 0 and 2 times REWARD_BETA .* nothing else reads both"],
+    ("combined", "zscore", 5): [],
 }
 
 
@@ -207,3 +209,17 @@ def test_weights_that_decide_nothing_are_noted(data, mode, advantage, epochs):
         unread = any(f"reward.{name}) is not read" in note for note in notes)
         one, other = (rewards(data, RewardConfig(mode=mode, **{name: value})) for value in (0.4, 1.7))
         assert unread == np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("mode", ["combined", "hard_soft", "separated"])
+def test_ranks_do_not_see_the_balance_of_the_weights(data, mode):
+    """The claim of the note: alpha below beta decides no advantage by rank."""
+    starts, mask = data.group_starts, torch.ones(24, 4, dtype=torch.bool)
+    assert set(np.diff(starts)) == {4}
+
+    def ranks(alpha, beta):
+        values = rewards(data, RewardConfig(mode=mode, alpha=alpha, beta=beta)).reshape(24, 4)
+        return group_advantages(torch.from_numpy(values), mask, "rank", floor=0.1, clip=5.0).values
+
+    assert torch.equal(ranks(0.2, 1.0), ranks(0.5, 0.8))
+    assert not torch.equal(ranks(0.2, 1.0), ranks(9.0, 0.8))

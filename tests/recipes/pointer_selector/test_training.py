@@ -296,6 +296,7 @@ def test_findings_on_epochs_and_curves():
         assert tuple(finding.code for finding in findings_of_epoch(metrics)) == codes
     remedies = [findings_of_epoch({"actor/kl_loss": 0.002, "actor/kl_coef": beta})[0].text for beta in (0.1, 0.0)]
     assert ["KL_BETA" in text for text in remedies] == [True, False]  # a weight of 0 cannot be lowered
+    assert findings_of_epoch({"actor/kl_loss": 5.0, "actor/kl_coef": 0.0}) == []
     assert [f.code for f in findings_of_curves([0.5, 0.7, 0.8, 0.9], [0.5, 0.6, 0.58, 0.55])] == ["over_fit"]
     assert [f.code for f in findings_of_curves([0.5, 0.5, 0.5], [0.6, 0.6, 0.6])] == ["no_gain"]
     assert findings_of_curves([0.5, 0.6], [0.5, 0.6]) == []
