@@ -329,11 +329,12 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     expected = f"{wanted}, {bounds[0]}" if bounds else wanted
     choices = wanted.removeprefix("one of ").split(" or ")[0].split(", ") if "one of " in wanted else []
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
-    default = f", for instance {flow(leaf.default)}" if leaf and leaf.default not in (None, "", {}, []) else ""
+    default = flow(leaf.default) if leaf and leaf.default not in (None, "", {}, []) else ""
+    give = f"give a value such as {default} ({expected})" if default else f"give a value of this type: {expected}"
     return RecipeError(
         f"{path} is {value!r}, expected {expected}{more}",
         where=sources.get(path, DEFAULT).where,
-        fix=did_you_mean(str(value), choices) or f"give {expected}{default}",
+        fix=did_you_mean(str(value), choices) or give,
     )
 
 
