@@ -47,7 +47,6 @@ setup(
         "dev": [
             "hypothesis",
             "import-linter",
-            "optuna",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",
