@@ -15,16 +15,24 @@ ensure()
 import typer
 
 from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
-from recipes.config.docs import pages_with_blocks, rendered, stale
+from recipes.config.docs import markdown, pages_with_blocks, rendered, stale
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
+from recipes.preflight import memory
 
-BLOCKS = {**RECIPE_BLOCKS, "pointer-selector-keys": key_table}
+
+def memory_table() -> str:
+    """Estimates of memory beside what was measured."""
+    return markdown(("what", "measured", "estimated", "ratio"), memory.table())
+
+
+BLOCKS = {**RECIPE_BLOCKS, "memory": memory_table, "pointer-selector-keys": key_table}
 PAGES = (
     "docs/ALGORITHMS.md",
     "docs/COMPARISON.md",
     "docs/CONFIGURATION.md",
+    "docs/MEMORY.md",
     "docs/POINTER_SELECTOR.md",
     *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),
 )

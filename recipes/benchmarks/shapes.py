@@ -13,70 +13,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes.config.memory import PUBLISHED
 from recipes.errors import RecipeError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-_QWEN2 = {"architecture": "Qwen2", "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": 151_936}
-_QWEN3 = {**_QWEN2, "architecture": "Qwen3", "head_dim": 128, "num_key_value_heads": 8}
 SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3-4b": {
-        **_QWEN3,
-        "hidden_size": 2560,
-        "intermediate_size": 9728,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "tie_word_embeddings": True,
-    },
-    "qwen3-0.6b": {
-        **_QWEN3,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "tie_word_embeddings": True,
-    },
-    "qwen2.5-3b": {
-        **_QWEN2,
-        "hidden_size": 2048,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-    },
-    "qwen2.5-7b": {
-        **_QWEN2,
-        "vocab_size": 152_064,
-        "hidden_size": 3584,
-        "intermediate_size": 18_944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": False,
-    },
-    "qwen2.5-vl-3b": {
-        **_QWEN2,
-        "architecture": "Qwen2_5_VL",
-        "hidden_size": 2048,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-        "mrope_section": [16, 24, 24],
-        "vision_config": {
-            "depth": 32,
-            "hidden_size": 1280,
-            "intermediate_size": 3420,
-            "num_heads": 16,
-            "out_hidden_size": 2048,
-            "patch_size": 14,
-            "window_size": 112,
-            "fullatt_block_indexes": [7, 15, 23, 31],
-        },
-    },
+    **{name.rpartition("/")[2].lower(): sizes for name, sizes in PUBLISHED.items()},
     "tiny": {
         "architecture": "Qwen3",
         "vocab_size": 1024,
@@ -89,7 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-"""Sizes in the `config.json` of Qwen/Qwen3-4B, Qwen/Qwen3-0.6B, Qwen/Qwen2.5-{3B,7B}, Qwen/Qwen2.5-VL-3B-Instruct."""
+"""Short names, and the sizes in `config.json`."""
 SPREAD = 0.02
 CONSTANT = 1.0
 """The constant dimension: small, since with tied embeddings it adds to all logits, which bf16 rounds by their size."""
@@ -178,7 +122,8 @@ def _empty(sizes: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> PreTrai
     import torch
     import transformers
 
-    given = {key: value for key, value in sizes.items() if key not in ("architecture", "mrope_section", "rope_theta")}
+    others = ("architecture", "model_type", "mrope_section", "rope_theta")
+    given = {key: value for key, value in sizes.items() if key not in others}
     rope = {"rope_type": "default", "rope_theta": sizes.get("rope_theta", 1e4)}
     ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     common = {"initializer_range": SPREAD, "max_position_embeddings": 32_768, "rope_parameters": rope, **ends}

@@ -28,6 +28,7 @@ RECOMPUTE = "worker.actor.model.enable_gradient_checkpointing"
 UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_token_len_per_device_for_experience"
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
 FUSED = "worker.actor.use_fused_kernels"
+LIGER = "worker.actor.model.use_liger"
 FUSED_WIDTH = 128
 """verl/utils/kernel/kernels.py:596."""
 _MAY_BE_LESS = ("worker.actor.fsdp.fsdp_size", "worker.rollout.limit_images", "worker.actor.model.lora.rank")
@@ -73,7 +74,7 @@ def fill_gpus(values: dict[str, Any], sources: dict[str, Source]) -> None:
         and type(value_of(DECODING)) is int
     ):
         put(GRAPHS, memory.graph_sizes(value_of(DECODING)), f"sizes up to {DECODING}")
-    model = memory.shape(folder)
+    model = memory.shape(folder) or memory.published_shape(name)
     if value_of(FUSED) is True and model and model.hidden % FUSED_WIDTH:
         put(
             FUSED, False, f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
@@ -94,6 +95,7 @@ def fill_gpus(values: dict[str, Any], sources: dict[str, Source]) -> None:
         networks=2 if value_of("algorithm.adv_estimator") == "gae" else 1,
         adapters=rank > 0,
         recompute=asked,
+        liger=value_of(LIGER) is not False,
     )
     known = "what fits a GPU's memory" if model and size else "the model or the GPU's memory is not known yet"
     if asked is None:

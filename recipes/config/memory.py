@@ -3,14 +3,16 @@
 Memory of the update, in bytes of one GPU, for a dense decoder (hidden h, MLP i, query width q, key width k, L layers,
 P parameters, R ranks that share them; 16-bit activations, liger's kernels, packed attention):
 
-- what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; `ASIDE` for vLLM asleep, the
-  contexts of the processes, and one gathered layer; `SHARE` of the memory at most, since verl's micro-batches are
-  balanced by work and some are larger than the budget;
+- what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; what FSDP has whole
+  (`Shape.gathered`); `ASIDE` for vLLM asleep and the contexts of the processes; `SHARE` of the memory at most, since
+  verl's micro-batches are balanced by work and some are larger than the budget;
 - each token that keeps its activations, in each layer: 2 (4 h + 3 i + 4 q) bytes: residual and norm twice; gate, up and
   their product; queries, keys and values repeated for each query head, and the attention's output; with norms on
   queries and keys, as in Qwen3, 2 (q + k) more;
 - each token whose layers are computed again in the backward pass: 2 h for each layer, and one layer as above;
-- 8 h for embedding and last norm. The fused head keeps no logits.
+- 8 h for embedding and last norm. The fused head keeps no logits;
+- without liger, in each layer 8 h + 2 i, and 4 (q + k) with norms on queries and keys: float32 copies in the norms, and
+  the activated gate.
 
 At the Qwen3-4B shape that is 4.41 MB a token, and 0.327 MB with recomputation; measured on an H200 between 8,192 and
 20,480 tokens 4.44 MB, between 16,384 and 32,768 tokens 0.323 MB.
@@ -19,6 +21,7 @@ At the Qwen3-4B shape that is 4.41 MB a token, and 0.327 MB with recomputation; 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,25 +64,50 @@ class Shape:
     @property
     def parameters(self) -> int:
         """Weights of embeddings, layers and vision tower; norms and biases are a thousandth of them."""
-        layer = self.hidden * (2 * self.queries + 2 * self.keys + 3 * self.intermediate)
-        total = self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
+        total = self.layers * self.layer_parameters + self.embedding_parameters
         if self.vision:
             hidden, intermediate, layers, _ = self.vision
             total += layers * hidden * (4 * hidden + 3 * intermediate)
         return total
 
-    def activations(self, recompute: bool, image_share: float = 0.0) -> float:
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of one layer of the decoder."""
+        return self.hidden * (2 * self.queries + 2 * self.keys + 3 * self.intermediate)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Weights of embedding and head, which are one where they are tied."""
+        return self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Weights of LoRA's adapters on every linear map of the decoder's layers."""
+        widths = 7 * self.hidden + 2 * self.queries + 2 * self.keys + 3 * self.intermediate
+        return self.layers * rank * widths
+
+    def gathered(self, compute_bytes: int = 2, trained: bool = True) -> float:
+        """Bytes of what FSDP has whole on each GPU: two layers and the ends, and where they are trained gradients of
+        one layer and the ends, as computed and in float32."""
+        gradients = (compute_bytes + 4) * trained
+        return (2 * compute_bytes + gradients) * self.layer_parameters + (
+            compute_bytes + gradients
+        ) * self.embedding_parameters
+
+    def layer_activations(self, liger: bool = True) -> float:
+        """Bytes that a token holds in one layer."""
+        normed = (self.queries + self.keys) * self.norms_queries
+        kept = 2 * (4 * self.hidden + 3 * self.intermediate + 4 * self.queries + normed)
+        return kept if liger else kept + 8 * self.hidden + 2 * self.intermediate + 4 * normed
+
+    def activations(self, recompute: bool, image_share: float = 0.0, liger: bool = True) -> float:
         """Bytes that a token holds until the backward pass reaches it.
 
         Args:
             recompute: whether layers are computed again.
             image_share: share of the tokens that stand for a part of an image.
+            liger: whether liger's kernels take the place of transformers' own.
         """
-        widths = 4 * self.hidden + 3 * self.intermediate + 4 * self.queries
-        kept = _kept(
-            2 * (widths + (self.queries + self.keys) * self.norms_queries), self.hidden, self.layers, recompute
-        )
-        total = kept + 8 * self.hidden
+        total = _kept(self.layer_activations(liger), self.hidden, self.layers, recompute) + 8 * self.hidden
         if self.vision and image_share:
             hidden, intermediate, layers, patches = self.vision
             total += image_share * patches * _kept(2 * (8 * hidden + 3 * intermediate), hidden, layers, recompute)
@@ -111,6 +139,13 @@ def shape(folder: Path | None) -> Shape | None:
         return shape_of(_config(folder))
     except (KeyError, TypeError):
         return None
+
+
+def published_shape(name: str) -> Shape | None:
+    """The shape of a model on a hub by its name, for one that was not fetched yet; None for a name not listed here."""
+    plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
+    config = next((config for known, config in PUBLISHED.items() if known.lower() == plain), None)
+    return shape_of(config) if config else None
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
@@ -154,6 +189,7 @@ def passes(
     networks: int = 1,
     adapters: bool = False,
     recompute: bool | None = None,
+    liger: bool = True,
 ) -> Passes:
     """What fits.
 
@@ -166,21 +202,22 @@ def passes(
         networks: models of this shape that are trained (two with a critic).
         adapters: whether only LoRA's adapters are trained.
         recompute: what the user decided; None: as memory asks.
+        liger: as for `Shape.activations`.
     """
     if model is None or memory is None:
         unknown = max(longest, UNKNOWN_MODEL)
         return Passes(unknown, unknown, recompute is not False)
     state = ADAPTER_STATE_BYTES if adapters else sum(STATE_BYTES.values())
-    free = SHARE * memory - ASIDE - networks * state * model.parameters / ranks
+    free = SHARE * memory - ASIDE - networks * state * model.parameters / ranks - model.gathered(trained=not adapters)
 
     def fitting(again: bool, most: int) -> int:
-        return min(most, max(0, int(free / model.activations(again, image_share))) // ROUND * ROUND)
+        return min(most, max(0, int(free / model.activations(again, image_share, liger))) // ROUND * ROUND)
 
     kept = fitting(again=False, most=MOST_TOKENS)
     again = recompute if recompute is not None else kept < max(LEAST_KEPT, 2 * longest)
     update = fitting(again=True, most=MOST_TOKENS) if again else kept
     # Without gradients one layer's activations are alive at a time, and these are fewer bytes than the count below.
-    layer = model.activations(True, image_share)
+    layer = model.activations(True, image_share, liger)
     forward = min(MOST_TOKENS_FORWARD, max(0, int(free / layer)) // ROUND * ROUND)
     return Passes(max(longest, update), max(longest, forward), again)
 
@@ -197,3 +234,57 @@ def graph_sizes(most: int) -> list[int]:
     """
     sizes = [1, 2, 4, 8, 16, *range(32, 257, 32), *range(320, 1_025, 64)]
     return [size for size in sizes if size < most] + [most]
+
+
+_QWEN2 = {"architecture": "Qwen2", "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": 151_936}
+_QWEN3 = {**_QWEN2, "architecture": "Qwen3", "model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8}
+_3B = {
+    "hidden_size": 2048,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+_7B = {
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": False,
+}
+_TOWER = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "patch_size": 14,
+    "window_size": 112,
+    "fullatt_block_indexes": [7, 15, 23, 31],
+}
+_VISION = {"architecture": "Qwen2_5_VL", "mrope_section": [16, 24, 24]}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-4B": {
+        **_QWEN3,
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "tie_word_embeddings": True,
+    },
+    "Qwen/Qwen3-0.6B": {
+        **_QWEN3,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "tie_word_embeddings": True,
+    },
+    "Qwen/Qwen2.5-3B": {**_QWEN2, **_3B},
+    "Qwen/Qwen2.5-7B": {**_QWEN2, **_7B},
+    "Qwen/Qwen2.5-VL-3B": {**_QWEN2, **_3B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 2048}},
+    "Qwen/Qwen2.5-VL-7B": {**_QWEN2, **_7B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 3584}},
+}
+"""Sizes in the `config.json` of models on the hub; the forms -Instruct and -Base have the same."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
 from recipes.errors import RecipeError, raise_together
-from recipes.preflight import data, images, machine, model, resume, reward
+from recipes.preflight import data, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
 
@@ -16,6 +16,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.inspect, ()),
     "attention": (model.inspect_attention, ()),
     "model": (model.inspect, ()),
+    "memory": (memory.inspect, ("model",)),
     "resume": (resume.inspect, ()),
     "data": (data.inspect, ()),
     "disk": (machine.inspect_disk, ("machine", "model")),
