@@ -138,7 +138,7 @@ def figure(arms: Entries, baselines: Mapping[str, Mapping[str, float]], against:
     middle.set_yticks(range(len(rows), 0, -1), [row["arm"] for row in rows], fontsize=7)
     middle.set(xlabel="right answers on test, mean over shots, %", title="every arm; orange: best epoch in GRPO")
     middle.grid(axis="x", alpha=0.3)
-    right.set(xlabel="epoch, both phases", ylabel="right answers, %", title="validation; dotted: training")
+    right.set(xlabel="epoch of the arm's last phase", ylabel="right answers, %", title="validation; dotted: training")
     right.legend(fontsize=8)
     fig.savefig(path, metadata={"Date": None})
     plt.close(fig)
