@@ -97,8 +97,8 @@ def test_the_odds_of_a_mixed_group():
     countdown, gsm8k, design = map(text, ("OPTIMIZATION_COUNTDOWN.md", "OPTIMIZATION_GSM8K.md", "EVALUATION_DESIGN.md"))
     for n in (16, 8, 4):
         assert f"{mixed(0.05, n):.0%}" in countdown
-    for n in (4, 16):
-        assert f"{mixed(0.9, n):.0%}" in gsm8k
+    for p, n in ((0.9, 4), (0.9, 16), (0.065, 16), (0.065, 5)):
+        assert f"{mixed(p, n):.0%}" in gsm8k
     assert f"in {1 - mixed(0.05, 16):.0%} of cases at n = 16" in design
 
 
