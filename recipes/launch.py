@@ -21,6 +21,8 @@ from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import reported_errors
 from recipes.monitor import agreement, rundir
+from recipes.monitor.early_stop import EarlyStop, best_checkpoint
+from recipes.monitor.health import Health
 from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
@@ -72,11 +74,15 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         if last and resumes:
             limits = agreement.bounds(recipe, os.environ)
             agreement.refuse_spoilt(read_history(files.metrics), last.step, limits, str(shown(last.folder.parent)))
+        done = [step for step in read_history(files.metrics) if last and resumes and step.step <= last.step]
+        stop = EarlyStop(recipe, done, console.print)
         outcome = None
         if last and total and resumes and last.step >= total:
             console.print(f"nothing to do: the experiment {experiment} has all {total} steps")
+        elif stop.reason:
+            console.print(f"nothing to do: {stop.reason}; to go on, raise trainer.early_stop.patience")
         else:
-            outcome = train(recipe, files, total, console)
+            outcome = train(recipe, files, total, console, stop, Health(recipe, done, console.print))
         return close(recipe, files, total, outcome, console, overrides)
 
 
@@ -90,7 +96,9 @@ def checked(recipe: Recipe, console: Console) -> Recipe:
     return recipe
 
 
-def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console) -> Outcome:
+def train(
+    recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console, stop: EarlyStop, health: Health
+) -> Outcome:
     """Start the trainer and watch it until it ends."""
     variables = trainer_variables(recipe, files.attempt)
     command = ENGINES[recipe.engine].command(recipe)
@@ -120,6 +128,7 @@ def train(recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Co
             limits,
             lambda step: rollouts is None or accuracy(step) is not None,
             agreement.rule(agreement.bounds(recipe, os.environ)),
+            lambda step: health.saw(step) or stop.saw(step),
         )
 
 
@@ -147,7 +156,10 @@ def close(
             console.print(line)
         return outcome.exit_code
     commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
-    console.print(table(summary(read_history(files.metrics), total, checkpoint, files.log, commands)))
+    if outcome and outcome.enough:
+        console.print(f"ended before its last step: {outcome.enough}")
+    best = best_checkpoint(resume.folder(recipe))
+    console.print(table(summary(read_history(files.metrics), total, checkpoint, files.log, commands, best)))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from recipes.config import kl, loss
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, did_you_mean
 
 _ESTIMATORS_OF_GROUPS = (
     "grpo",
@@ -33,10 +34,54 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
         raise error
 
 
+EARLY_STOP_VALIDATION = "validation"
+"""trainer.early_stop.metric that stands for the validation's accuracy, whatever its data sources."""
+_RISING = (EARLY_STOP_VALIDATION, "critic/score/mean", "critic/rewards/mean")
+_OF_VALIDATION = re.compile(r"val-core/[^/]+/(acc|reward)/(mean@(?P<n>\d+)|(best|maj)@(?P<several>\d+)/mean)")
+
+
+def _early_stop(recipe: Recipe) -> Iterator[RecipeError]:
+    """A metric that never appears, or a checkpoint that is never saved."""
+    trainer, metric = recipe.trainer, recipe.trainer.early_stop.metric
+    if not trainer.keep_best and trainer.early_stop.patience is None:
+        return
+    asked = "trainer.early_stop.patience" if trainer.early_stop.patience else "trainer.keep_best"
+    of_validation = _OF_VALIDATION.fullmatch(metric)
+    if metric not in _RISING and not of_validation:
+        yield recipe.error(
+            f"unknown metric {metric!r}: what is better when it is higher can be waited for",
+            did_you_mean(metric, _RISING) or f"use {', '.join(_RISING)}, or val-core/DATA_SOURCE/acc/mean@1",
+            "trainer.early_stop.metric",
+        )
+    if trainer.val_freq <= 0 and (metric == EARLY_STOP_VALIDATION or of_validation):
+        yield recipe.error(
+            f"{asked} waits for {metric}, which never appears: the run does not validate",
+            "set VAL_FREQ to a number of steps, or trainer.early_stop.metric to critic/score/mean",
+            asked,
+            "trainer.val_freq",
+        )
+    n = recipe.worker.rollout.val_override_config.n
+    named = int(of_validation["n"] or of_validation["several"]) if of_validation else n
+    if named > n:
+        yield recipe.error(
+            f"{metric} never appears: the validation has {n} response{'s' * (n != 1)} a prompt",
+            f"set worker.rollout.val_override_config.n to {named}, or the metric to mean@{n}",
+            "trainer.early_stop.metric",
+            "worker.rollout.val_override_config.n",
+        )
+    if trainer.save_freq <= 0:
+        yield recipe.error(
+            f"{asked} needs checkpoints, and trainer.save_freq is {trainer.save_freq}",
+            "set SAVE_FREQ to VAL_FREQ, so that each validated step has a checkpoint",
+            asked,
+            "trainer.save_freq",
+        )
+
+
 def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     """Every mistake, the most fundamental first."""
     yield from _machines(recipe, gpus)
-    for find in (batches, _groups, _lengths, kl.problems, loss.problems, _combinations, _unread):
+    for find in (batches, _groups, _lengths, kl.problems, loss.problems, _combinations, _early_stop, _unread):
         yield from find(recipe)
 
 

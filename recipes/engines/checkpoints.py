@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64
 """Names of types in a safetensors file, and in a configuration."""
 OF_THE_RUN = ("attn_implementation",)
 """Keys of a configuration that belong to the run that saved it, not to the model."""
+
+STOP_REQUEST = "stop"
+"""File in the folder of the checkpoints; while it is there, the next save is the last."""
+BEST, BEST_FACTS = "best", "best.json"
 
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
@@ -50,6 +55,51 @@ def saved_steps(folder: Path) -> list[int]:
     """Steps that have a folder with an actor in it, whole or not."""
     found = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
     return sorted(int(match.group(1)) for match in found if match)
+
+
+def request_stop(folder: Path) -> None:
+    """Ask a running trainer to end after its next save (`checkpoint_callbacks.py`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / STOP_REQUEST).touch()
+
+
+def withdraw_stop(folder: Path) -> bool:
+    """Take a request to stop back; whether there was one."""
+    was_there = (folder / STOP_REQUEST).exists()
+    (folder / STOP_REQUEST).unlink(missing_ok=True)
+    return was_there
+
+
+def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:
+    """Make a checkpoint the folder's `best`, which the limit on saved steps does not count and never deletes.
+
+    Files are linked, so they take no room of their own until the step's folder is deleted; where the file system has no
+    links they are copied. The earlier best stays until the new one is whole.
+
+    Args:
+        facts: written to best/best.json beside the step.
+
+    Raises:
+        OSError: no room, or no right to write.
+    """
+    best = checkpoint.folder.parent / BEST
+    new, old = best.with_name(f"{BEST}.new"), best.with_name(f"{BEST}.old")
+    for folder in (new, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(checkpoint.folder, new, copy_function=_link)
+    _write(new / BEST_FACTS, {"step": checkpoint.step, **facts})
+    if best.exists():
+        best.rename(old)
+    new.rename(best)
+    shutil.rmtree(old, ignore_errors=True)
+    return best
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def merge_adapters(folder: Path) -> bool:

@@ -293,7 +293,7 @@ def _checkpoints(recipe: Recipe) -> dict[str, Any]:
     }
     if recipe.has_critic:
         keys |= {"critic.checkpoint.save_contents": contents, "trainer.max_critic_ckpt_to_keep": limit}
-    if trainer.save_hf_model:
+    if trainer.save_freq > 0:
         keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.MergedModels"
     if trainer.load_checkpoint_path is not None:
         return keys | {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": trainer.load_checkpoint_path}

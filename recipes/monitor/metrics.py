@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -67,19 +68,27 @@ def adopt_leftovers(attempts: list[Path], history: Path) -> None:
         attempt.unlink()
 
 
-def read_history(history: Path) -> list[Step]:
+def read_history(*files: Path) -> list[Step]:
     """Every step once, in order; where a step was written again, the later values win.
 
-    A resumed run validates the step that it starts from: that line adds to the step's training metrics.
+    A resumed run validates the step that it starts from: that line adds to the step's training metrics. A file that is
+    not there has no steps. Lines that are torn or no step are passed over; `unreadable_lines` counts them.
     """
-    if not history.is_file():
-        return []
     steps: dict[int, Step] = {}
-    for line in history.read_bytes().splitlines():
+    for line in _lines(files):
         if step := _parsed(line):
             earlier = steps.get(step.step)
             steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
     return [steps[number] for number in sorted(steps)]
+
+
+def unreadable_lines(*files: Path) -> int:
+    """How many lines are torn or no step."""
+    return sum(_parsed(line) is None for line in _lines(files))
+
+
+def _lines(files: Iterable[Path]) -> Iterable[bytes]:
+    return (line for file in files if file.is_file() for line in file.read_bytes().splitlines() if line.strip())
 
 
 def rollout_accuracy(folder: Path | None, step: int, since: float = 0.0) -> float | None:
@@ -117,6 +126,12 @@ def validation(step: Step) -> dict[str, float]:
     return found
 
 
+def mean_validation(step: Step) -> float | None:
+    """The mean of a step's validation accuracies over its data sources; None without validation."""
+    shares = validation(step)
+    return sum(shares.values()) / len(shares) if shares else None
+
+
 _OF_UPDATE = {
     "actor/entropy_loss": "actor/entropy",
     "actor/rollout_corr/kl": "rollout_corr/kl",
@@ -131,7 +146,7 @@ def _parsed(line: bytes) -> Step | None:
         entry = json.loads(line)
         data = dict(entry["data"])
         return Step(int(entry["step"]), {name: data[own] for own, name in _OF_UPDATE.items() if own in data} | data)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):  # a step may be written as Infinity
         return None
 
 
@@ -144,7 +159,7 @@ class Sources:
 
     def __init__(self, files: Iterable[str]) -> None:
         local = [file for file in files if Path(file).is_file()]
-        self.names = _names(local)
+        self.names = data_sources(local)
         rows: dict[int, dict[str, str]] = {}
         if len(self.names) > 1:
             for source, truth, prompt in chain.from_iterable(map(_rows, local)):
@@ -181,11 +196,12 @@ class Sources:
         return next((found[prompt] for prompt in sorted(found, key=len, reverse=True) if prompt in text), None)
 
 
-def _names(files: list[str]) -> set[str]:
+def data_sources(files: Iterable[str]) -> set[str]:
+    """The data sources of these parquet files; files that are not there have none."""
     import pyarrow.parquet as pq
 
     found: set[str] = set()
-    for file in files:
+    for file in filter(os.path.isfile, files):
         with pq.ParquetFile(file) as opened:
             if "data_source" in opened.schema_arrow.names:
                 for batch in opened.iter_batches(columns=["data_source"]):

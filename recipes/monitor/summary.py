@@ -11,7 +11,7 @@ from pathlib import Path
 
 from recipes.config import Recipe
 from recipes.config.variables import read_words, variable_names
-from recipes.engines.checkpoints import Checkpoint
+from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.monitor import agreement
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
@@ -36,6 +36,7 @@ def summary(
     checkpoint: Checkpoint | None,
     log: Path,
     next_commands: list[tuple[str, str]],
+    best: tuple[int, float] | None = None,
 ) -> list[tuple[str, str]]:
     """The rows of the closing table.
 
@@ -45,6 +46,7 @@ def summary(
         checkpoint: the last one.
         log: the trainer's log.
         next_commands: (what for, command).
+        best: step and value of the kept best checkpoint.
     """
     done = max((step.step for step in history), default=0)
     rows = [("steps", f"{done} of {total}" if total else str(done))]
@@ -55,6 +57,9 @@ def summary(
         rows.append(("checkpoint", str(shown(checkpoint.model or checkpoint.folder))))
     else:
         rows.append(("checkpoint", "none was saved"))
+    if best and checkpoint:
+        kept = shown(checkpoint.folder.parent / BEST)
+        rows.append(("best checkpoint", f"{kept} (step {best[0]}, {number(best[1])})"))
     return [*rows, ("log", str(shown(log))), *next_commands]
 
 
@@ -90,7 +95,8 @@ def next_commands(
         environ: the variables that the user set are repeated in the command.
         overrides: so are the arguments.
     """
-    commands = []
+    name = shlex.quote(recipe.trainer.experiment_name or recipe.name)
+    commands = [("report", f"{shlex.quote(str(shown(Path(sys.executable))))} -m recipes.monitor report {name}")]
     script = ROOT / "scripts" / f"eval_{recipe.name}.py"
     if checkpoint and checkpoint.model and script.is_file():
         python, model = (shlex.quote(str(shown(path))) for path in (Path(sys.executable), checkpoint.model))

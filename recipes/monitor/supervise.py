@@ -125,6 +125,7 @@ class Outcome:
         interrupted: the signal that the user sent, if one did.
         hung: why the watchdog ended the run, if it did.
         fault: what is wrong with a step's metrics; the run was ended for it.
+        enough: why the run was ended in order before its last step.
         error: the first real error of a run that failed.
         left: processes that could not be ended.
     """
@@ -133,6 +134,7 @@ class Outcome:
     interrupted: signal.Signals | None = None
     hung: str | None = None
     fault: str | None = None
+    enough: str | None = None
     error: TrainerError | None = None
     left: tuple[int, ...] = ()
 
@@ -143,6 +145,8 @@ class Outcome:
             return 128 + self.interrupted
         if self.hung or self.fault:
             return 1
+        if self.enough:
+            return 0
         return 0 if self.code == 0 else 1
 
 
@@ -175,6 +179,7 @@ def supervise(
     limits: Limits,
     rollouts_ready: Callable[[int], bool] = lambda _: True,
     judge: Callable[[Step], str | None] = lambda _: None,
+    after_step: Callable[[Step], str | None] = lambda _: None,
 ) -> Outcome:
     """Watch until the trainer ends; afterwards no process of the run is left.
 
@@ -186,17 +191,19 @@ def supervise(
         limits: of the watchdog.
         rollouts_ready: whether the responses of a step are written.
         judge: returns what is wrong with a step, or None; a fault ends the run.
+        after_step: called with each step after its line; returns why the run is to end in order after it, or None.
     """
     reader, steps = LogReader(log, offset), _Steps(rollouts_ready)
     watchdog = Watchdog(limits, time.monotonic())
     looked_at_processes = 0.0
     hung: str | None = None
     fault: str | None = None
+    enough: str | None = None
     with _caught_signals() as caught:
         while child.poll() is None and not caught:
             now = time.monotonic()
-            fault = _follow(reader, metrics, steps, watchdog, progress, now, judge)
-            if fault:
+            fault, enough = _follow(reader, metrics, steps, watchdog, progress, now, judge, after_step)
+            if fault or enough:
                 break
             if now - looked_at_processes >= _PROCESSES_EVERY_S:
                 looked_at_processes = now
@@ -212,15 +219,16 @@ def supervise(
             progress.note("stopping the trainer, Ray and vLLM ...")
         asked = len(caught)
         left = child.stop(terminate_s=1.0 if hung or fault else 15.0, abort=lambda: len(caught) > asked)
-    late = _follow(reader, metrics, steps, watchdog, progress, time.monotonic(), judge, last=True)
+    late, _ = _follow(reader, metrics, steps, watchdog, progress, time.monotonic(), judge, after_step, last=True)
     fault = fault or late
     code = child.poll()
-    failed = hung is not None or (code != 0 and not caught and not fault)
+    failed = hung is not None or (code != 0 and not caught and not fault and not enough)
     return Outcome(
         code=0 if code is None else code,
         interrupted=caught[0] if caught and not (ended_by_itself and code == 0) else None,
         hung=hung,
         fault=fault,
+        enough=enough,
         error=first_error(LogReader(log, offset).read()) if failed else None,
         left=tuple(left),
     )
@@ -234,9 +242,10 @@ def _follow(
     progress: Progress,
     now: float,
     judge: Callable[[Step], str | None],
+    after_step: Callable[[Step], str | None],
     last: bool = False,
-) -> str | None:
-    """Read new lines and steps; returns what `judge` says of the first faulty step, else None."""
+) -> tuple[str | None, str | None]:
+    """Read new lines and steps; returns what `judge` and `after_step` say of the first step that they object to."""
     lines = reader.read()
     if lines:
         watchdog.saw_output(now, any(is_alarming(line) for line in lines))
@@ -247,9 +256,11 @@ def _follow(
     if new:
         watchdog.saw_step(now)
         steps.add(new, now)
+    enough = None
     for step in steps.take(now, everything=last):
         progress.step(step)
-    return next((fault for step in new if (fault := judge(step))), None)
+        enough = enough or after_step(step)
+    return next((fault for step in new if (fault := judge(step))), None), enough
 
 
 @contextmanager

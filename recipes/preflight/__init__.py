@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
 from recipes.errors import RecipeError, raise_together
+from recipes.monitor import early_stop
 from recipes.preflight import data, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
@@ -22,6 +23,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "disk": (machine.inspect_disk, ("machine", "model")),
     "reward": (reward.inspect_reward, ("data",)),
     "images": (images.inspect, ("data", "model")),
+    "early stop": (early_stop.inspect, ("data",)),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 

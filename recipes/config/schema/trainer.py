@@ -9,9 +9,25 @@ from pydantic import PrivateAttr
 from recipes.config.schema.algorithm import Algorithm
 from recipes.config.schema.data import Data
 from recipes.config.schema.field import Resolved, Section, key, only_verl
+from recipes.config.schema.monitor import Monitor
 from recipes.config.schema.worker import Worker
 
 Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
+
+
+class EarlyStop(Section):
+    """When a run that no longer gains ends before its last step. The checkpoint it ends with is saved first."""
+
+    metric: str = key(
+        "validation",
+        "what has to rise: validation (accuracy, mean over data sources), val-core/..., or critic/score/mean; "
+        "keep_best goes by it too",
+        not_on=only_verl(),
+    )
+    patience: int | None = key(
+        None, "values of the metric in a row without a gain that end the run; null: never", not_on=only_verl(), gt=0
+    )
+    min_delta: float = key(0.0, "a smaller gain counts as none", not_on=only_verl(), ge=0)
 
 
 class Trainer(Section):
@@ -62,6 +78,12 @@ class Trainer(Section):
         verl=("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
         computed=True,
     )
+    keep_best: bool = key(
+        False,
+        "keep the checkpoint with the best validation as best/, whatever save_limit says",
+        not_on=only_verl(),
+    )
+    early_stop: EarlyStop = EarlyStop()
     save_model_only: bool = key(
         False,
         "leave the optimiser out of checkpoints, which then cannot be resumed",
@@ -126,6 +148,7 @@ class Recipe(Resolved):
     algorithm: Algorithm = Algorithm()
     worker: Worker = Worker()
     trainer: Trainer = Trainer()
+    monitor: Monitor = Monitor()
     verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are")
 
     _embedded_on: bool = PrivateAttr(default=False)

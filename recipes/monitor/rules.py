@@ -1,0 +1,452 @@
+"""Health rules: what the metrics of a run say about it, over windows of steps.
+
+A rule looks at the first and the last window (`monitor.window` steps) and gives a status with its evidence. What the
+status usually means, and what to try, stands beside the rule in `RULES`. The bounds are keys under `monitor`. A rule
+changes nothing in a run; what ends one is `agreement.py` (a wrong image), the watchdog and `early_stop.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from recipes.config import Recipe, kl
+from recipes.config.resolve import algorithm
+from recipes.config.schema.monitor import Monitor
+from recipes.engines.verl import is_on_policy
+from recipes.monitor import agreement
+from recipes.monitor.metrics import Step, mean_validation
+from recipes.monitor.progress import TIMINGS, number
+from recipes.monitor.rollouts import Groups
+
+Status = Literal["ok", "explained", "unknown", "warning", "failure"]
+"""`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
+Verdict = tuple[Status, str]
+Series = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules look at.
+
+    Attributes:
+        steps: the trained steps, in order.
+        validations: step -> held-out accuracy, the mean over data sources; step 0 is the model before training.
+        bounds: the recipe's `monitor`.
+        recipe: the recipe, where its file can be read.
+        groups: step -> its groups, where the rollouts were written.
+        silent_s: seconds since the last sign of life; None for a run that has ended.
+    """
+
+    steps: Sequence[Step]
+    validations: Mapping[int, float]
+    bounds: Monitor
+    recipe: Recipe | None = None
+    groups: Mapping[int, Groups] = field(default_factory=dict)
+    silent_s: float | None = None
+
+    def series(self, *names: str) -> Series:
+        """(step, value) of the first of these metrics that a step has; numbers that are not finite are left out."""
+        values = ((step.step, step.get(*names)) for step in self.steps)
+        return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
+
+    def windows(self, series: Series) -> tuple[list[float], list[float]] | None:
+        """Values of the first and of the last window, which do not overlap; None for fewer steps than two windows.
+
+        A short run has smaller windows, of two steps at least.
+        """
+        size = min(self.bounds.window, len(series) // 2)
+        if size < 2:
+            return None
+        values = [value for _, value in series]
+        return values[:size], values[-size:]
+
+
+def evidence(
+    history: Sequence[Step],
+    recipe: Recipe | None,
+    groups: Mapping[int, Groups] | None = None,
+    silent_s: float | None = None,
+) -> Evidence:
+    """What the rules look at, from a run's history; without a recipe the bounds are the defaults."""
+    return Evidence(
+        steps=[step for step in history if "timing_s/step" in step.data or "critic/score/mean" in step.data],
+        validations={step.step: value for step in history if (value := mean_validation(step)) is not None},
+        bounds=recipe.monitor if recipe else Monitor(),
+        recipe=recipe,
+        groups=groups or {},
+        silent_s=silent_s,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+TOO_FEW: Verdict = ("unknown", "too few steps")
+NO_METRIC: Verdict = ("unknown", "the run does not log this")
+
+
+def _last(run: Evidence, series: Series) -> list[float]:
+    return [value for _, value in series[-run.bounds.window :]]
+
+
+def _numbers(run: Evidence) -> Verdict:
+    broken = [
+        (step.step, name)
+        for step in run.steps
+        for name, value in step.data.items()
+        if name.startswith(("actor/", "critic/"))
+        and (value is None or (isinstance(value, float) and not math.isfinite(value)))
+    ]
+    if not broken:
+        return "ok", f"every value of {len(run.steps)} steps is finite"
+    recent = {step.step for step in run.steps[-run.bounds.window :]}
+    names = ", ".join(dict.fromkeys(name for _, name in broken))
+    evidence = f"{names}: not a number, first at step {broken[0][0]}, last at step {broken[-1][0]}"
+    return "failure" if broken[-1][0] in recent else "warning", evidence
+
+
+def _entropy(run: Evidence) -> Verdict:
+    series = run.series("actor/entropy")
+    if not series:
+        return NO_METRIC
+    if len(series) < 2:
+        return TOO_FEW
+    last = _mean([value for _, value in series[-2:]])
+    if last < run.bounds.entropy_collapse:
+        return "failure", f"{number(last)} nats a token over the last steps: collapsed"
+    windows = run.windows(series)
+    if windows is None:
+        return TOO_FEW
+    first, last = _mean(windows[0]), _mean(windows[1])
+    evidence = f"{number(first)} at first, {number(last)} now, nats a token"
+    low = last < run.bounds.entropy_low
+    changed = last > run.bounds.entropy_change * first or last * run.bounds.entropy_change < first
+    return ("warning" if low or changed else "ok"), evidence
+
+
+def _kl(run: Evidence) -> Verdict:
+    off = _kl_is_off(run.recipe)
+    if off:
+        return off
+    in_loss = run.recipe is not None and kl.in_loss(run.recipe)
+    series = run.series(*(() if in_loss else ("actor/reward_kl_penalty",)), "actor/kl_loss")
+    if not series:
+        return ("warning", "KL is asked for, and no step logs it") if run.recipe and run.steps else NO_METRIC
+    windows = run.windows(series)
+    if len(series) < 2:
+        return TOO_FEW
+    last = _mean([value for _, value in series[-2:]])
+    if last > run.bounds.kl:
+        return "warning", f"{number(last)} nats a token over the last steps, bound {run.bounds.kl:g}"
+    if windows is None:
+        return TOO_FEW
+    before = [value for _, value in series[-2 * len(windows[1]) : -len(windows[1])]]
+    earlier, now = _mean(before), _mean(windows[1])
+    evidence = f"{number(earlier)} in the window before, {number(now)} in the last, nats a token"
+    grows = now > run.bounds.kl / 5 and now > run.bounds.kl_growth * max(earlier, 0.0)
+    return ("warning" if grows else "ok"), evidence
+
+
+def _kl_is_off(recipe: Recipe | None) -> Verdict | None:
+    """The verdict on a run that nothing holds near the reference; None where a KL term acts."""
+    if recipe is None:
+        return None
+    terms = [term for term in (kl.in_reward(recipe), kl.in_loss(recipe)) if term]
+    if any(term.coefficient > 0 for term in terms):
+        return None
+    preset = recipe.algorithm.preset
+    if not terms and preset and algorithm(preset).values.get(kl.NO_KL):
+        return "explained", f"{preset} has no KL term: the distance to the reference is not measured"
+    if terms:
+        return "warning", "the coefficient is 0: KL is measured and has no effect"
+    return "warning", f"{kl.NO_KL} is true: nothing holds the policy near the reference or measures how far it is"
+
+
+def _grad_norm(run: Evidence) -> Verdict:
+    series = run.series("actor/grad_norm")
+    if len(series) < 2:
+        return TOO_FEW if series else NO_METRIC
+    last = _last(run, series)
+    typical = median(value for _, value in series)
+    spikes = [step for step, value in series[-run.bounds.window :] if value > run.bounds.grad_norm_spike * typical > 0]
+    evidence = f"median {number(median(last))} over the last {len(last)} steps, {number(typical)} over all"
+    if max(last) == 0:
+        return "failure", f"0 at each of the last {len(last)} steps: no response has an advantage"
+    if spikes:
+        return "warning", f"{evidence}; spike at step {', '.join(map(str, spikes))}"
+    return ("warning" if median(last) > run.bounds.grad_norm else "ok"), evidence
+
+
+def _groups(run: Evidence) -> Verdict:
+    if not run.groups:
+        spread = list(zip(run.series("critic/advantages/max"), run.series("critic/advantages/min"), strict=False))
+        if not spread:
+            return NO_METRIC
+        flat = [high == low for (_, high), (_, low) in spread[-run.bounds.window :]]
+        if len(flat) < 2:
+            return TOO_FEW
+        if all(flat):
+            return "failure", f"all advantages are equal at each of the last {len(flat)} steps"
+        return "ok", "advantages differ; the share of groups is not known, since no rollouts were written"
+    last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
+    if len(last) < 2:
+        return TOO_FEW
+    count, flat = sum(each.groups for each in last), sum(each.flat for each in last)
+    right = sum(each.all_right for each in last)
+    evidence = f"{flat} of {count} groups have one score ({right} all right), over the last {len(last)} steps"
+    if flat == count:
+        return "failure", evidence
+    return ("warning" if flat > run.bounds.flat_groups * count else "ok"), evidence
+
+
+def _clipping(run: Evidence) -> Verdict:
+    series = run.series("actor/pg_clipfrac")
+    if not series:
+        return NO_METRIC
+    last = _mean(_last(run, series))
+    if last == 0 and run.recipe and is_on_policy(run.recipe):
+        return "explained", "0, as it has to be: with one update a step the ratio is 1 and nothing is clipped"
+    return ("warning" if last > run.bounds.clip_fraction else "ok"), f"{number(last)} of the tokens"
+
+
+def _truncation(run: Evidence) -> Verdict:
+    series = run.series("response_length/clip_ratio")
+    if not series:
+        return NO_METRIC
+    if len(series) < 2:
+        return TOO_FEW
+    last = _mean(_last(run, series))
+    return ("warning" if last > run.bounds.truncation else "ok"), f"{number(last)} of the responses are cut"
+
+
+def _length(run: Evidence) -> Verdict:
+    series = run.series("response_length/mean")
+    windows = run.windows(series)
+    if windows is None:
+        return TOO_FEW if series else NO_METRIC
+    first, last = map(_mean, windows)
+    changed = last > run.bounds.length_change * first or last * run.bounds.length_change < first
+    return ("warning" if changed else "ok"), f"{first:.0f} tokens at first, {last:.0f} now"
+
+
+def _rollout(run: Evidence) -> Verdict:
+    series = run.series(agreement.KL)
+    if not series:
+        return NO_METRIC
+    # The mean of log p(vLLM) - log p(trainer) is not negative but for noise, so the size alone counts.
+    worst = max(abs(value) for value in _last(run, series))
+    evidence = f"at most {number(worst)} nats a token over the last steps, bound {run.bounds.rollout_kl:g}"
+    return ("failure" if worst > run.bounds.rollout_kl else "ok"), evidence
+
+
+_SHARE_OF_GAIN = 0.1
+"""Held-out accuracy that gains less than this part of what the score gains is called flat."""
+
+
+def _reward_and_validation(run: Evidence) -> Verdict:
+    score = run.series("critic/score/mean")
+    steps = sorted(run.validations)
+    if len(steps) >= 2:
+        kind, first, last, then = "validation", *(run.validations[step] for step in (steps[0], steps[-1])), steps[-1]
+    else:
+        known = [(step, run.groups[step].accuracy) for step in sorted(run.groups)]
+        windows = run.windows(known)
+        if windows is None:
+            return "unknown", "fewer than two validations, and too few rollouts"
+        kind, first, last, then = "training accuracy", *map(_mean, windows), known[-1][0]
+    windows = run.windows([(step, value) for step, value in score if step <= then])
+    if windows is None:
+        return TOO_FEW
+    before, now = map(_mean, windows)
+    evidence = (
+        f"training score {number(before)} -> {number(now)}, {kind} {number(first)} -> {number(last)}, to step {then}"
+    )
+    gain = now - before
+    return ("warning" if gain > run.bounds.reward_gain and last - first < _SHARE_OF_GAIN * gain else "ok"), evidence
+
+
+def _step_time(run: Evidence) -> Verdict:
+    """Validation and saving are not in it, and the first step, which warms up, is left out where it can be."""
+    times = [
+        (step.step, seconds - (step.get("timing_s/save_checkpoint") or 0.0))
+        for step in run.steps[1:]
+        if (seconds := step.get("timing_s/step")) is not None
+    ]
+    windows = run.windows(times)
+    if windows is None or len(windows[0]) < run.bounds.window:  # the time of single steps jumps
+        return TOO_FEW
+    before, now = map(median, windows)
+    evidence = f"{before:.1f} s at first, {now:.1f} s now"
+    if now <= run.bounds.step_time * before:
+        return "ok", evidence
+    size = len(windows[0])
+    growth = {
+        name: sum(step.get(key) or 0.0 for step in run.steps[-size:] for key in keys)
+        - sum(step.get(key) or 0.0 for step in run.steps[1 : 1 + size] for key in keys)
+        for name, keys in TIMINGS
+        if name not in ("validate", "save")
+    }
+    most = max(growth, key=lambda name: growth[name])
+    return "warning", f"{evidence}; most of it in: {most}"
+
+
+def _silence(run: Evidence) -> Verdict:
+    if run.silent_s is None:
+        return "ok", "the run has ended"
+    times = [step.get("timing_s/step") or 0.0 for step in run.steps] or [0.0]
+    longest = max(step.get("timing_s/testing") or 0.0 for step in run.steps) if run.steps else 0.0
+    allowed = max(120.0, run.bounds.silence * median(times), 2 * longest)
+    evidence = f"last sign of life {run.silent_s:.0f} s ago, usual for a step {median(times):.0f} s"
+    return ("failure" if run.silent_s > allowed else "ok"), evidence
+
+
+def _kl_loss(run: Evidence) -> Verdict:
+    if run.recipe is None or kl.in_loss(run.recipe):
+        return (
+            "ok",
+            "KL is a term of the loss, and actor/kl_loss is its value" if run.recipe else "the recipe is not known",
+        )
+    if kl.in_reward(run.recipe):
+        return (
+            "explained",
+            "actor/kl_loss is absent or 0 by design: KL is taken from the reward, see actor/reward_kl_penalty",
+        )
+    return "explained", "there is no KL term"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with what its warning usually means.
+
+    Attributes:
+        name: what messages call it.
+        judge: gives status and evidence.
+        healthy: range in a good run, in words.
+        meaning: what a warning or failure usually means.
+        advice: what to try.
+    """
+
+    name: str
+    judge: Callable[[Evidence], Verdict]
+    healthy: str
+    meaning: str
+    advice: str
+
+
+RULES = (
+    Rule(
+        "numbers",
+        _numbers,
+        "every value is finite",
+        "the update overflowed, or divided by an empty batch; the weights may be spoilt",
+        "go back to a checkpoint before that step; lower LR, use bf16 or fp32 instead of fp16",
+    ),
+    Rule(
+        "entropy",
+        _entropy,
+        "steady or slightly rising, 0.2 to 0.3 for a 3 to 4 B model; below 0.01 it has collapsed",
+        "falling: the policy settles on one kind of response and groups stop to differ; rising without end: noise",
+        "lower LR, raise KL_COEF or clip_ratio_high, keep temperature 1; go on from a checkpoint before the change",
+    ),
+    Rule(
+        "KL",
+        _kl,
+        "rises slowly and levels off, 0.01 to 0.1",
+        "the policy runs away from the reference, often to please the reward in a way that nobody meant",
+        "lower LR, raise KL_COEF; read the responses",
+    ),
+    Rule(
+        "grad-norm",
+        _grad_norm,
+        "0.05 to 0.2 for a 3 to 4 B model, up to 1 for a tiny one",
+        "spikes: LR too high or few groups that differ; 0: no group differs",
+        "lower LR, more prompts a step (ROLLOUT_BATCH_SIZE), max_grad_norm 1",
+    ),
+    Rule(
+        "groups",
+        _groups,
+        "less than half of the groups have one score",
+        "problems too easy or too hard for the model, or a reward that gives everything the same score",
+        "probe the data first (scripts/eval.py ... analyse), larger ROLLOUT_N, online_filtering; check the reward",
+    ),
+    Rule(
+        "clipping",
+        _clipping,
+        "0 with one update a step, below 0.1 otherwise",
+        "many updates on the same responses: the policy is far from the one that sampled",
+        "fewer updates a step (larger GLOBAL_BATCH_SIZE), lower LR",
+    ),
+    Rule(
+        "truncation",
+        _truncation,
+        "below 0.05",
+        "responses do not end: the limit is short, or the policy rambles; cut responses score 0",
+        "raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
+    ),
+    Rule(
+        "length",
+        _length,
+        "changes slowly",
+        "the reward pays for length, or for saying nothing",
+        "read the responses; Dr.GRPO's loss_avg_mode, overlong_buffer",
+    ),
+    Rule(
+        "vLLM and trainer",
+        _rollout,
+        "rounding: below 1e-5 in 32 bits, below 0.01 in 16 bits",
+        "vLLM samples from another policy than the trainer trains: old weights, another image, another temperature",
+        "see worker.rollout.load_format and the keys below verl; compare with enforce_eager=true",
+    ),
+    Rule(
+        "reward and validation",
+        _reward_and_validation,
+        "both rise",
+        "the policy learns what the reward pays for and not the task, or learns the training data by heart",
+        "read the responses with the highest scores; mend the reward; more data; early_stop",
+    ),
+    Rule(
+        "step time",
+        _step_time,
+        "steady, or growing with the responses",
+        "longer responses, memory that runs full, another program on the machine",
+        "see which phase grows; gpu_memory_utilization, MAX_RESPONSE_LENGTH",
+    ),
+    Rule(
+        "silence",
+        _silence,
+        "a line or a step in every step's time",
+        "a hung worker or a very long response; the launcher's watchdog ends the run after WATCHDOG_MINUTES",
+        "see the end of train.log",
+    ),
+    Rule("kl_loss", _kl_loss, "0 when KL is taken from the reward", "", ""),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rule says of a run."""
+
+    rule: Rule
+    status: Status
+    evidence: str
+
+    @property
+    def alarming(self) -> bool:
+        return self.status in ("warning", "failure")
+
+    def line(self) -> str:
+        """One line; of an alarm also what it usually means and what to try."""
+        text = f"{self.rule.name}: {self.evidence}"
+        return (
+            f"{self.status}: {text} | usually: {self.rule.meaning} | try: {self.rule.advice}" if self.alarming else text
+        )
+
+
+def findings(run: Evidence) -> list[Finding]:
+    """What every rule says, in the order of `RULES`."""
+    return [Finding(rule, *rule.judge(run)) for rule in RULES]

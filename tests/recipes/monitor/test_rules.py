@@ -1,0 +1,171 @@
+"""Health rules: silent on recorded healthy runs, and each speaks up for the illness that it is there for."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from recipes.config import load
+from recipes.monitor.metrics import Step
+from recipes.monitor.rollouts import Groups, Rollouts
+from recipes.monitor.rules import evidence, findings
+from recipes.paths import ROOT
+
+CURVES = {
+    "score": "critic/score/mean",
+    "entropy": "actor/entropy",
+    "kl": "actor/reward_kl_penalty",
+    "grad_norm": "actor/grad_norm",
+    "seconds": "timing_s/step",
+}
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recipe(*arguments):
+    return load("countdown", arguments=arguments, environ={}, hardware="cpu")
+
+
+def judged(history, *arguments, **facts):
+    """Rule -> its finding."""
+    return {finding.rule.name: finding for finding in findings(evidence(history, recipe(*arguments), **facts))}
+
+
+def healthy_step(number, **changes):
+    wobble = 1 + 0.1 * math.sin(number)
+    data = {
+        "critic/score/mean": 0.3 + 0.01 * number,
+        "critic/advantages/max": 1.5,
+        "critic/advantages/min": -1.5,
+        "actor/entropy": 0.25 * wobble,
+        "actor/reward_kl_penalty": 0.002 * number,
+        "actor/grad_norm": 0.12 * wobble,
+        "actor/pg_clipfrac": 0.0,
+        "response_length/mean": 200 * wobble,
+        "response_length/clip_ratio": 0.02,
+        "rollout_corr/kl": 1e-4 * wobble,
+        "timing_s/step": 20 * wobble,
+        "timing_s/gen": 12 * wobble,
+        "timing_s/update_actor": 8 * wobble,
+    }
+    if number % 5 == 0:
+        data["val-core/countdown/acc/mean@1"] = 0.2 + 0.008 * number
+    return Step(number, data | changes)
+
+
+def run(ill=None, steps=20, begins=10):
+    """A healthy run that `ill(step)` changes from step `begins` on."""
+    return [healthy_step(number, **(ill(number) if ill and number >= begins else {})) for number in range(1, steps + 1)]
+
+
+def alarms(found):
+    return {name: finding.status for name, finding in found.items() if finding.alarming}
+
+
+def after_each_step(history, **facts):
+    """(rule, step) of every alarm while the run goes on."""
+    raised = []
+    for index in range(1, len(history) + 1):
+        raised += [(name, history[index - 1].step) for name in alarms(judged(history[:index], **facts))]
+    return raised
+
+
+def test_a_healthy_run_raises_no_alarm_at_any_step_and_its_zeros_are_explained():
+    history = run()
+    assert after_each_step(history) == []
+    found = judged(history)
+    assert found["kl_loss"].status == found["clipping"].status == "explained"
+    assert "actor/reward_kl_penalty" in found["kl_loss"].evidence
+
+
+@pytest.mark.parametrize(("task", "disturbed"), [("countdown", {"step time"}), ("gsm8k", set())])
+def test_the_recorded_runs_of_the_documents_raise_no_false_alarm(task, disturbed):
+    """60 and 40 steps of training that learned. On Countdown's machine other programs ran from step 13 on."""
+    recorded = json.loads((ROOT / "docs" / "results" / f"{task}_tiny_cpu.json").read_text())
+    curve = recorded["curves"][0] if "curves" in recorded else recorded
+    accuracy = curve["validation"]
+    if isinstance(accuracy, list):
+        accuracy = {entry["step"]: entry for entry in accuracy}
+    history = [Step(0, {"val-core/x/acc/mean@1": accuracy.get(0, accuracy.get("0"))["value"]})]
+    for entry in curve["training"]:
+        data = {name: entry[key] for key, name in CURVES.items() if key in entry}
+        if held_out := accuracy.get(entry["step"], accuracy.get(str(entry["step"]))):
+            data["val-core/x/acc/mean@1"] = held_out["value"]
+        history.append(Step(entry["step"], data))
+    assert {name for name, _ in after_each_step(history)} == disturbed
+
+
+ILLNESSES = {
+    "collapse": (lambda step: {"actor/entropy": 0.001}, "entropy", "failure"),
+    "noise": (lambda step: {"actor/entropy": 2.0}, "entropy", "warning"),
+    "runs away": (lambda step: {"actor/reward_kl_penalty": 0.01 * 2 ** (step - 10)}, "KL", "warning"),
+    "coefficient forgotten": (lambda step: {}, "KL", "warning"),
+    "exploding gradients": (lambda step: {"actor/grad_norm": 40.0}, "grad-norm", "warning"),
+    "no gradient": (lambda step: {"actor/grad_norm": 0.0}, "grad-norm", "failure"),
+    "overflow": (lambda step: {"actor/grad_norm": math.nan}, "numbers", "failure"),
+    "overflow as verl writes it": (lambda step: {"actor/pg_loss": None}, "numbers", "failure"),
+    "constant reward": (lambda step: {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0}, "groups", "failure"),
+    "stale responses": (lambda step: {"actor/pg_clipfrac": 0.6}, "clipping", "warning"),
+    "never ends": (lambda step: {"response_length/clip_ratio": 0.9}, "truncation", "warning"),
+    "longer and longer": (lambda step: {"response_length/mean": 900}, "length", "warning"),
+    "blind": (lambda step: {"rollout_corr/kl": 1.3}, "vLLM and trainer", "failure"),
+    "hacked": (
+        lambda step: {"critic/score/mean": 0.9} | ({"val-core/countdown/acc/mean@1": 0.1} if step % 5 == 0 else {}),
+        "reward and validation",
+        "warning",
+    ),
+    "slower": (lambda step: {"timing_s/step": 60.0, "timing_s/gen": 50.0}, "step time", "warning"),
+}
+
+
+@pytest.mark.parametrize("illness", ILLNESSES)
+def test_each_illness_is_named(illness):
+    ill, rule, status = ILLNESSES[illness]
+    found = judged(run(ill), *(["algorithm.kl_coef=0"] if illness == "coefficient forgotten" else []))
+    assert found[rule].status == status, found[rule]
+    assert alarms(found).keys() <= {rule, "numbers"}
+    line = found[rule].line()
+    assert line.startswith(status)
+    assert "usually: " in line
+    assert "try: " in line
+
+
+def test_the_phase_that_grows_is_named():
+    assert "generate" in judged(run(ILLNESSES["slower"][0]))["step time"].evidence
+
+
+def test_kl_off_is_a_warning_unless_the_algorithm_has_none():
+    history = [Step(step.step, {k: v for k, v in step.data.items() if "kl_penalty" not in k}) for step in run()]
+    assert judged(history)["KL"].status == "warning"
+    assert judged(history, "algorithm.disable_kl=true")["KL"].status == "warning"
+    assert judged(history, "algorithm.preset=dapo")["KL"].status == "explained"
+
+
+def test_bounds_come_from_the_recipe():
+    assert judged(run(), "monitor.truncation=0.01")["truncation"].status == "warning"
+
+
+def test_silence_is_measured_in_steps():
+    assert judged(run(), silent_s=60.0)["silence"].status == "ok"
+    assert judged(run(), silent_s=600.0)["silence"].status == "failure"
+
+
+def response(uid, score, **more):
+    return json.dumps({"input": "p", "output": "o", "gts": "1", "score": score, "uid": uid} | more) + "\n"
+
+
+def test_groups_are_measured_from_the_responses_and_each_file_is_read_once(tmp_path):
+    lines = [response(f"a_{i}_0", 1.0) for i in range(4)] + [response(f"b_{i}_0", 0.1 * i) for i in range(4)]
+    lines += [response(f"c_{i}_0", 0.1) for i in range(2)]
+    (tmp_path / "3.jsonl").write_text("".join(lines))
+    (tmp_path / "4.jsonl").write_text(lines[0] + lines[1][:20])
+    rollouts = Rollouts(tmp_path)
+    assert rollouts.of([2, 3, 4]) == {3: Groups(groups=3, flat=2, all_right=1, accuracy=0.4)}
+    (tmp_path / "3.jsonl").unlink()
+    assert rollouts.of([3])[3].flat_share == pytest.approx(2 / 3)
+
+    flat = {step: Groups(8, 8, 0, 0.0) for step in range(10, 20)}
+    assert judged(run(), groups=flat)["groups"].status == "failure"
+    assert judged(run(), groups={step: Groups(8, 7, 1, 0.2) for step in flat})["groups"].status == "warning"
