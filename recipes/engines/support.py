@@ -5,9 +5,15 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from recipes.config.schema import Leaf, Recipe, leaves
+from recipes.config.schema.monitor import Monitor
+from recipes.config.schema.trainer import EarlyStop
 from recipes.errors import RecipeError
 
-OWN = ("name", "engine", "hardware", "prepare", "algorithm.preset", "verl")
+OWN = (
+    *("name", "engine", "hardware", "prepare", "algorithm.preset", "verl", "trainer.keep_best"),
+    *(f"trainer.early_stop.{name}" for name in EarlyStop.model_fields),
+    *(f"monitor.{name}" for name in Monitor.model_fields),
+)
 """Keys of the recipe that speak to the launcher, not to an engine."""
 TITLES = {"verl": "verl", "easyr1": "EasyR1"}
 
