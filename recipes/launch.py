@@ -61,12 +61,11 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
     Returns:
         The exit code of the launcher.
     """
-    experiment = recipe.trainer.experiment_name or recipe.name
-    model = recipe.worker.actor.model.model_path
-    tiny = recipe.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user
-    shown_model = "tiny embedded model and data" if tiny else model
-    console.print(f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {shown_model}; experiment {experiment}")
+    model = embedded_parts(recipe) or recipe.worker.actor.model.model_path
+    name = recipe.trainer.experiment_name or recipe.name
+    console.print(f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {model}; experiment {name}")
     recipe = checked(recipe, console)
+    experiment = recipe.trainer.experiment_name or recipe.name
     total = accounting(recipe, data.rows(recipe)).total_steps or None
     with rundir.opened(experiment) as files:
         last = last_checkpoint(resume.folder(recipe))
@@ -78,7 +77,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
         if last and total and resumes and last.step >= total:
-            console.print(f"nothing to do: the experiment {experiment} has all {total} steps")
+            console.print(f"nothing to do: the experiment {experiment} has all {total} steps; `more steps` goes on")
         elif stop.reason:
             console.print(f"nothing to do: {stop.reason}; to go on, raise trainer.early_stop.patience")
         else:
@@ -86,11 +85,20 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         return close(recipe, files, total, outcome, console, overrides)
 
 
+def embedded_parts(recipe: Recipe) -> str:
+    """What of the recipe's embedded block takes part, in words; empty where the user brought a model."""
+    if not recipe.embedded_on or recipe.source_of("worker.actor.model.model_path").by_user:
+        return ""
+    if not recipe.source_of("data.train_files").by_user:
+        return "tiny embedded model and data"
+    return "tiny embedded model, since no model is given; your data (MODEL_PATH=... trains another)"
+
+
 def checked(recipe: Recipe, console: Console) -> Recipe:
     """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
     preflight.inspect_machine(recipe)
     make_missing(recipe, console.print)
-    recipe = ready(recipe, console.print)
+    recipe = resume.with_own_name(ready(recipe, console.print), console.print)
     for remark in preflight.inspect(recipe):
         console.print(f"note: {remark}")
     return recipe
@@ -171,8 +179,8 @@ def show_plan(recipe: Recipe) -> int:
     Returns:
         The exit code: 2 where a check would stop the run.
     """
-    notes: list[str] = []
-    recipe = ready(recipe, notes.append, fetch=False)
+    notes = [parts] if (parts := embedded_parts(recipe)) else []
+    recipe = resume.with_own_name(ready(recipe, notes.append, fetch=False), notes.append)
     check(recipe)
     print(to_yaml(recipe))
     print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))

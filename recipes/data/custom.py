@@ -403,9 +403,25 @@ def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
     if most_images and not recipe.source_of("worker.rollout.limit_images").by_user:
         changes["worker.rollout.limit_images"] = most_images
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
+    recipe = _room_for_prompts(recipe, folder)
     for remark in _prompt_lengths(recipe, folder, say, fetch):
         say(f"note: {remark}")
     return recipe
+
+
+def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
+    """The limit of the embedded model's own problems, raised to the longest prompt, or to what the model has positions
+    for: its tokenizer takes other text byte by byte. A limit of the user's stays."""
+    model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
+    here = local_model(str(model.model_path))
+    if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
+        return recipe
+    longest = count_split(folder / "train.parquet", str(here)).longest
+    positions = json.loads((here / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings", longest)
+    room = min(longest, positions - settings.max_response_length)
+    if room <= settings.max_prompt_length:
+        return recipe
+    return replaced(recipe, {limit: room}, "the longest prompt in the embedded model's tokens")
 
 
 def _conversion(recipe: Recipe) -> Conversion | None:

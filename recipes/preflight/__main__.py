@@ -12,6 +12,7 @@ from recipes import preflight
 from recipes.config import load
 from recipes.data.custom import ready
 from recipes.errors import reported_errors
+from recipes.preflight import resume
 
 
 def main(
@@ -25,7 +26,7 @@ def main(
     with reported_errors():
         recipe = load(task, arguments=overrides or ())
         preflight.inspect_machine(recipe)
-        recipe = ready(recipe, console.print, fetch=False)
+        recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
     found = preflight.dry(recipe)
     for remark in found.remarks:
         console.print(f"note: {remark}")

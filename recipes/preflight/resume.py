@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, load
+from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.engines.checkpoints import last_checkpoint, saved_steps
 from recipes.errors import RecipeError
@@ -136,6 +139,56 @@ def record(recipe: Recipe) -> None:
     draft = file.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(json.dumps(fingerprint(recipe), indent=2) + "\n", encoding="utf-8")
     draft.replace(file)
+
+
+NAMING: dict[str, Callable[[Any], str]] = {
+    "model": lambda value: Path(str(value)).name,
+    "algorithm": lambda value: str(value or "plain"),
+    "adv_estimator": str,
+    "lora_rank": lambda value: f"lora{value}" if value else "full",
+    "train_files": lambda value: Path(str(value[0] if isinstance(value, list) else value)).parent.name,
+}
+"""What distinguishes runs that a user starts one after the other -> how it is put into a name. Not the ranks: who
+changes these alone means to go on."""
+
+
+def with_own_name(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
+    """The recipe; where its default experiment has checkpoints of another, under a name that says what differs.
+
+    The same command gets the same name again, and so resumes. A name that the user gives is never changed.
+
+    Args:
+        recipe: with its final data files.
+        say: takes lines for the user.
+    """
+    old = recipe.trainer.experiment_name or recipe.name
+    asked = any(recipe.source_of(f"trainer.{key}").by_user for key in ("experiment_name", "save_checkpoint_path"))
+    file = folder(recipe) / FINGERPRINT
+    if asked or recipe.trainer.load_checkpoint_path or not saved_steps(folder(recipe)) or not file.is_file():
+        return recipe
+    try:
+        theirs = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return recipe  # `inspect` says what is wrong with it
+    ours = fingerprint(recipe)
+    different = [name for name in ours if theirs.get(name) != ours[name]]
+    named = [name for name in NAMING if name in different]
+    if not named or {"recipe", "engine"} & set(different):
+        return recipe
+    if "algorithm" in named and "adv_estimator" in named:
+        named.remove("adv_estimator" if ours["algorithm"] else "algorithm")
+    new = "-".join([old, *(re.sub(r"[^\w.-]+", "_", NAMING[name](ours[name])) for name in named)])
+    was = ", ".join(f"{name} {theirs.get(name)}" for name in named)
+    say(f"the experiment {old} is another recipe's ({was}): this run is the experiment {new}")
+    changes: dict[str, Any] = {"trainer.experiment_name": new}
+    for key, place in (
+        ("trainer.save_checkpoint_path", folder(recipe).with_name(new)),
+        ("trainer.rollout_data_dir", run_dir(new) / "rollouts"),
+        ("trainer.validation_data_dir", run_dir(new) / "validation"),
+    ):
+        if recipe.value(key) and not recipe.source_of(key).by_user and old in Path(recipe.value(key)).parts:
+            changes[key] = str(place)
+    return replaced(recipe, changes, f"the experiment {old} is another recipe's")
 
 
 def _same_recipe(recipe: Recipe) -> None:

@@ -160,8 +160,11 @@ def test_a_run_without_images_is_not_judged_by_them(launched):
 
 def test_another_recipe_does_not_touch_the_checkpoints(launched):
     launched()
+    code, text = launched(keys=("worker.actor.model.lora.rank=4",))
+    assert code == 0
+    assert re.search(r"experiment (\S+) is another recipe's .*: this run is the experiment \1-lora4", text)
     with pytest.raises(RecipeError, match="checkpoints of another recipe"):
-        launched(keys=("worker.actor.model.lora.rank=4",))
+        launched(keys=("trainer.n_gpus_per_node=2",))
 
 
 def test_data_that_cannot_be_made(launched_without_data):

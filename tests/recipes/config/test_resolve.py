@@ -44,7 +44,7 @@ def test_later_layers_win_and_every_key_knows_its_layer(resolve):
     assert recipe.source_of("worker.rollout.dtype").where == "configs/hardware/cpu.yaml"
 
 
-def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model_or_data(resolve):
+def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(resolve):
     assert resolve(hardware="cpu").embedded_on
     assert not resolve().embedded_on
     assert resolve(EMBEDDED="1").embedded_on
@@ -59,7 +59,11 @@ def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model_
         assert not custom(*words).embedded_on
         assert custom(*words).data.rollout_batch_size == 256
     assert not custom(MODEL_PATH="a/b").embedded_on
-    assert custom("--data", "a.json", "--embedded", "1").embedded_on
+    mine = custom("--data", "a.json")
+    assert mine.embedded_on
+    assert mine.data.train_files.endswith("a.json")
+    assert mine.worker.actor.model.model_path.endswith("countdown/tiny")
+    assert not custom("--data", "a.json", "--embedded", "0").embedded_on
 
 
 def test_hardware_by_argument_variable_and_file(write):

@@ -139,3 +139,22 @@ def test_a_checkpoint_of_another_run_brings_its_settings_along(make):
     with pytest.raises(RecipeError, match="is not a checkpoint") as caught:
         resume.inspect(make(f"trainer.load_checkpoint_path={start.with_name('global_step_9')}"))
     assert "global_step_2" in caught.value.fix
+
+
+def test_a_run_unlike_the_last_one_gets_a_name_of_its_own_unless_the_user_gave_one(make):
+    said = []
+    first = resume.with_own_name(make(), said.append)
+    assert not said
+    resume.record(first)
+    save(first, 2)
+    other = resume.with_own_name(make("algorithm.preset=dapo", "worker.actor.model.model_path=org/Big-7B"), said.append)
+    assert other.trainer.experiment_name == "countdown-Big-7B-dapo"
+    assert resume.folder(other).name == "countdown-Big-7B-dapo"
+    assert other.trainer.rollout_data_dir == str(run_dir("countdown-Big-7B-dapo") / "rollouts")
+    assert resume.inspect(other) == []
+    assert "countdown-Big-7B-dapo" in said[0]
+    for changes in (["trainer.n_gpus_per_node=2"], ["algorithm.preset=dapo", "trainer.experiment_name=countdown"]):
+        kept = resume.with_own_name(make(*changes), said.append)
+        assert kept.trainer.experiment_name == "countdown"
+        with pytest.raises(RecipeError, match="checkpoints of another recipe"):
+            resume.inspect(kept)
