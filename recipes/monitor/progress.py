@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -35,8 +36,55 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
+WINDOW = 20
+"""Steps over which the time of one is averaged: long enough to hold validations and saves."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that a reader takes: `40 s`, `12 min`, `3.4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+class Pace:
+    """Seconds a step, validations and saves included, from when steps were seen to end.
+
+    The first step of an attempt, which reads weights and compiles, counts only until there is a second one.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ends: deque[float] = deque(maxlen=WINDOW + 1)
+        self._first: float | None = None
+
+    def step(self, step: Step) -> None:
+        """Take note of a step that has just ended."""
+        if not self._ends:
+            self._first = step.get("timing_s/step")
+        self._ends.append(self._clock())
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds a step; None before the first."""
+        if len(self._ends) > 1:
+            return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        return self._first
+
+    def left(self, step: int, total: int | None) -> str:
+        """`56 steps, 3.4 h left`; empty where that is not known, or nothing is left."""
+        seconds, steps = self.seconds, (total or step) - step
+        if seconds is None or steps <= 0:
+            return ""
+        return f"{steps} step{'s' * (steps != 1)}, {duration(steps * seconds)} left"
+
+
 def step_line(
-    step: Step, total: int | None, accuracy: float | None, by_source: Mapping[str, float] | None = None
+    step: Step,
+    total: int | None,
+    accuracy: float | None,
+    by_source: Mapping[str, float] | None = None,
+    left: str = "",
 ) -> str:
     """One step in one line.
 
@@ -45,6 +93,7 @@ def step_line(
         total: steps of the run, where known.
         accuracy: share of the training responses with the full score.
         by_source: the same for each data source, where there are several.
+        left: steps and time to go, in words.
     """
     told = ", ".join(f"{source} {number(share)}" for source, share in (by_source or {}).items())
     speed = step.get("perf/throughput")
@@ -57,6 +106,7 @@ def step_line(
         f"grad-norm {number(step.get('actor/grad_norm'))}",
         f"{speed:,.0f} tokens/s/GPU" if speed is not None else "- tokens/s/GPU",
         _times(step),
+        *([left] if left else []),
     ]
     return " | ".join(parts)
 
@@ -103,6 +153,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._console, self._total, self._accuracy, self._clock = console, total, accuracy, clock
         self._started = self._since = clock()
         self._activity = ""
+        self._pace = Pace(clock)
         self._status = console.status("starting") if console.is_terminal else None
 
     def __enter__(self) -> Progress:
@@ -123,11 +174,15 @@ class Progress(AbstractContextManager["Progress"]):
         """Print a step's line, and its validation's."""
         if step.get("timing_s/step") is not None:
             shares = self._by_source(step.step)
-            self._say(step_line(step, self._total, self._accuracy(step.step), shares))
+            self._pace.step(step)
+            left = self._pace.left(step.step, self._total)
+            self._say(step_line(step, self._total, self._accuracy(step.step), shares, left))
         if line := validation_line(step):
             self._say(line)
         if self._total is None or step.step < self._total:
-            self._now(f"step {step.step + 1}" + (f" of {self._total}" if self._total else ""))
+            left = self._pace.left(step.step, self._total)
+            of = f" of {self._total}" if self._total else ""
+            self._now(f"step {step.step + 1}{of}" + (f" ({left})" if left else ""))
         else:
             self._now("closing")
 

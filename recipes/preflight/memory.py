@@ -33,7 +33,7 @@ SYNC = 2 << 30
 """verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
 SPREAD = 0.16
 """Estimates of activations were at most so much above what was measured (docs/MEMORY.md)."""
-PROCESSES = {"cpu": (2_200 << 20, 1_200 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
+PROCESSES = {"cpu": (2_000 << 20, 780 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
 """Host memory of driver, Ray, reward, trainer and vLLM for one rank, and of each further one: PSS of the trainer on
 CPUs with the tiny model; for GPUs without the fork server that shares imports there. CUDA's libraries come on top."""
 LORA_RANK, MOST_RANKS = 64, 64

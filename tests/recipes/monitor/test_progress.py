@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from recipes.monitor.metrics import Step
-from recipes.monitor.progress import Progress, number, step_line, validation_line
+from recipes.monitor.progress import Pace, Progress, duration, number, step_line, validation_line
 
 STEP = Step(
     3,
@@ -68,7 +68,7 @@ def test_without_a_terminal_there_are_plain_lines_and_each_phase_once():
     lines = out.getvalue().splitlines()
     assert [line.split("]")[-1].strip() for line in lines[:1]] == ["vLLM starts"]
     assert lines[1] == "validation at step 0: accuracy countdown 0.300"
-    assert lines[2] == step_line(STEP, 60, 0.35), "a line is not wrapped at the console's width"
+    assert lines[2] == step_line(STEP, 60, 0.35) + " | 57 steps, 4 min left", "a line is not wrapped at the width"
     assert len(lines) == 3
     assert "\x1b" not in out.getvalue()
 
@@ -82,3 +82,16 @@ def test_on_a_terminal_a_spinner_shows_what_goes_on():
         progress.tick()
         console._live_stack[-1].refresh()
     assert "step 4 of 60" in out.getvalue()
+
+
+def test_time_left_comes_from_the_steps_after_the_first():
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert pace.left(0, 60) == ""
+    for step, end in enumerate((110.0, 140.0, 170.0), start=1):
+        now[0] = end
+        pace.step(Step(step, {"timing_s/step": 90.0}))
+        expected = {1: "59 steps, 88 min left", 2: "58 steps, 29 min left", 3: "57 steps, 28 min left"}[step]
+        assert pace.left(step, 60) == expected
+    assert (pace.left(3, None), pace.left(60, 60)) == ("", "")
+    assert [duration(seconds) for seconds in (40, 600, 7_200)] == ["40 s", "10 min", "2.0 h"]
