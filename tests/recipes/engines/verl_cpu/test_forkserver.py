@@ -43,7 +43,7 @@ def run(folder: Path, driver: str, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(folder), **variables},
+        env={**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(folder), "PYTHONSAFEPATH": "", **variables},
         capture_output=True,
         text=True,
         timeout=60,

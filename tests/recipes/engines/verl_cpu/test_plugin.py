@@ -49,7 +49,7 @@ def test_both_kinds_of_model_have_an_engine_for_both_strategies(facts: dict[str,
 
 
 def test_the_rollout_is_ours_on_both_sides(facts: dict[str, Any]) -> None:
-    assert facts["replica"] == "recipes.engines.verl_cpu.vllm_server"
+    assert facts["replica"] == "recipes.engines.verl_cpu.rollout"
     assert facts["rollout"] == "WatchfulServerAdapter"
 
 

@@ -153,9 +153,9 @@ GENERATE = """
 import json
 import sys
 
-from recipes.engines.verl_cpu import patches, vllm_metadata
+from recipes.engines.verl_cpu import patches
 
-vllm_metadata.install()
+patches.name_vllm()
 import pandas
 from vllm import LLM, SamplingParams
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.engines.verl_cpu.vllm_metadata import AliasFinder
+from recipes.engines.verl_cpu.patches import AliasFinder
 
 
 @pytest.fixture
