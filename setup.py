@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "recipes" / "__init__.py").read_text(encoding="utf-8")).group(1)
 
 BASE = [
+    "huggingface_hub",
     "jinja2",
     "matplotlib",
     "numpy",

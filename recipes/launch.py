@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from recipes import preflight, usage
+from recipes import preflight, publish, usage
 from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
@@ -164,6 +164,10 @@ def close(
             console.print(line)
         return outcome.exit_code
     commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
+    if checkpoint and checkpoint.model:
+        card = publish.write_card(recipe, checkpoint)
+        commands.append(("serve", publish.serve_command(recipe, shown(checkpoint.model))))
+        commands.append(("model card", f"{shown(card)}; python -m recipes.publish --help"))
     if outcome and outcome.enough:
         console.print(f"ended before its last step: {outcome.enough}")
     best = best_checkpoint(resume.folder(recipe))

@@ -43,6 +43,11 @@ def last_checkpoint(folder: Path) -> Checkpoint | None:
         step = int(tracker.read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
         return None
+    return checkpoint_at(folder, step)
+
+
+def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
+    """The checkpoint of one step, or None."""
     saved = folder / f"global_step_{step}"
     if not saved.is_dir():
         return None

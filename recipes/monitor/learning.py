@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -94,9 +95,15 @@ def learning(runs: Sequence[Path]) -> Learning:
     return Learning(curves, mean, mean_over_seeds(changes))
 
 
-def learning_curve(run: Path) -> Curve:
-    """Validation accuracy at each validated step, training metrics of each step, and last against first."""
-    files = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdigit()}
+def learning_curve(run: Path, upto: float = math.inf) -> Curve:
+    """Validation accuracy at each validated step, training metrics of each step, and last against first.
+
+    Args:
+        run: such as `artifacts/runs/<experiment>`.
+        upto: the last step that is looked at.
+    """
+    numbered = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdigit()}
+    files = {step: file for step, file in numbered.items() if step <= upto}
     if len(files) < 2:
         raise RecipeError(
             f"{len(files)} validations are there, and a curve needs two",

@@ -16,7 +16,7 @@ from recipes.monitor import agreement
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
 from recipes.monitor.supervise import Outcome
-from recipes.paths import ROOT, shown
+from recipes.paths import ROOT, run_dir, shown
 
 
 def accuracy_before_and_after(history: list[Step]) -> list[tuple[str, float, int, float, int]]:
@@ -95,12 +95,12 @@ def next_commands(
         environ: the variables that the user set are repeated in the command.
         overrides: so are the arguments.
     """
-    name = shlex.quote(recipe.trainer.experiment_name or recipe.name)
-    commands = [("report", f"{shlex.quote(str(shown(Path(sys.executable))))} -m recipes.monitor report {name}")]
-    script = ROOT / "scripts" / f"eval_{recipe.name}.py"
-    if checkpoint and checkpoint.model and script.is_file():
-        python, model = (shlex.quote(str(shown(path))) for path in (Path(sys.executable), checkpoint.model))
-        commands.append(("evaluate", f"{python} scripts/{script.name} --model_path {model}"))
+    name = recipe.trainer.experiment_name or recipe.name
+    python = str(shown(Path(sys.executable)))
+    commands = [("report", shlex.join([python, "-m", "recipes.monitor", "report", name]))]
+    if checkpoint and checkpoint.model:
+        script, run = (str(shown(path)) for path in (ROOT / "scripts" / "eval.py", run_dir(name)))
+        commands.append(("evaluate", shlex.join([python, script, "reward", "--run", run])))
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)

@@ -99,6 +99,8 @@ def test_a_run_trains_and_sums_up(launched):
     assert "global_step_3/actor/huggingface" in text
     assert "MAX_STEPS=6 bash examples/countdown/qwen3_4b_countdown_grpo.sh" in text
     assert "train.log" in text
+    assert "actor/huggingface --served-model-name countdown" in text
+    assert next(launched.run_dir.parents[1].glob("checkpoints/countdown/global_step_3/actor/huggingface/README.md"))
     assert {path.name for path in launched.run_dir.iterdir() if path.is_file()} >= {
         "config.yaml",
         "command.sh",

@@ -13,6 +13,7 @@ from recipes import usage
 from recipes.config import load
 from recipes.monitor import summary
 from recipes.monitor.summary import Checkpoint, shown
+from recipes.paths import ROOT, run_dir
 
 
 @pytest.fixture
@@ -26,15 +27,16 @@ def test_evaluate_with_this_python_and_train_on_with_the_users_variables(recipe)
     commands = dict(summary.next_commands(recipe, checkpoint, 4, environ))
     python = shown(Path(sys.executable))  # relative where the environment lies in the user's folder
     assert commands == {
-        "evaluate": f"{python} scripts/eval_countdown.py --model_path 'c/global_step_4/actor/hugging face'",
+        "report": f"{python} -m recipes.monitor report countdown",
+        "evaluate": f"{python} {shown(ROOT / 'scripts' / 'eval.py')} reward --run {shown(run_dir('countdown'))}",
         "more steps": "HARDWARE=cpu LR=1e-4 MAX_STEPS=8 bash examples/countdown/qwen3_4b_countdown_grpo.sh",
     }
 
 
 def test_a_checkpoint_without_a_model_cannot_be_evaluated(recipe):
     checkpoint = Checkpoint(4, Path("c/global_step_4"), None)
-    assert [purpose for purpose, _ in summary.next_commands(recipe, checkpoint, 4, {})] == ["more steps"]
-    assert summary.next_commands(recipe, None, 4, {}) == []
+    assert [purpose for purpose, _ in summary.next_commands(recipe, checkpoint, 4, {})] == ["report", "more steps"]
+    assert [purpose for purpose, _ in summary.next_commands(recipe, None, 4, {})] == ["report"]
 
 
 def test_a_task_without_a_launcher_of_its_own_has_the_general_one():
