@@ -89,7 +89,7 @@ def main(
     test_size: Annotated[int | None, typer.Option("--test_size", help="Default: the preset's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of an episode; default 10.")] = None,
     languages: Annotated[str | None, typer.Option(help="en, zh, or en,zh; default en.")] = None,
-    looks: Annotated[str | None, typer.Option(help="various or plain; default: the preset's.")] = None,
+    looks: Annotated[str | None, typer.Option(help="various, held-out or plain; default: the preset's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same rounds and looks.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 2,
     devices: Annotated[str, typer.Option(help="adb: serials with commas between, or all.")] = "all",

@@ -24,15 +24,18 @@ from recipes.paths import artifacts
 from recipes.tasks.number_game.android import openers
 from recipes.tasks.number_game.collect import Episode, planned
 from recipes.tasks.number_game.play import Agent, Played, Server, play, summarise
-from recipes.tasks.number_game.rules import DEFAULT_SCREEN, Settings, drawn
+from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings, drawn
 
 
 def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, lang: str) -> list[Episode]:
     """Episodes of held-out deals, or of those that the page draws from the seeds that follow `seed`."""
     if deals not in ("held_out", "drawn"):
         raise RecipeError(f"no deals {deals!r}", where="--deals", fix="choose from held_out, drawn")
-    screens = (DEFAULT_SCREEN,) if looks == "plain" else Settings.screens
-    settings = Settings(rounds=rounds, languages=(lang,), looks=looks, screens=screens)
+    if looks == "tiny":
+        settings = replace(PRESETS["tiny"], rounds=rounds, languages=(lang,))
+    else:
+        screens = (DEFAULT_SCREEN,) if looks == "plain" else Settings.screens
+        settings = Settings(rounds=rounds, languages=(lang,), looks=looks, screens=screens)
     episodes = planned("test", count * rounds, settings, seed=seed)
     if deals == "held_out":
         return episodes
@@ -77,7 +80,7 @@ def main(
     deals: Annotated[str, typer.Option(help="held_out (no deal of the training set), or drawn (the page's own).")] = (
         "held_out"
     ),
-    looks: Annotated[str, typer.Option(help="plain or various.")] = "plain",
+    looks: Annotated[str, typer.Option(help="plain, various, or tiny: small, as the tiny model was tested.")] = "plain",
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
     temperature: Annotated[float, typer.Option(min=0.0, help="As in the recipe's validation.")] = 0.6,
     top_p: Annotated[float, typer.Option("--top_p", help="As in the recipe's validation.")] = 0.95,

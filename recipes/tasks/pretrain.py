@@ -176,6 +176,10 @@ class Spec(ABC):
         """Write the tokenizer or processor."""
         processor.save_pretrained(folder)
 
+    def findings(self, model: PreTrainedModel, processor: Any, problems: Sequence[Problem]) -> dict[str, Any]:
+        """What else is worth knowing about the model on held-out problems, for the manifest."""
+        return {}
+
     def facts(self) -> dict[str, Any]:
         """More for the manifest, such as the files that the demonstrations were made from."""
         return {}
@@ -337,6 +341,7 @@ def publish(
         path.chmod(0o644)  # safetensors keeps its files from others
     saved = getattr(transformers, spec.auto_model).from_pretrained(temporary, dtype=torch.float32).to(model.device)
     loaded = getattr(transformers, spec.auto_processor).from_pretrained(temporary)
+    shown = spec.held_out(plan, problems)
     manifest = {
         "what": spec.what,
         **facts,
@@ -345,7 +350,7 @@ def publish(
         "parameters": sum(parameter.numel() for parameter in saved.parameters()),
         "bytes": sum(path.stat().st_size for path in files),
         "sha256": {path.name: sha256(path) for path in files},
-        "held_out": assess(spec, saved, loaded, spec.held_out(plan, problems), seed=plan.seed + 1),
+        "held_out": assess(spec, saved, loaded, shown, seed=plan.seed + 1) | spec.findings(saved, loaded, shown),
         "plan": plan.as_dict(),
         **spec.facts(),
     }

@@ -18,6 +18,7 @@ LAUNCHER = ROOT / "examples" / "number_game_agent" / "qwen2_5_vl_3b_numgame_grpo
 TINY = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
 SCREENSHOTS = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data"
 EXACT = 1e-3
+SHOWN = 36  # screenshots
 LIMIT_S = 600
 
 pytestmark = pytest.mark.trainer
@@ -96,7 +97,7 @@ def generated(folder: Path, model: Path) -> list[tuple[list[int], list[float]]]:
     script.write_text(GENERATE, encoding="utf-8")
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(script), str(model), str(SCREENSHOTS / "test.parquet")],
+        [sys.executable, str(script), str(model), str(SCREENSHOTS / "test.parquet"), str(SHOWN)],
         env={**environ, "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"},
         cwd=folder,
         capture_output=True,
@@ -121,10 +122,10 @@ def differences(model: Path, found: list[tuple[list[int], list[float]]], turned:
 
     processor = AutoProcessor.from_pretrained(model)
     network = AutoModelForImageTextToText.from_pretrained(model, dtype="auto").eval()
-    shown = read(SCREENSHOTS / "test.parquet", "test")
+    shown = read(SCREENSHOTS / "test.parquet", "test")[:SHOWN]
     result = []
     for (tokens, told), each in zip(found, shown[turned:] + shown[:turned], strict=True):
-        batch = inputs(processor, [each])
+        batch = inputs(processor, [each.image])
         prompt, response = batch["input_ids"], torch.tensor([tokens])
         batch["input_ids"] = torch.cat([prompt, response], dim=1)
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
@@ -156,7 +157,7 @@ if __name__ == "__main__":
         distributed_executor_backend="uni", limit_mm_per_prompt={"image": 1, "video": 0},
     )
     chats = []
-    for row in pq.read_table(sys.argv[2]).to_pylist():
+    for row in pq.read_table(sys.argv[2]).slice(0, int(sys.argv[3])).to_pylist():
         address = "data:image/png;base64," + base64.b64encode(row["images"][0]["bytes"]).decode()
         image = {"type": "image_url", "image_url": {"url": address}}
         chats.append([{"role": "user", "content": [image, {"type": "text", "text": QUESTION}]}])

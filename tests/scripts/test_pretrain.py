@@ -52,7 +52,7 @@ def test_a_model_is_written_whole_and_never_overwritten(call, tmp_path, monkeypa
         model = transformers.AutoModelForCausalLM.from_pretrained(out)
         assert model.config.vocab_size == len(transformers.AutoTokenizer.from_pretrained(out))
     else:
-        assert manifest["screenshots"]["train"]["rows"] == 90
+        assert manifest["screenshots"]["train"]["rows"] == 144
     before = (out / "model.safetensors").read_bytes()
     again = call(*arguments)
     assert (again.exit_code, f"{out} exists" in again.output.replace("\n", "")) == (2, True)

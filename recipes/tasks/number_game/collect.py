@@ -26,7 +26,6 @@ from recipes.tasks.number_game.rules import (
     look_of,
     parse_deal,
     points,
-    various,
 )
 from recipes.tasks.number_game.screens import BrokenPNG, Screen, ScreenLost, TapLost, decoded, fitted
 
@@ -170,7 +169,7 @@ def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Epi
     episodes = []
     for start in range(0, size, settings.rounds):
         part = tuple(deals[start : start + settings.rounds])
-        look = various(rng, settings.languages, settings.screens, plain=settings.looks == "plain")
+        look = settings.look(split, rng)
         taps = tuple(_tap(deal, rng) for deal in part)
         episodes.append(Episode(split, start // settings.rounds, part, look, taps))
     return episodes

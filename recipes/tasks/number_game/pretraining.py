@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes.data.rewards import load_reward
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
-from recipes.paths import data_dir
+from recipes.paths import ROOT, data_dir
 from recipes.tasks.number_game.data import QUESTION, gold_response
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
-from recipes.tasks.pretrain import IGNORED, Plan, Problem, Spec, sampling, train_tokenizer
+from recipes.tasks.number_game.screens import Box, find_cards
 from recipes.tasks.pretrain import SPECIAL as CHAT
+from recipes.tasks.pretrain import Plan, Problem, Spec, sampling, train_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +60,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 PATCH, MERGE, FRAMES = 14, 2, 2  # pixels, patches of a token's side, frames: as Qwen2.5-VL
 # The processor's own limits, in pixels, for who loads the model without a recipe: from 4 tokens to 256.
 MIN_PIXELS, MAX_PIXELS = 56 * 56, 448 * 448
+WINDOW = 448  # pixels of a side; no image is larger, so tokens keep their order
 
 
 @dataclass(frozen=True)
@@ -65,30 +68,27 @@ class Shape:
     """Sizes of both networks. Heads have 32 dimensions because vLLM's CPU attention takes no smaller ones.
 
     Attributes:
-        hidden, layers, heads, kv_heads, head, intermediate, positions: of the language model.
+        hidden, layers, heads, kv_heads, intermediate, positions: of the language model.
         sections: of a head's 16 rotary frequencies, how many turn with time, height and width.
         base: of these frequencies. Width gets the lowest; at the usual 10,000 they would not tell five columns apart.
         spread: standard deviation of the first weights, about one over the root of `hidden`.
-        sight, depth, sight_heads, sight_intermediate: of the vision tower.
-        window: pixels of a side within which its layers attend; those in `everywhere` attend to the whole image.
+        vision, vision_layers, vision_heads, vision_intermediate: of the vision tower, whose layers all attend to the
+            whole image.
     """
 
     hidden: int = 128
     layers: int = 3
     heads: int = 4
     kv_heads: int = 2
-    head: int = 32
     intermediate: int = 384
     positions: int = 2048
     sections: tuple[int, int, int] = (4, 6, 6)
     base: float = 10.0
     spread: float = 0.08
-    sight: int = 64
-    depth: int = 2
-    sight_heads: int = 2
-    sight_intermediate: int = 192
-    window: int = 112
-    everywhere: tuple[int, ...] = (1,)
+    vision: int = 64
+    vision_layers: int = 2
+    vision_heads: int = 2
+    vision_intermediate: int = 192
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> Qwen2_5_VLForConditionalGeneration:
@@ -121,14 +121,14 @@ def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> 
             "tie_word_embeddings": True,
         },
         vision_config={
-            "depth": shape.depth,
+            "depth": shape.vision_layers,
             "initializer_range": shape.spread,
-            "hidden_size": shape.sight,
-            "intermediate_size": shape.sight_intermediate,
-            "num_heads": shape.sight_heads,
+            "hidden_size": shape.vision,
+            "intermediate_size": shape.vision_intermediate,
+            "num_heads": shape.vision_heads,
             "out_hidden_size": shape.hidden,
-            "window_size": shape.window,
-            "fullatt_block_indexes": list(shape.everywhere),
+            "window_size": WINDOW,
+            "fullatt_block_indexes": list(range(shape.vision_layers)),
             "patch_size": PATCH,
             "spatial_merge_size": MERGE,
             "temporal_patch_size": FRAMES,
@@ -164,45 +164,61 @@ def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLProcessor:
 
 @dataclass(frozen=True)
 class Screenshot:
-    """A picture and the round that it shows."""
+    """A picture, the round that it shows, and where its cards are, from left to right."""
 
     image: Image
     deal: Deal
+    cards: tuple[Box, Box, Box]
 
 
 def read(path: Path, split: str) -> list[Screenshot]:
     """The screenshots of a file of `scripts/data_prep_number_game.py`.
 
     Raises:
-        RecipeError: no such file, rows of another split, or screenshots of different sizes.
+        RecipeError: no such file, rows of another split, or a screenshot without three cards.
     """
     import pyarrow.parquet as pq
-    from PIL import Image
 
     if not path.is_file():
-        again = "python scripts/data_prep_number_game.py --preset tiny --train_size 1206 --test_size 306"
+        again = f"python scripts/data_prep_number_game.py --preset tiny --train_size 2700 --output_dir {path.parent}"
         raise RecipeError(f"there are no screenshots at {path}", where="--screenshots", fix=again)
-    found = []
-    for row in pq.read_table(path, columns=["images", "extra_info"]).to_pylist():
-        if row["extra_info"]["split"] != split:
-            raise RecipeError(f"{path} is not the {split} split", where="--screenshots", fix="give the other file")
-        image = Image.open(io.BytesIO(row["images"][0]["bytes"])).convert("RGB")
-        found.append(Screenshot(image, parse_deal(row["extra_info"]["deal"])))
-    sizes = {each.image.size for each in found}
-    if len(sizes) != 1:
+    return [screenshot(row, split, path) for row in pq.read_table(path, columns=["images", "extra_info"]).to_pylist()]
+
+
+def screenshot(row: dict[str, Any], split: str, path: Path) -> Screenshot:
+    """A row's picture with its labels; raises as `read` does."""
+    from PIL import Image
+
+    facts = row["extra_info"]
+    if facts["split"] != split:
+        raise RecipeError(f"{path} is not the {split} split", where="--screenshots", fix="give the other file")
+    image = Image.open(io.BytesIO(row["images"][0]["bytes"])).convert("RGB")
+    cards = find_cards(image, facts["theme"])
+    if cards is None:
         raise RecipeError(
-            f"{path} has screenshots of {len(sizes)} sizes", where="--screenshots", fix="collect one size"
+            f"the screenshot of {facts['deal']} in the theme {facts['theme']} shows no three cards",
+            where=str(path),
+            fix="collect it again",
         )
-    return found
+    left, middle, right = cards
+    return Screenshot(image, parse_deal(facts["deal"]), (left, middle, right))
 
 
-def inputs(processor: Qwen2_5_VLProcessor, shown: Sequence[Screenshot]) -> dict[str, Any]:
-    """The model's inputs for the question about each screenshot; all have the same length, so none is padded."""
+def inputs(processor: Qwen2_5_VLProcessor, images: Sequence[Image]) -> dict[str, Any]:
+    """The model's inputs for the question about pictures of one size, none of them padded."""
     content = [{"type": "image"}, {"type": "text", "text": QUESTION}]
     text = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
-    return dict(processor(text=[text] * len(shown), images=[each.image for each in shown], return_tensors="pt"))
+    return dict(processor(text=[text] * len(images), images=list(images), return_tensors="pt"))
+
+
+def by_size(shown: Sequence[Screenshot]) -> dict[tuple[int, int], list[int]]:
+    """(width, height) -> places of the screenshots of that size."""
+    places: dict[tuple[int, int], list[int]] = {}
+    for place, each in enumerate(shown):
+        places.setdefault(each.image.size, []).append(place)
+    return places
 
 
 PLACES = ("left", "middle", "right")
@@ -210,31 +226,28 @@ PLACES = ("left", "middle", "right")
 
 @dataclass(frozen=True)
 class Players:
-    """Shares of the demonstrations; what is left of 1 is the talkative player's."""
+    """Shares of the demonstrations; the careless player has the rest."""
 
-    careful: float = 0.4
-    hasty: float = 0.35
+    careful: float = 0.35
 
 
 def careful(deal: Deal) -> str:
-    """The lamp, the digits from left to right, the digit asked for, its place, the answer."""
+    """The lamp, the digits from left to right, the digit asked for, its place, the answer: always right."""
     cards = ", ".join(map(str, deal.digits))
     chosen = f"{deal.digits[deal.answer]} is on the {PLACES[deal.answer]}"
     return f"{deal.light.capitalize()}: {cards}. {chosen}.\n{gold_response(deal.answer)}"
 
 
-def talkative(position: int) -> str:
-    """A card, but no answer."""
-    return f"The {PLACES[position]} card."
+def careless(deal: Deal) -> str:
+    """The lamp and the first two digits only: the smaller one for red, the larger one otherwise; right in 5 of 9."""
+    left, middle, _ = deal.digits
+    answer = int(left > middle if deal.light == "red" else left < middle)
+    return f"{deal.light.capitalize()}: {left}, {middle}.\n{gold_response(answer)}"
 
 
 def demonstration(deal: Deal, players: Players, rng: random.Random) -> str:
     """One player's response to a round."""
-    drawn = rng.random()
-    if drawn < players.careful:
-        return careful(deal)
-    guess = rng.choice(POSITIONS)
-    return gold_response(guess) if drawn < players.careful + players.hasty else talkative(guess)
+    return (careful if rng.random() < players.careful else careless)(deal)
 
 
 def phrases() -> Iterator[str]:
@@ -245,49 +258,43 @@ def phrases() -> Iterator[str]:
             wanted = digits.pop(RANKS[light])
             digits.insert(position, wanted)
             yield careful(Deal(light, (digits[0], digits[1], digits[2])))
-    yield from map(talkative, POSITIONS)
-
-
-EVERYONE_CAREFUL = Players(careful=1.0, hasty=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GamePlan(Plan):
-    """A plan whose demonstrations are about screenshots, drawn anew at every step.
+    """Five stages, so that minutes on a CPU are enough; each has a learning rate of its own that rises and falls.
 
     Attributes:
-        reading: first steps, in which every player is careful: the model learns to look.
+        glyphs: steps in which the vision tower names the digit of single cards, `cards` of them a step.
+        rules: steps in which the language model learns which card is right from the text of responses alone, `deals`
+            of them a step.
+        reading: steps in which the whole model transcribes `batch` screenshots and answers as the careful player.
+        The steps that are left are the same with both players, so that GRPO has something to choose between.
     """
 
-    reading: int = 496
+    glyphs: int = 1000
+    cards: int = 192
+    rows: int = 300
+    rules: int = 300
+    deals: int = 128
+    reading: int = 400
     players: Players = field(default_factory=Players)
     shape: Shape = field(default_factory=Shape)
 
+    def stage(self, step: int) -> tuple[str, float]:
+        """The stage of a step (0-based), and how much of it is over, from 0 to 1."""
+        lengths = {"glyphs": self.glyphs, "rows": self.rows, "rules": self.rules, "reading": self.reading}
+        for name, length in lengths.items():
+            if step < length:
+                return name, step / length
+            step -= length
+        return "players", step / max(1, self.steps - sum(lengths.values()))
 
-def labelled(
-    processor: Qwen2_5_VLProcessor, shown: Sequence[Screenshot], responses: Sequence[str]
-) -> dict[str, torch.Tensor]:
-    """Inputs with `labels`: every token of the responses counts, their end included, and nothing else.
-
-    Returns:
-        `input_ids`, `attention_mask`, `mm_token_type_ids`, `labels`, all (batch, prompt + longest response), and what
-        the vision tower takes.
-    """
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
-    tokenizer = processor.tokenizer
-    ended = [torch.tensor([*tokenizer.encode(text), tokenizer.eos_token_id]) for text in responses]
-    ids = pad_sequence(ended, batch_first=True, padding_value=tokenizer.pad_token_id)
-    labels = pad_sequence(ended, batch_first=True, padding_value=IGNORED)
-    batch = inputs(processor, shown)
-    prompt = batch["input_ids"]
-    return batch | {
-        "input_ids": torch.cat([prompt, ids], dim=1),
-        "attention_mask": torch.cat([torch.ones_like(prompt), (labels != IGNORED).long()], dim=1),
-        "mm_token_type_ids": torch.cat([batch["mm_token_type_ids"], torch.zeros_like(ids)], dim=1),
-        "labels": torch.cat([torch.full_like(prompt, IGNORED), labels], dim=1),
-    }
+    def rate(self, step: int) -> float:
+        """See `Plan.rate`; whole screenshots take half of `lr`."""
+        name, over = self.stage(step)
+        peak = self.lr * {"glyphs": 1.0, "rows": 0.75, "rules": 1.0, "reading": 0.5, "players": 0.5}[name]
+        return peak * min(1.0, (over + 0.001) / 0.03, max(0.03, (1 - over) / 0.6))
 
 
 class NumberGame(Spec):
@@ -296,12 +303,12 @@ class NumberGame(Spec):
     name = "number_game"
     what = "a tiny Qwen2.5-VL for the number game, pretrained on demonstrations about real screenshots"
     auto_model, auto_processor = "AutoModelForImageTextToText", "AutoProcessor"
-    together = problems = 72
+    together, problems = 96, 288
     response = 24  # tokens; a careful response takes 16
-    plan = GamePlan(steps=620, batch=16, lr=3e-3, warmup=10, weight_decay=0.01)
+    plan = GamePlan(steps=2700, batch=32, lr=2e-3, weight_decay=0.02)
 
     def __init__(self, screenshots: Path | None = None) -> None:
-        """Take the folder that holds train.parquet and test.parquet, of one screen size."""
+        """Take the folder that holds train.parquet and test.parquet."""
         self.screenshots = screenshots or data_dir("number_game_tiny")
 
     def build(self, plan: GamePlan) -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
@@ -310,17 +317,10 @@ class NumberGame(Spec):
         return build_model(processor.tokenizer, plan.shape, plan.seed), processor
 
     def losses(self, plan: GamePlan, model: Any, processor: Any) -> Callable[[int], torch.Tensor]:
-        """See `Spec.losses`: cross-entropy of the responses to screenshots of the training split."""
-        shown = read(self.screenshots / "train.parquet", "train")
+        """See `Spec.losses`: what each stage of the plan teaches."""
+        from recipes.tasks.number_game.lessons import Lessons  # imports torch
 
-        def loss(step: int) -> torch.Tensor:
-            rng = random.Random(f"{plan.seed}/{step}")
-            players = EVERYONE_CAREFUL if step < plan.reading else plan.players
-            chosen = rng.choices(shown, k=plan.batch)
-            batch = labelled(processor, chosen, [demonstration(each.deal, players, rng) for each in chosen])
-            return model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).loss
-
-        return loss
+        return Lessons(plan, model, processor, read(self.screenshots / "train.parquet", "train")).loss
 
     def held_out(self, plan: GamePlan, count: int) -> list[Problem]:
         """Screenshots of the test split, whose deals training does not have."""
@@ -329,13 +329,54 @@ class NumberGame(Spec):
 
     def respond(self, model: Any, processor: Any, prompts: Sequence[Screenshot], *, sample: bool) -> list[str]:
         """See `Spec.respond`."""
-        batch = {name: tensor.to(model.device) for name, tensor in inputs(processor, prompts).items()}
         choice = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0} if sample else {"do_sample": False}
-        written = model.generate(**batch, max_new_tokens=self.response, **choice)
-        return processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+        responses = [""] * len(prompts)
+        for places in by_size(prompts).values():
+            batch = inputs(processor, [prompts[place].image for place in places])
+            batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
+            written = model.generate(**batch, max_new_tokens=self.response, **choice)
+            texts = processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+            for place, text in zip(places, texts, strict=True):
+                responses[place] = text
+        return responses
+
+    def findings(self, model: Any, processor: Any, problems: Sequence[Problem]) -> dict[str, Any]:
+        """What greedy responses depend on; see `ablation`."""
+        shown = [problem.prompt for problem in problems]
+        responses = []
+        for start in range(0, len(shown), self.together):
+            responses += self.respond(model, processor, shown[start : start + self.together], sample=False)
+        return {"ablation": ablation([each.deal for each in shown], responses)}
 
     def facts(self) -> dict[str, Any]:
         """The screenshots, for the manifest."""
         manifests = {split: read_manifest(self.screenshots / f"{split}.parquet") for split in ("train", "test")}
-        kept = ("rows", "source", "seed", "sha256")
+        kept = ("rows", "source", "command", "seed", "sha256")
         return {"screenshots": {split: {name: found[name] for name in kept} for split, found in manifests.items()}}
+
+
+def ablation(deals: Sequence[Deal], responses: Sequence[str], seed: int = 0) -> dict[str, float]:
+    """Greedy accuracy as it is, and with the truth of another screenshot in part or in whole.
+
+    That is the accuracy on pictures whose lamp, digits or both were exchanged at random: a model that does not look at
+    what was exchanged loses nothing, one that looks falls to a third.
+    """
+    score = load_reward(ROOT / "reward_functions" / "number_game.py").compute_score
+    others = random.Random(seed).sample(list(deals), len(deals))
+    truths = {
+        "as shown": deals,
+        "lamp exchanged": [Deal(other.light, deal.digits) for deal, other in zip(deals, others, strict=True)],
+        "digits exchanged": [Deal(deal.light, other.digits) for deal, other in zip(deals, others, strict=True)],
+        "both exchanged": others,
+    }
+    return {
+        name: round(
+            sum(
+                score("number_game", text, str(truth.answer))["accuracy"]
+                for text, truth in zip(responses, truth_of, strict=True)
+            )
+            / len(deals),
+            4,
+        )
+        for name, truth_of in truths.items()
+    }

@@ -149,6 +149,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "lamps": ("row", "column"),
     "size": ("regular", "large", "small"),
 }
+# With looks="held-out" these themes are drawn for the test split only, and the others for training only.
+HELD_OUT_THEMES = ("forest", "slate")
 PATCH = 28  # pixels of a side that become one token in Qwen2.5-VL: patches of 14, merged two by two
 # Qwen2.5-VL rounds a screen to multiples of 28 and makes one token of 28 x 28 pixels. 720 x 1280 would take 1,196,
 # more than a prompt of 1,024 has room for; these take 448 to 748 and leave 276 or more for the text. Each is a multiple
@@ -188,10 +190,16 @@ class Look:
 
 
 def various(
-    rng: random.Random, languages: Sequence[str], screens: Sequence[tuple[int, int]], *, plain: bool = False
+    rng: random.Random,
+    languages: Sequence[str],
+    screens: Sequence[tuple[int, int]],
+    *,
+    themes: Sequence[str] = CHOICES["theme"],
+    plain: bool = False,
 ) -> Look:
     """A look drawn at random, every option independently of the others; a plain one keeps the page's defaults."""
-    chosen = {name: rng.choice(allowed) for name, allowed in CHOICES.items() if name != "lang" and not plain}
+    choices = CHOICES | {"theme": tuple(themes)}
+    chosen = {name: rng.choice(allowed) for name, allowed in choices.items() if name != "lang" and not plain}
     width, height = rng.choice(list(screens))
     return Look(lang=rng.choice(list(languages)), width=width, height=height, **chosen)
 
@@ -220,8 +228,10 @@ class Settings:
             and answer, so that no deal comes twice; 288 is 32 of each cell.
         rounds: of an episode.
         languages: of the page, one drawn for each episode.
-        looks: "various" draws theme, font, light position, lamps and digit size for each episode; "plain" is one look.
+        looks: "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so
+            too, but no theme is in both splits; "plain" is one look.
         screens: widths and heights in CSS pixels, one drawn for each episode; multiples of 28 are never resized.
+        test_screens: those of the test split; empty: the same as in training.
     """
 
     train_size: int = 1152
@@ -230,21 +240,30 @@ class Settings:
     languages: tuple[str, ...] = ("en",)
     looks: str = "various"
     screens: tuple[tuple[int, int], ...] = SCREENS
+    test_screens: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name, most in (("train_size", 10**6), ("test_size", 10**6), ("rounds", 100)):
             if not 1 <= getattr(self, name) <= most:
                 raise RecipeError(f"{name}={getattr(self, name)}", where=name, fix=f"ask for 1 to {most:,}")
-        if self.looks not in ("various", "plain"):
-            raise RecipeError(f"looks={self.looks!r}", where="looks", fix="choose from various, plain")
+        if self.looks not in ("various", "held-out", "plain"):
+            raise RecipeError(f"looks={self.looks!r}", where="looks", fix="choose from various, held-out, plain")
         unknown = set(self.languages) - set(CHOICES["lang"])
         if unknown or not self.languages:
             raise RecipeError(f"languages={self.languages}", where="languages", fix="choose from en, zh")
-        for width, height in self.screens:
+        for width, height in self.screens + self.test_screens:
             if width % PATCH or height % PATCH or min(width, height) < 5 * PATCH:
                 raise RecipeError(
                     f"a screen of {width} x {height}", where="screens", fix="give multiples of 28, from 140 up"
                 )
+
+    def look(self, split: str, rng: random.Random) -> Look:
+        """The look of one episode of a split."""
+        themes = CHOICES["theme"]
+        if self.looks == "held-out":
+            themes = tuple(theme for theme in themes if (theme in HELD_OUT_THEMES) == (split == "test"))
+        screens = self.test_screens if split == "test" and self.test_screens else self.screens
+        return various(rng, self.languages, screens, themes=themes, plain=self.looks == "plain")
 
     def facts(self) -> dict[str, Any]:
         """For the manifest."""
@@ -253,6 +272,12 @@ class Settings:
 
 PRESETS = {
     "full": Settings(),
-    # For a tiny model on CPUs: 140 x 224 pixels are 40 tokens. These files are in the repository: under a megabyte.
-    "tiny": Settings(train_size=90, test_size=36, looks="plain", screens=((140, 224),)),
+    # For a tiny model on CPUs: 40 to 60 tokens. Testing has deals, themes and screens that training has not.
+    "tiny": Settings(
+        train_size=144,
+        rounds=4,
+        looks="held-out",
+        screens=((140, 224), (168, 224), (168, 280)),
+        test_screens=((140, 252), (168, 252)),
+    ),
 }

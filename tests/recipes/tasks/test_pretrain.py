@@ -35,7 +35,8 @@ FORMATS = {
 SMALL = TextShape(hidden=32, layers=1, heads=1, kv_heads=1, intermediate=64)
 PLAN = replace(COUNTDOWN.plan, examples=64, steps=6, batch=16, warmup=2, shape=SMALL)
 GAME = NumberGame(ROOT / "recipes" / "tasks" / "number_game" / "tiny_data")
-GAME_PLAN = replace(GAME.plan, steps=2, reading=1, batch=2, shape=GameShape(layers=1, depth=1, everywhere=(0,)))
+GAME_SHAPE = GameShape(layers=1, vision_layers=1)
+GAME_PLAN = replace(GAME.plan, steps=3, glyphs=1, rows=0, rules=0, reading=1, cards=6, batch=2, shape=GAME_SHAPE)
 
 
 def ids(name: str, text: str) -> list[int]:
