@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
 
 from recipes.data.rewards import load_reward
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, reported_errors
 
+CORES = len(os.sched_getaffinity(0))
 PROGRAM = "n = int(input())\nvalues = [k * k for k in range(n)]\nprint(sum(values) % 1000003)\n"
 
 
@@ -95,3 +104,33 @@ def race(programs: int, tests: int, threads: int, repeats: int) -> list[Pace]:
                     future.result()
                 best[name] = min(best[name], time.perf_counter() - begin)
     return [Pace(name, programs, tests, seconds) for name, seconds in best.items()]
+
+
+def command(
+    programs: Annotated[int, typer.Option(min=1, help="Programs per pass.")] = 60,
+    tests: Annotated[str, typer.Option(help="Tests per program, one measurement each, comma-separated.")] = "1,5",
+    threads: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = CORES,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes; the fastest counts.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+) -> None:
+    """Time programs in the sandbox, and without it."""
+    view = Table(title=f"{programs} programs, {threads} at a time on {CORES} cores, best of {repeats} passes")
+    for column in ("tests each", "way", "programs/s", "tests/s", "ratio"):
+        view.add_column(column, justify="left" if column == "way" else "right")
+    report: dict[str, object] = {"python": platform.python_version(), "cores": CORES, "threads": threads}
+    with reported_errors():
+        for count in (int(text) for text in tests.split(",")):
+            paces = race(programs, count, threads, repeats)
+            for pace in paces:
+                ratio = pace.per_second / paces[-1].per_second
+                view.add_row(
+                    str(count), pace.name, f"{pace.per_second:.1f}", f"{pace.per_second * count:.1f}", f"{ratio:.2f}"
+                )
+                report[f"{pace.name}, {count} tests"] = {
+                    "programs_per_second": round(pace.per_second, 2),
+                    "ratio": round(ratio, 3),
+                }
+    Console().print(view)
+    print(json.dumps(report))
+    if out:
+        out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from recipes.benchmarks.watching import watch
-from recipes.errors import RecipeError
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recipes.benchmarks import shapes
+from recipes.benchmarks.watching import last_lines, watch
+from recipes.config import load
+from recipes.data.prepare import make_missing
+from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.monitor.metrics import Step, read_history
-from recipes.paths import ROOT, run_dir
+from recipes.paths import ROOT, artifacts, run_dir, shown
 
 VALUES: dict[str, dict[str, Any]] = {
     "ours": {},
@@ -47,6 +55,13 @@ WITHOUT_LEVERS = {
 }
 """What both examples leave at the trainer's defaults."""
 
+STANDSTILL = {"worker.actor.optim.lr": 1e-12}
+"""A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
+shape at 2e-6 responses had 30 tokens instead of 539, so that later steps timed almost nothing."""
+
+INTERRUPTED = (130, 143)
+"""Exit codes after SIGINT and SIGTERM."""
+
 PHASES = {
     "generate": (("timing_s/gen",), 0),
     "old log-probabilities": (("timing_s/old_log_prob",), 2),
@@ -64,18 +79,21 @@ class Measured:
 
     Attributes:
         name: which of `VALUES`.
-        exit_code: of the launcher.
+        exit_code: of the launcher; steps before a failure count.
+        steps: that the medians are over.
         step_s: seconds of a step.
         phase_s: seconds of each phase.
         tokens: tokens of a step, prompts included.
         tokens_per_gpu_s: tokens a second and GPU.
-        utilisation: share of the matrix rate in each phase that computes.
+        utilisation: share of the matrix rate in each phase that computes; a phase that is over sooner was left out by
+            the trainer, as the old log-probabilities are.
         peak_gb: most memory that PyTorch allocated, in GiB as verl prints it; None where it does not.
         rollout_kl: mean of log p(vLLM) - log p(trainer), in nats a token.
     """
 
     name: str
     exit_code: int
+    steps: int
     step_s: float
     phase_s: dict[str, float]
     tokens: float
@@ -102,7 +120,7 @@ def measured(name: str, exit_code: int, steps: Sequence[Step], *, parameters: in
         raise RecipeError(
             f"the run {name!r} completed no step (exit code {exit_code})",
             where="metrics.jsonl",
-            fix="read the end of its log; out of memory: fewer tokens a pass",
+            fix="the launcher's last lines are above; out of memory: a lower worker.actor.max_token_len_per_device",
         )
     kept = timed[1:] or timed
 
@@ -115,6 +133,7 @@ def measured(name: str, exit_code: int, steps: Sequence[Step], *, parameters: in
     return Measured(
         name=name,
         exit_code=exit_code,
+        steps=len(kept),
         step_s=step_s,
         phase_s=seconds,
         tokens=tokens,
@@ -122,11 +141,16 @@ def measured(name: str, exit_code: int, steps: Sequence[Step], *, parameters: in
         utilisation={
             phase: operations * parameters * tokens / seconds[phase] / gpus / rate
             for phase, (_, operations) in PHASES.items()
-            if operations and phase in seconds
+            if operations and phase in seconds and seconds[phase] > operations * parameters * tokens / gpus / rate
         },
-        peak_gb=median("perf/max_memory_allocated_gb"),
-        rollout_kl=median("rollout_corr/kl"),
+        peak_gb=median(*_either("perf/max_memory_allocated_gb")),
+        rollout_kl=median(*_either("rollout_corr/kl")),
     )
+
+
+def _either(name: str) -> tuple[str, str]:
+    """A metric's name where the trainer's driver computes it, and where the actor's worker does."""
+    return name, f"actor/{name}"
 
 
 _RATE = """
@@ -159,7 +183,7 @@ def arguments(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
 
 
-def prompts(files: str | Sequence[str]) -> list[str]:
+def questions(files: str | Sequence[str]) -> list[str]:
     """The questions of training rows, for the tokenizer."""
     import pyarrow.parquet as pq
 
@@ -184,13 +208,15 @@ def run(
     """Train a few steps at one of `VALUES` through the launcher, and read what it measured.
 
     Raises:
-        RecipeError: no step was completed.
+        RecipeError: no step was completed; the launcher's last lines are printed before.
     """
     experiment = f"bench_step_{model.name}_{name}"
     values = {} if name == "ours" else {**WITHOUT_LEVERS, **VALUES[name]}
     command = [
         *(sys.executable, "-m", "recipes.launch", task),
-        *arguments({"data.max_response_length": max_response, "trainer.val_before_train": False, **values}),
+        *arguments(
+            {"data.max_response_length": max_response, "trainer.val_before_train": False, **STANDSTILL, **values}
+        ),
         *extra,
     ]
     environment = {
@@ -210,7 +236,11 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     history = folder / "metrics.jsonl"
     history.unlink(missing_ok=True)
-    seen = watch(command, environment=environment, metrics=history, log=folder / "launcher.log", interval_s=5.0)
+    log = folder / "launcher.log"
+    print(f"{name}: {steps} steps; the launcher's output goes to {shown(log)}", flush=True)
+    seen = watch(command, environment=environment, metrics=history, log=log, interval_s=5.0)
+    if seen.exit_code:
+        print(f"{name}: the launcher ended with {seen.exit_code}; its last lines:\n{last_lines(log)}", flush=True)
     return measured(name, seen.exit_code, read_history(history), parameters=parameters, gpus=gpus, rate=rate)
 
 
@@ -220,7 +250,11 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.1f} s"
 
-    rows = [["", *(run.name for run in runs)], ["step", *(seconds(run.step_s) for run in runs)]]
+    def counted(run: Measured) -> str:
+        return f"{run.steps}, then exit code {run.exit_code}" if run.exit_code else f"{run.steps}"
+
+    rows = [["", *(run.name for run in runs)], ["steps counted", *map(counted, runs)]]
+    rows.append(["step", *(seconds(run.step_s) for run in runs)])
     rows += [[phase, *(seconds(run.phase_s.get(phase)) for run in runs)] for phase in PHASES]
     rows.append(["tokens a step", *(f"{run.tokens:,.0f}" for run in runs)])
     rows.append(["tokens/s/GPU", *(f"{run.tokens_per_gpu_s:,.0f}" for run in runs)])
@@ -237,3 +271,73 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
 def as_json(runs: Sequence[Measured], about: Mapping[str, Any]) -> str:
     """Everything that was measured, with what it was measured on."""
     return json.dumps({**about, "runs": [asdict(run) for run in runs]}, indent=1) + "\n"
+
+
+def command(
+    extra: Annotated[list[str] | None, typer.Argument(help="key=value of the launcher, for every run")] = None,
+    shape: Annotated[str, typer.Option(help=f"one of {', '.join(shapes.SHAPES)}")] = "qwen3-4b",
+    task: Annotated[str, typer.Option(help="recipe whose rows and reward are used")] = "countdown",
+    values: Annotated[str, typer.Option(help=f"settings to compare, of {', '.join(VALUES)}")] = "ours,easyr1",
+    prompts: Annotated[int, typer.Option(help="prompts a step", min=1)] = 32,
+    n: Annotated[int, typer.Option(help="responses a prompt", min=2)] = 8,
+    max_response: Annotated[int, typer.Option(help="longest response, in tokens", min=1)] = 1024,
+    mean_response: Annotated[float, typer.Option(help="average length of responses that nothing cuts off")] = 600.0,
+    steps: Annotated[int, typer.Option(help="steps of each run; the first is left out", min=1)] = 3,
+    gpus: Annotated[int, typer.Option(help="GPUs that share a step", min=1)] = 1,
+    only_model: Annotated[bool, typer.Option(help="write the model, and stop")] = False,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the measurements")] = None,
+) -> None:
+    """Time training steps at a model's shape.
+
+    Builds a model with random weights, runs the launcher once for each of the settings, and prints what it measured.
+    The learning rate is so low that nothing moves: every step has the first one's lengths. A run that fails or is
+    stopped is reported with the steps that it completed.
+    """
+    console = Console(highlight=False)
+    with reported_errors():
+        chosen = values.split(",")
+        if unknown := [name for name in chosen if name not in VALUES]:
+            raise RecipeError(f"no settings {unknown[0]!r}", where="--values", fix=f"choose from {', '.join(VALUES)}")
+        recipe = load(task, arguments=extra or (), environ={**os.environ, "EXPERIMENT_NAME": "bench_step"})
+        make_missing(recipe, console.print)
+        folder = artifacts() / "models" / f"random_{shape}"
+        if not (folder / "config.json").is_file():
+            device = "cuda" if recipe.hardware == "gpu" else "cpu"
+            shapes.build(shape, folder, questions(recipe.data.train_files), mean_tokens=mean_response, device=device)
+        if only_model:
+            console.print(f"{folder}")
+            return
+        parameters, rate = shapes.parameters(folder), matrix_rate()
+        console.print(f"{parameters / 1e9:.2f} billion parameters; a matrix product reaches {rate / 1e12:.1f} TFLOP/s")
+        runs, failed = [], []
+        for name in chosen:
+            try:
+                run_here = run(
+                    name,
+                    task=task,
+                    model=folder,
+                    parameters=parameters,
+                    prompts=prompts,
+                    n=n,
+                    max_response=max_response,
+                    steps=steps,
+                    gpus=gpus,
+                    rate=rate,
+                    extra=extra or (),
+                )
+            except RecipeError as error:
+                failed.append(error)
+                continue
+            runs.append(run_here)
+            if run_here.exit_code in INTERRUPTED:
+                break
+        if runs:
+            head, *rows = table(runs)
+            view = Table(*head)
+            for row in rows:
+                view.add_row(*row)
+            console.print(view)
+        if out:
+            about = {"shape": shape, "machine": platform.processor(), "matrix_rate": rate, "parameters": parameters}
+            out.write_text(as_json(runs, {**about, "prompts": prompts, "n": n, "gpus": gpus}), encoding="utf-8")
+        raise_together(failed)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,7 +94,7 @@ def watch(
     log: Path,
     interval_s: float = 0.5,
 ) -> Watched:
-    """Run the command to its end.
+    """Run the command to its end. SIGINT and SIGTERM are passed on to it, and it is waited for.
 
     Args:
         command: argument vector.
@@ -105,22 +107,48 @@ def watch(
     begin = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            list(command), env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
+            list(command),
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's Ctrl-C reaches it once, from here
         )
         tree = _Tree(process.pid)
-        while process.poll() is None:
-            pss, count = tree.sample()
-            seen.peak_pss_bytes = max(seen.peak_pss_bytes, pss)
-            seen.peak_processes = max(seen.peak_processes, count)
-            if seen.first_metrics_s is None and metrics.is_file() and metrics.stat().st_size:
-                seen.first_metrics_s = time.monotonic() - begin
-            time.sleep(interval_s)
+        with _passed_on(process):
+            while process.poll() is None:
+                pss, count = tree.sample()
+                seen.peak_pss_bytes = max(seen.peak_pss_bytes, pss)
+                seen.peak_processes = max(seen.peak_processes, count)
+                if seen.first_metrics_s is None and metrics.is_file() and metrics.stat().st_size:
+                    seen.first_metrics_s = time.monotonic() - begin
+                time.sleep(interval_s)
     seen.wall_s = time.monotonic() - begin
     seen.exit_code = process.returncode
     seen.cpu_by_process_s = dict(tree.cpu().most_common())
     seen.cpu_s = sum(seen.cpu_by_process_s.values())
     seen.step_s = step_seconds(metrics)
     return seen
+
+
+@contextmanager
+def _passed_on(process: subprocess.Popen) -> Iterator[None]:
+    """SIGINT and SIGTERM end the command and not this process, which reports what was measured by then."""
+
+    def send(number: int, _frame: object) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def last_lines(log: Path, count: int = 20) -> str:
+    """The end of a command's output."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return "".join(deque(lines, maxlen=count)).rstrip()
 
 
 def step_seconds(metrics: Path) -> list[float]:

@@ -1,11 +1,10 @@
-"""The commands of the pointer selector: look at the data, train, evaluate, sweep, benchmark."""
+"""The commands of the pointer selector: look at the data, train, evaluate, sweep."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -30,7 +29,6 @@ if TYPE_CHECKING:  # torch is imported when a command starts, so that --help doe
     from recipes.pointer_selector.training import EpochReport, Progress
 
 RESULTS = ROOT / "docs" / "results" / "pointer_selector"
-GROWTH_SIZES = (1_000, 10_000, 100_000)
 Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 workload.seed=1")]
 
 
@@ -289,40 +287,6 @@ def sweep_command(
         (out / "sweep.md").write_text(f"Made by `{command}`.\n\n{table}", encoding="utf-8")
         report.figure(finished, baselines, against, out / "sweep.svg")
         console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(rows)} arms")
-
-
-# --- benchmark ------------------------------------------------------------------------------------------------------
-
-
-def bench_command(
-    out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
-    largest: Annotated[int, typer.Option(help="queries of the largest growth test; 0: none")] = 100_000,
-    recipe: Annotated[bool, typer.Option(help="also run the default recipe, timed, in a fresh folder")] = True,
-    threads: Annotated[int, typer.Option(help="threads of torch; 0: its own choice")] = 1,
-) -> None:
-    """Measure the cost of a query as queries grow, and the default recipe."""
-    console = _console()
-    with reported_errors():
-        from recipes.pointer_selector import bench
-        from recipes.pointer_selector.policy import use_threads
-
-        use_threads(threads)
-        figures: dict = {"growth": []}
-        with tempfile.TemporaryDirectory() as folder:
-            for size in (size for size in GROWTH_SIZES if size <= largest):
-                grown = bench.growth(Path(folder), size)
-                figures["growth"].append(grown.__dict__)
-                console.print(
-                    f"{size:>7,} queries: {grown.read_ms:.3f} + {grown.train_ms:.3f} ms of CPU to read and train one; "
-                    f"{grown.candidates_per_second:,.0f} candidates/s; peak {grown.peak_mib:,.0f} MiB so far"
-                )
-        if recipe:
-            with tempfile.TemporaryDirectory() as folder:
-                figures["recipe"] = bench.default_recipe(Path(folder))
-            seconds, peak = figures["recipe"]["seconds"], figures["recipe"]["peak_mib"]
-            console.print(f"default recipe: {seconds:.0f} s, {peak:,} MiB")
-        if out:
-            out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------

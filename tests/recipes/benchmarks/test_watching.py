@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from recipes.benchmarks.watching import step_seconds, watch
+from recipes.benchmarks.watching import last_lines, step_seconds, watch
 
 RUN = """
 import json, os, subprocess, sys, time
@@ -66,3 +69,20 @@ def test_metrics_are_timed_and_checkpoints_left_out(seen) -> None:  # type: igno
 
 def test_a_run_without_metrics_has_no_steps(tmp_path: Path) -> None:
     assert step_seconds(tmp_path / "none.jsonl") == []
+
+
+def test_a_signal_ends_the_command_and_leaves_its_report(tmp_path: Path) -> None:
+    held = "import time\nprint('started', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('stopped')"
+    log = tmp_path / "log"
+
+    def send() -> None:
+        while not (log.is_file() and "started" in log.read_text()):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    seen = watch([sys.executable, "-c", held], environment={}, metrics=tmp_path / "none", log=log, interval_s=0.02)
+    thread.join()
+    assert seen.exit_code == 0
+    assert last_lines(log, 1) == "stopped"

@@ -6,22 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
-import torch
+import typer
+from rich.console import Console
 
+from recipes.errors import reported_errors
 from recipes.paths import ROOT
-from recipes.pointer_selector.config import PolicyConfig, RewardConfig
-from recipes.pointer_selector.data import collate, read_data, shuffled
-from recipes.pointer_selector.losses import rewards
-from recipes.pointer_selector.metrics import memory_peak_mib
-from recipes.pointer_selector.policy import PointerPolicy
-from recipes.pointer_selector.training import Tables, rce_step, update
 
 TAU = 0.5
+SIZES = (1_000, 10_000, 100_000)
+"""Queries of the growth tests."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,15 @@ class Growth:
 
 def growth(folder: Path, queries: int, batch_size: int = 32) -> Growth:
     """Read `queries` queries from disk and train one epoch of RCE on them."""
+    import torch  # takes seconds, so only where it is timed
+
+    from recipes.pointer_selector.config import PolicyConfig, RewardConfig
+    from recipes.pointer_selector.data import collate, read_data, shuffled
+    from recipes.pointer_selector.losses import rewards
+    from recipes.pointer_selector.metrics import memory_peak_mib
+    from recipes.pointer_selector.policy import PointerPolicy
+    from recipes.pointer_selector.training import Tables, rce_step, update
+
     candidates, table = _write_queries(folder, queries)
     started = time.process_time()
     data = read_data(candidates, table, table)
@@ -60,6 +68,8 @@ def growth(folder: Path, queries: int, batch_size: int = 32) -> Growth:
 
 def _write_queries(folder: Path, queries: int, width: int = 32, pool: int = 16, examples: int = 2000):
     """A candidate file of random queries, written as a stream, and its embeddings."""
+    import numpy as np
+
     rng = np.random.default_rng(0)
     path, table = folder / f"candidates_{queries}.json", folder / f"embeddings_{queries}.npz"
     with path.open("w", encoding="utf-8") as file:
@@ -89,3 +99,36 @@ def default_recipe(folder: Path) -> dict:
     seconds = time.perf_counter() - started
     summary = json.loads((folder / "runs" / "pointer_selector" / "summary.json").read_text(encoding="utf-8"))
     return {"seconds": round(seconds, 1), "peak_mib": summary["peak_mib"], "test": summary["test"]}
+
+
+def command(
+    out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
+    largest: Annotated[int, typer.Option(help="queries of the largest growth test; 0: none")] = 100_000,
+    recipe: Annotated[bool, typer.Option(help="also run the default recipe, timed, in a fresh folder")] = True,
+    threads: Annotated[int, typer.Option(help="threads of torch; 0: its own choice")] = 1,
+) -> None:
+    """Time the pointer selector as queries grow.
+
+    Also its default recipe, from nothing.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    with reported_errors():
+        from recipes.pointer_selector.policy import use_threads
+
+        use_threads(threads)
+        figures: dict = {"growth": []}
+        with tempfile.TemporaryDirectory() as folder:
+            for size in (size for size in SIZES if size <= largest):
+                grown = growth(Path(folder), size)
+                figures["growth"].append(grown.__dict__)
+                console.print(
+                    f"{size:>7,} queries: {grown.read_ms:.3f} + {grown.train_ms:.3f} ms of CPU to read and train one; "
+                    f"{grown.candidates_per_second:,.0f} candidates/s; peak {grown.peak_mib:,.0f} MiB so far"
+                )
+        if recipe:
+            with tempfile.TemporaryDirectory() as folder:
+                figures["recipe"] = default_recipe(Path(folder))
+            seconds, peak = figures["recipe"]["seconds"], figures["recipe"]["peak_mib"]
+            console.print(f"default recipe: {seconds:.0f} s, {peak:,} MiB")
+        if out:
+            out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

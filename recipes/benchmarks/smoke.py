@@ -8,22 +8,15 @@ import platform
 import shlex
 import shutil
 import statistics
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from recipes.interpreter import ensure
-
-ensure()
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from recipes.benchmarks.watching import Watched, watch
+from recipes.benchmarks.watching import Watched, last_lines, watch
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT, artifacts
 
@@ -51,13 +44,16 @@ def table(seen: Watched) -> Table:
     return shown
 
 
-def main(
-    command: Annotated[str, typer.Option(help="Launcher to run, in words of a shell.")] = LAUNCHER,
+def command(
+    launcher: Annotated[str, typer.Option("--command", help="Launcher to run, in words of a shell.")] = LAUNCHER,
     steps: Annotated[int, typer.Option(help="MAX_STEPS of the run.", min=1)] = 1,
     out: Annotated[Path | None, typer.Option(help="JSON file for the measurements.")] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two samples of the memory.")] = 0.5,
 ) -> None:
-    """Run the launcher from scratch in a folder of its own under artifacts/benchmarks, data included."""
+    """Time a launcher from nothing, with its memory.
+
+    It runs in a folder of its own under artifacts/benchmarks, data included.
+    """
     with reported_errors():
         folder = artifacts() / "benchmarks" / EXPERIMENT
         shutil.rmtree(folder, ignore_errors=True)
@@ -71,10 +67,14 @@ def main(
         os.chdir(ROOT)
         load = os.getloadavg()[0]
         seen = watch(
-            shlex.split(command), environment=variables, metrics=metrics, log=folder / "output.log", interval_s=interval
+            shlex.split(launcher),
+            environment=variables,
+            metrics=metrics,
+            log=folder / "output.log",
+            interval_s=interval,
         )
         report = {
-            "command": f"MAX_STEPS={steps} {command}",
+            "command": f"MAX_STEPS={steps} {launcher}",
             "cores": os.cpu_count(),
             "load_before": load,
             "python": platform.python_version(),
@@ -83,12 +83,9 @@ def main(
         (out or folder / "result.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         Console().print(table(seen))
         if seen.exit_code != 0:
+            print(last_lines(folder / "output.log"))
             raise RecipeError(
                 f"the command ended with {seen.exit_code}",
                 where=str(folder / "output.log"),
-                fix="read what it printed there",
+                fix="its last lines are above",
             )
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from recipes.interpreter import ensure
-
-ensure()
 
 import typer
 from rich.console import Console
@@ -28,6 +21,7 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.tasks.countdown.data import PRESETS, Settings, generate, generated, row_gold_response
 
 TARGET = 20_000
+"""Problems a second."""
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
@@ -58,14 +52,17 @@ def stages(settings: Settings, folder: Path, seed: int) -> dict[str, Callable[[]
     }
 
 
-def main(
+def command(
     preset: Annotated[str, typer.Option(help="paper or tiny.")] = "paper",
     count: Annotated[int, typer.Option(min=1000, help="Problems.")] = 100_000,
     repeats: Annotated[int, typer.Option(min=1, help="Passes; the fastest counts.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 0,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
 ) -> None:
-    """Problems a second; processor seconds tell one core's speed where others share the machine."""
+    """Time Countdown's generator and its rows.
+
+    Processor seconds tell one core's speed where others share the machine.
+    """
     with reported_errors():
         if preset not in PRESETS:
             raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
@@ -88,9 +85,5 @@ def main(
                 table.add_row(name, f"{wall:.2f}", f"{processor:.2f}", f"{rates[0]:,}", f"{rates[1]:,}")
                 report[name] = {"per_second": rates[0], "per_processor_second": rates[1]}
         Console().print(table)
-        if json_path:
-            json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    typer.run(main)
+        if out:
+            out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
