@@ -21,13 +21,21 @@ fail() {
 machine() { if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo gpu; else echo cpu; fi; }
 
 natural="$(machine)"
+case "${CUDA_VISIBLE_DEVICES-all}" in "" | -1*) hidden=1 ;; *) hidden="" ;; esac
 extra="${HARDWARE:-auto}"
-if [ "$extra" = auto ]; then
-    case "${CUDA_VISIBLE_DEVICES-all}" in "" | -1*) extra=cpu ;; *) extra="$natural" ;; esac
-fi
+if [ "$extra" = auto ]; then if [ "$hidden" ]; then extra=cpu; else extra="$natural"; fi; fi
 case "$extra" in
     cpu) gigabytes=5 told="about three minutes and 3 GB" ;;
-    gpu) gigabytes=10 told="CUDA, torch and vLLM are several GB; the time is mostly the network's" ;;
+    gpu)
+        gigabytes=10 told="CUDA, torch and vLLM are several GB; the time is mostly the network's"
+        elsewhere="leave HARDWARE away; docs/INSTALLATION.md, By hand, makes an environment for another machine"
+        if [ "$hidden" ]; then
+            fail "HARDWARE=gpu, but CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES hides every GPU" "CUDA_VISIBLE_DEVICES" \
+                "unset it, or leave HARDWARE away"
+        elif [ "$natural" = cpu ] && ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+            fail "HARDWARE=gpu, but this machine has no NVIDIA GPU" "nvidia-smi -L, /dev/nvidia*" "$elsewhere"
+        fi
+        ;;
     *)
         fail "HARDWARE=$extra is neither cpu nor gpu" "environment variable HARDWARE, or --hardware" \
             "leave it away, or choose one of the two"

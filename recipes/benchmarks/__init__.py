@@ -1,1 +1,1 @@
-"""Synthetic inputs and stopwatches for the benchmarks in scripts/bench_*.py."""
+"""The benchmarks of `scripts/bench.py`: each module but shapes, completions and watching has a `command`."""

@@ -95,8 +95,9 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
     trainer, tensor = recipe.trainer, recipe.worker.rollout.tensor_parallel_size
     if recipe.hardware == "gpu" and gpus is not None and trainer.n_gpus_per_node > gpus:
         yield recipe.error(
-            f"trainer.n_gpus_per_node is {trainer.n_gpus_per_node}, but this machine has {gpus} GPU{'s' * (gpus != 1)}",
-            f"set GPUS_PER_NODE={gpus}" if gpus else "set HARDWARE=cpu",
+            f"trainer.n_gpus_per_node is {trainer.n_gpus_per_node}, but this machine has "
+            + (f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no NVIDIA GPU that a process may use"),
+            f"set GPUS_PER_NODE={gpus}" if gpus else "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             "trainer.n_gpus_per_node",
         )
     if recipe.n_gpus % tensor:

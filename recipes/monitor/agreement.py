@@ -5,6 +5,7 @@ A model that is served blind goes on answering, and training goes on with it: ev
 probability from the same prompt, and verl compares both at every step:
 
 - `rollout_corr/kl`, in nats a token: the mean of log p(vLLM) - log p(trainer) over the tokens that vLLM sampled;
+  `actor/rollout_corr/kl` where the update computes it, since no pass for old log-probabilities does;
 - `training/rollout_probs_diff_max`: the largest difference between the two probabilities of one token.
 
 Both are zero up to rounding where both saw the same image with the same weights. The bounds lie between what rounding
@@ -58,13 +59,13 @@ def bounds(recipe: Recipe, environ: Mapping[str, str]) -> Bounds | None:
 
 def disagreement(step: Step, limits: Bounds) -> str | None:
     """What is wrong with a step, in one line; None where nothing is, or where it was a validation only."""
-    kl, difference = (step.data.get(name) for name in (KL, DIFFERENCE))
+    kl, difference = (step.get(name, f"actor/{name}") for name in (KL, DIFFERENCE))
     found = [(KL, kl, limits.kl, " nats a token"), (DIFFERENCE, difference, limits.difference, "")]
     # A comparison with what is not a number is false, so this asks whether a value lies within its bound.
     over = [
         f"{name} is {value:.3g}{unit}, at most {most:g} is rounding"
         for name, value, most, unit in found
-        if isinstance(value, int | float) and most < math.inf and not value <= most
+        if value is not None and most < math.inf and not value <= most
     ]
     if not over:
         return None

@@ -48,6 +48,8 @@ case "$*" in
 esac
 """
 
+GPU = "#!/usr/bin/env bash\necho 'GPU 0: NVIDIA H200'\n"
+
 ACTIVE = """\
 #!/usr/bin/env bash
 # python3 of an active environment that has verl.
@@ -264,19 +266,39 @@ def test_an_active_environment_with_verl_is_used_as_it_is(checkout):
 
 
 def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):
-    _, out, _ = checkout.run(HARDWARE="gpu")
-    assert out == str(checkout.root / ".venv.gpu" / "bin" / "python")
-    assert any(".[gpu,dev]" in call for call in checkout.calls)
-    checkout.stub("nvidia-smi", "#!/usr/bin/env bash\necho 'GPU 0: NVIDIA H200'\n")
+    checkout.stub("nvidia-smi", GPU)
     assert checkout.run()[1] == checkout.python
+    assert any(".[gpu,dev]" in call for call in checkout.calls)
+    assert checkout.run(HARDWARE="gpu")[1] == checkout.python
     assert checkout.run(HARDWARE="auto")[1] == checkout.python
     for hidden in ("", "-1"):
         assert checkout.run(CUDA_VISIBLE_DEVICES=hidden)[1] == str(checkout.root / ".venv.cpu" / "bin" / "python")
     assert checkout.run(CUDA_VISIBLE_DEVICES="0,1")[1] == checkout.python
 
 
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has GPUs")
+def test_gpus_that_are_not_there_are_an_error_before_anything_is_installed(checkout):
+    began = time.monotonic()
+    for words in ((), ("--hardware", "gpu")):
+        launch = ["bash", str(checkout.root / "scripts" / "launch.sh"), "countdown", *words]
+        environ = {**checkout.environ, **({} if words else {"HARDWARE": "gpu"})}
+        done = subprocess.run(launch, env=environ, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "HARDWARE=gpu, but this machine has no NVIDIA GPU" in done.stderr
+        assert "fix: " in done.stderr
+    checkout.stub("nvidia-smi", GPU)
+    for hidden in ("", "-1"):
+        code, out, err = checkout.run(HARDWARE="gpu", CUDA_VISIBLE_DEVICES=hidden)
+        assert (code, out) == (1, "")
+        assert "hides every GPU" in err
+    assert time.monotonic() - began < 5
+    assert not checkout.calls
+    assert not list(checkout.root.glob(".venv*"))
+
+
 @pytest.mark.parametrize(("extra", "told"), [("cpu", "three minutes and 3 GB"), ("gpu", "several GB")])
 def test_the_first_time_tells_what_this_extra_takes(checkout, extra, told):
+    checkout.stub("nvidia-smi", GPU)
     assert told in checkout.run(HARDWARE=extra)[2]
 
 
@@ -313,10 +335,11 @@ def test_a_full_disk(checkout):
 
 @pytest.mark.parametrize("words", [["--hardware", "gpu"], ["--hardware=gpu"], ["hardware=gpu"]])
 def test_the_launcher_tells_the_set_up_which_hardware_its_arguments_name(checkout, words):
+    checkout.stub("nvidia-smi", GPU)
     launch = ["bash", str(checkout.root / "scripts" / "launch.sh"), "countdown", *words]
     subprocess.run(launch, env={**checkout.environ, "HARDWARE": "cpu"}, capture_output=True, text=True)
-    assert (checkout.root / ".venv.gpu" / ".complete").exists()
-    assert not (checkout.root / ".venv").exists()
+    assert (checkout.root / ".venv" / ".complete").exists()
+    assert not (checkout.root / ".venv.cpu").exists()
 
 
 def test_the_launcher_passes_its_arguments_on_and_stops_when_the_set_up_fails(checkout):

@@ -47,6 +47,11 @@ def test_rounding_is_no_fault(found, limits):
         (step(1e-4, 0.97), EXACT, "training/rollout_probs_diff_max is 0.97, at most 0.1"),
         (step(math.nan), EXACT, "rollout_corr/kl is nan"),
         (step(math.inf), ROUNDED, "rollout_corr/kl is inf"),
+        (
+            Step(1, {f"actor/{KL}": 1.3}),
+            ROUNDED,
+            "rollout_corr/kl is 1.3",
+        ),  # computed by the update, without an old pass
     ],
 )
 def test_what_is_more_than_rounding_is_told(found, limits, words):

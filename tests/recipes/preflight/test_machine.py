@@ -45,6 +45,10 @@ def test_more_gpus_than_there_are(make, monkeypatch):
     with pytest.raises(RecipeError, match="this machine has 2 GPUs") as caught:
         preflight.inspect_machine(recipe)
     assert "GPUS_PER_NODE=2" in caught.value.fix
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: 0)
+    with pytest.raises(RecipeError, match="this machine has no NVIDIA GPU that a process may use") as caught:
+        preflight.inspect_machine(recipe)
+    assert "HARDWARE=cpu" in caught.value.fix
 
 
 def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
@@ -61,7 +65,7 @@ def test_every_independent_mistake_is_said_at_once(make):
         assert mistake in str(caught.value)
     found = preflight.findings(make("data.train_files=/no.parquet", f"trainer.save_checkpoint_path={__file__}/x"))
     assert len(found.errors) == 2
-    assert set(found.skipped) == {"disk", "reward", "images"}
+    assert set(found.skipped) == {"disk", "reward", "images", "early stop"}
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
