@@ -79,7 +79,7 @@ class EarlyStop:
         self._keys, self._keep, self._log = recipe.trainer.early_stop, recipe.trainer.keep_best, log
         self._folder = Path(str(recipe.trainer.save_checkpoint_path))
         self._standing = standing(history, self._keys.metric, self._keys.min_delta)
-        self._missed = False
+        self._missed = self._asked = False
         withdraw_stop(self._folder)
 
     @property
@@ -101,12 +101,15 @@ class EarlyStop:
         if self._keep:
             self._keep_if_best(step.step, value)
         if self.reason is None:
-            withdraw_stop(self._folder)
+            if self._asked:  # and not the user, by `python -m recipes.monitor stop`
+                withdraw_stop(self._folder)
+                self._asked = False
             return None
         if self._is_saved(step.step):
             withdraw_stop(self._folder)
             return self.reason
         request_stop(self._folder)
+        self._asked = True
         if before is None:
             self._log(f"{self.reason}: the run ends after its next save")
         return None

@@ -102,19 +102,18 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
         run: such as `artifacts/runs/<experiment>`.
         upto: the last step that is looked at.
     """
-    numbered = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdigit()}
-    files = {step: file for step, file in numbered.items() if step <= upto}
+    files = {step: file for step, file in validation_files(run).items() if step <= upto}
     if len(files) < 2:
         raise RecipeError(
             f"{len(files)} validations are there, and a curve needs two",
             where=str(run / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
-    answers = {step: _answers(files[step]) for step in sorted(files)}
+    answers = {step: right_answers(files[step]) for step in sorted(files)}
     history = read_history(run / "metrics.jsonl")
     return Curve(
         run=run.name,
-        validation={step: _share(list(right.values())) for step, right in answers.items()},
+        validation={step: share(list(right.values())) for step, right in answers.items()},
         training=[
             {"step": step.step}
             | {name: value for name, metric in TRAINING.items() if (value := step.get(metric)) is not None}
@@ -123,6 +122,12 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
         ],
         paired=_paired(answers),
     )
+
+
+def validation_files(run: Path) -> dict[int, Path]:
+    """Step -> verl's dump of its validation responses, in order."""
+    files = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdigit()}
+    return dict(sorted(files.items()))
 
 
 def draw(result: Learning, path: Path) -> None:
@@ -186,13 +191,14 @@ def _ends(interval: Interval) -> tuple[float, float]:
     return max(0.0, low), min(1.0, high)
 
 
-def _share(right: list[bool]) -> Interval:
+def share(right: list[bool]) -> Interval:
+    """The share of right answers with Wilson's interval; there has to be one answer at least."""
     interval = mean_with_interval([float(each) for each in right], bounds=(0.0, 1.0))
     assert interval is not None
     return interval
 
 
-def _answers(file: Path) -> dict[tuple[str, str, int], bool]:
+def right_answers(file: Path) -> dict[tuple[str, str, int], bool]:
     """Whether each response is right, from one of verl's validation dumps.
 
     A question is known by its prompt, its gold answer, and its place among equal ones: prompts of one text over many
@@ -202,9 +208,17 @@ def _answers(file: Path) -> dict[tuple[str, str, int], bool]:
     places: Counter[tuple[str, str]] = Counter()
     with file.open(encoding="utf-8") as lines:
         for line in lines:
-            entry = json.loads(line)
-            question = (entry["input"], str(entry.get("gts")))
-            right[(*question, places[question])] = is_right(entry)
+            try:
+                entry = json.loads(line)
+                question = (entry["input"], str(entry.get("gts")))
+                correct = is_right(entry)
+            except (ValueError, KeyError, TypeError) as error:
+                raise RecipeError(
+                    f"a line is no response of a validation: {line[:80]!r}",
+                    where=str(file),
+                    fix="wait until it is written, or remove the file",
+                ) from error
+            right[(*question, places[question])] = correct
             places[question] += 1
     if not right:
         raise RecipeError("the validation is empty", where=str(file), fix="validate again, or remove the file")
@@ -214,13 +228,24 @@ def _answers(file: Path) -> dict[tuple[str, str, int], bool]:
 def _paired(answers: dict[int, dict[tuple[str, str, int], bool]]) -> Paired:
     first, last = min(answers), max(answers)
     before, after = answers[first], answers[last]
-    common = [question for question in before if question in after]
-    if not common:
+    compared = difference(before, after)
+    if compared is None:
         raise RecipeError(
             f"the validations of steps {first} and {last} share no question",
             where="validation/",
             fix="compare runs on the same validation data",
         )
+    return Paired(first, last, *compared)
+
+
+Answers = dict[tuple[str, str, int], bool]
+
+
+def difference(before: Answers, after: Answers) -> tuple[int, Interval, McNemar] | None:
+    """How many questions both answered, `after` minus `before` there, and McNemar's test; None for no such question."""
+    common = before.keys() & after.keys()
+    if not common:
+        return None
     won = sum(after[question] and not before[question] for question in common)
     lost = sum(before[question] and not after[question] for question in common)
-    return Paired(first, last, len(common), difference_of_shares(won, lost, len(common)), mcnemar(won, lost))
+    return len(common), difference_of_shares(won, lost, len(common)), mcnemar(won, lost)

@@ -267,6 +267,8 @@ def _reward_and_validation(run: Evidence) -> Verdict:
         f"training score {number(before)} -> {number(now)}, {kind} {number(first)} -> {number(last)}, to step {then}"
     )
     gain = now - before
+    if first - last > run.bounds.reward_gain:
+        return "warning", evidence
     return ("warning" if gain > run.bounds.reward_gain and last - first < _SHARE_OF_GAIN * gain else "ok"), evidence
 
 

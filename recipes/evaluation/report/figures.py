@@ -2,79 +2,17 @@
 
 from __future__ import annotations
 
-import html
-import io
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recipes.drawing import BAD, BLUE, CARD, GOOD, INK, LINE, MUTED, SLATE, STYLE, inline
 from recipes.evaluation.comparison import Comparison, Primary
 from recipes.evaluation.metrics import PassSummary
 
 if TYPE_CHECKING:
     from recipes.evaluation.evaluate import Result
-
-# Colours that figures are drawn in, and the page's CSS variable that each one becomes, so that dark mode works.
-PALETTE = {
-    "#1c2430": "--ink",
-    "#66707f": "--muted",
-    "#d9dee6": "--line",
-    "#2a62d4": "--blue",
-    "#8b97a8": "--slate",
-    "#128a63": "--good",
-    "#c9a227": "--weak",
-    "#c4472f": "--bad",
-    "#fdfdfe": "--card",
-}
-INK, MUTED, LINE, BLUE, SLATE, GOOD, WEAK, BAD, CARD = PALETTE
-
-STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "report",
-    "text.parse_math": False,
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 8.8,
-    "axes.edgecolor": LINE,
-    "axes.linewidth": 1.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": LINE,
-    "grid.linewidth": 0.7,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": 8.4,
-    "ytick.labelsize": 8.4,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "legend.fontsize": 8.6,
-    "figure.constrained_layout.use": True,
-}
-_COLOUR = re.compile("|".join(PALETTE), re.IGNORECASE)
-_ID = re.compile(r'(\bid="|url\(#|href="#)')
-
-
-def inline(figure: Any, name: str, description: str) -> str:
-    """A matplotlib figure as an `<svg>` element; `name` prefixes its ids, `description` is read out to the blind."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = _COLOUR.sub(lambda match: f"var({PALETTE[match.group().lower()]})", text)
-    text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", text)
-    text = _ID.sub(rf"\g<1>{name}-", text)
-    opening = re.compile(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"|<svg ')
-    label = html.escape(description, quote=True)
-    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return opening.sub(lambda match: f'<svg role="img" aria-label="{label}" {match.group(1) or ""}', text, count=1)
-
 
 # Small enough that the text can be read where a phone shrinks it, in inches.
 SIZE = (4.7, 3.0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes.drawing import STYLE_SHEET
 from recipes.evaluation.metrics import METRICS, Metric, metrics_of
 from recipes.evaluation.probe import SCALES
 from recipes.evaluation.report.figures import Figure
@@ -182,7 +183,7 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
             reasons=sorted({reason for sample in samples for reason in sample.reasons}),
             flags=sorted({flag for sample in samples for flag in sample.flags}),
             figures=[(figure.name, figure.title, figure.caption, Markup(figure.svg)) for figure in figures],
-            style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+            style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
             script=Markup(script),
             policy=f"{policy}script-src 'sha256-{digest}'",
         )

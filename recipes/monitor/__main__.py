@@ -1,0 +1,99 @@
+"""`python -m recipes.monitor`: list runs, watch one, write its report, compare two, or end one after its next save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from recipes.errors import RecipeError, reported_errors
+from recipes.monitor import runs
+from recipes.paths import shown
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="a run's name or folder; default: the run that changed last")]
+
+
+@app.callback()
+def about() -> None:
+    """Runs in artifacts/runs, living or ended. Only files are read: a run does not notice."""
+
+
+@app.command("list")
+def list_runs() -> None:
+    """Every run: state, step, last accuracy, checkpoints, time left."""
+    from recipes.monitor.watch import listing
+
+    found = [runs.read(folder) for folder in runs.folders()]
+    Console().print(listing(found) if found else "no runs yet")
+    for run in found:
+        for note in run.notes:
+            Console(stderr=True).print(f"note: {run.name}: {note}", markup=False)
+
+
+@app.command()
+def watch(
+    name: Name = "",
+    every: Annotated[float, typer.Option(help="seconds between two looks", min=0.2)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="show it as it is now, and stop")] = False,
+) -> None:
+    """One run, live: curves, a light for each health rule, time left."""
+    from recipes.monitor.watch import watch as show
+
+    with reported_errors():
+        show(runs.newest([name] if name else [])[0], Console(), every, once)
+
+
+@app.command()
+def report(
+    name: Name = "",
+    output: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the run's folder")] = None,
+) -> None:
+    """One HTML file: curves, rules, samples over time, configuration and what differs from the official one."""
+    from recipes.monitor.report import write
+
+    with reported_errors():
+        folder = runs.newest([name] if name else [])[0]
+        print(f"wrote {shown(write(folder, output or folder / 'report.html'))}")
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="a run")],
+    second: Annotated[str, typer.Argument(help="another one, or the same recipe with another setting")],
+    output: Annotated[Path | None, typer.Option(help="an SVG file with the curves")] = None,
+) -> None:
+    """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
+    from recipes.monitor.compare import compared, draw, table
+
+    with reported_errors():
+        result = compared(*map(runs.read, runs.newest([first, second])))
+        Console().print(table(result))
+        if output:
+            draw(result, output)
+            print(f"wrote {shown(output.absolute())}")
+
+
+@app.command()
+def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
+    """Ask a run to end after its next save, so that no step is lost."""
+    from recipes.engines.checkpoints import request_stop
+
+    with reported_errors():
+        run = runs.read(runs.find(name))
+        if run.state not in ("running", "starting") or run.recipe is None:
+            raise RecipeError(f"the run {run.name} is not running: {run.state}", where=str(run.folder))
+        if run.recipe.trainer.save_freq <= 0:
+            raise RecipeError(
+                f"the run {run.name} never saves (trainer.save_freq is {run.recipe.trainer.save_freq})",
+                where=str(run.folder),
+                fix="press Ctrl-C in its terminal",
+            )
+        request_stop(Path(str(run.recipe.trainer.save_checkpoint_path)))
+        print(f"{run.name} ends after its next save, at the latest in {run.recipe.trainer.save_freq} steps")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,230 @@
+"""The report of a run: one HTML file without scripts and without the network."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from recipes.config import official
+from recipes.data.rewards import is_right
+from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, inline
+from recipes.errors import RecipeError
+from recipes.monitor.compare import accuracy, shown
+from recipes.monitor.learning import right_answers, share, validation_files
+from recipes.monitor.log import LogReader, first_error
+from recipes.monitor.progress import KL, number
+from recipes.monitor.rollouts import Rollouts
+from recipes.monitor.rules import Finding
+from recipes.monitor.runs import CONFIG, LOG, Run, read
+from recipes.monitor.watch import duration
+from recipes.statistics import Interval
+
+TEMPLATE = "report.html.j2"
+AGAINST = ("verl", "easyr1")
+ATTEMPT = "==== attempt of "
+MOST_CHARACTERS = 1500
+"""Of a prompt or a response."""
+MOST_VALIDATIONS = 5
+
+
+def write(folder: Path, output: Path) -> Path:
+    """Write the report of the run in `folder` to `output`, whole or not at all. Returns its absolute path."""
+    run = read(folder)
+    rollouts = Rollouts(run.rollouts)
+    findings = run.findings(rollouts)
+    curve, notes = _validation(run)
+    page = _page(run, findings, curve, rollouts, notes)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draft = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    draft.write_text(page, encoding="utf-8")
+    draft.replace(output)
+    return output.absolute()
+
+
+def _page(run: Run, findings: list[Finding], curve: dict[int, Interval], rollouts: Rollouts, notes: list[str]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    alarms = [finding for finding in findings if finding.alarming]
+    tone = "bad" if any(finding.status == "failure" for finding in alarms) else "weak" if alarms else "good"
+    different, heads, more = _against_official(run)
+    config = run.folder / CONFIG
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(TEMPLATE).render(
+        run=run,
+        notes=[*run.notes, *notes, *more],
+        style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
+        task=run.recipe.name if run.recipe else "unknown recipe",
+        written=datetime.now().astimezone().isoformat(timespec="minutes"),
+        tone=tone,
+        headline=_headline(alarms),
+        tiles=_tiles(run, curve),
+        findings=findings,
+        curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
+        samples=_samples(run),
+        different=different,
+        heads=heads,
+        error=_error(run),
+        config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
+    )
+
+
+def _headline(alarms: list[Finding]) -> str:
+    if not alarms:
+        return "No rule objects."
+    return "; ".join(f"{finding.rule.name}: {finding.evidence}" for finding in alarms)
+
+
+def _validation(run: Run) -> tuple[dict[int, Interval], list[str]]:
+    """Held-out accuracy with intervals from verl's dumps, and what could not be read."""
+    curve, notes = {}, []
+    for step, file in validation_files(run.folder).items():
+        try:
+            curve[step] = share(list(right_answers(file).values()))
+        except RecipeError as error:
+            notes.append(f"validation of step {step} left out: {error.what}")
+    return curve, notes
+
+
+def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
+    first, last = (curve[min(curve)], curve[max(curve)]) if curve else (None, None)
+    seconds = sum((step.get("timing_s/step") or 0) + (step.get("timing_s/testing") or 0) for step in run.history)
+    return [
+        ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
+        ("held-out accuracy", number(run.accuracy), f"{shown(first)} → {shown(last)} %" if curve else ""),
+        ("best kept", number(run.best[1]) if run.best else "-", f"step {run.best[0]}" if run.best else ""),
+        ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
+        ("time", duration(seconds), f"{duration(run.left_s)} to go" if run.left_s else "in steps and validations"),
+    ]
+
+
+def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterator[tuple[str, str]]:
+    """Title and SVG of each figure that the run has numbers for."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    trained = [step for step in run.history if step.step]
+    flat = rollouts.of([step.step for step in trained])
+
+    def series(*names: str) -> tuple[list[int], list[float]]:
+        points = [(step.step, value) for step in trained if (value := step.get(*names)) is not None]
+        return [step for step, _ in points], [value for _, value in points]
+
+    panels = [
+        ("entropy, nats a token", [("", BLUE, series("actor/entropy"))]),
+        ("KL to the reference, nats a token", [("", BLUE, series(*KL))]),
+        ("norm of the gradient", [("", BLUE, series("actor/grad_norm"))]),
+        (
+            "groups with one score, and right training responses",
+            [
+                ("one score", WEAK, (list(flat), [each.flat_share for each in flat.values()])),
+                ("right", GOOD, (list(flat), [each.accuracy for each in flat.values()])),
+            ],
+        ),
+        ("response length, tokens", [("", BLUE, series("response_length/mean"))]),
+        ("share of responses cut at the limit", [("", BLUE, series("response_length/clip_ratio"))]),
+        ("vLLM against trainer, nats a token", [("", BLUE, series("rollout_corr/kl"))]),
+        ("seconds a step", [("", BLUE, series("timing_s/step"))]),
+    ]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(4.7, 3.0))
+        axes = figure.subplots()
+        score = series("critic/score/mean")
+        axes.plot(*score, color=SLATE, label="training score")
+        if curve:
+            accuracy(axes, curve, BLUE, "held-out accuracy, 95% interval")
+        axes.set(xlabel="step")
+        if score[0] or curve:
+            axes.legend()
+            title = "held-out accuracy and training score"
+            yield title, inline(figure, "accuracy", title)
+        for index, (title, lines) in enumerate(panels):
+            if not any(values for _, _, (_, values) in lines):
+                continue
+            figure = Figure(figsize=(4.7, 2.4))
+            axes = figure.subplots()
+            for label, colour, (steps, values) in lines:
+                axes.plot(steps, values, color=colour, label=label or None)
+            if len(lines) > 1:
+                axes.legend()
+            axes.set(xlabel="step")
+            yield title, inline(figure, f"curve{index}", title)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One held-out question with its answers: (step, right, text)."""
+
+    title: str
+    prompt: str
+    answers: list[tuple[int, bool, str]]
+
+
+def _samples(run: Run) -> list[Sample]:
+    """A question that was won, one that was lost and one that was never right, with the answers of up to five steps."""
+    files = validation_files(run.folder)
+    steps = sorted(files)
+    if len(steps) > MOST_VALIDATIONS:
+        steps = [steps[round(i * (len(steps) - 1) / (MOST_VALIDATIONS - 1))] for i in range(MOST_VALIDATIONS)]
+    try:
+        answers = {step: _entries(files[step]) for step in steps}
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # a dump is torn, which `_validation` says
+    if len(steps) < 2:
+        return []
+    common = [key for key in answers[steps[0]] if all(key in answers[step] for step in steps)]
+    wanted = {"won": (False, True), "lost": (True, False), "never right": (False, False)}
+    found = []
+    for title, (before, after) in wanted.items():
+        for key in common:
+            if (answers[steps[0]][key][0], answers[steps[-1]][key][0]) == (before, after):
+                texts = [(step, *answers[step][key]) for step in steps]
+                if title == "never right" and any(right for _, right, _ in texts):
+                    continue
+                found.append(Sample(title, key[0][-MOST_CHARACTERS:], texts))
+                break
+    return found
+
+
+def _entries(file: Path) -> dict[tuple[str, str], tuple[bool, str]]:
+    with file.open(encoding="utf-8") as lines:
+        entries = [json.loads(line) for line in lines]
+    return {
+        (entry["input"], str(entry.get("gts"))): (is_right(entry), str(entry["output"])[-MOST_CHARACTERS:])
+        for entry in entries
+    }
+
+
+def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list[str]]:
+    """Rows of the keys that differ from the official examples, the examples' titles, and what went wrong."""
+    if run.recipe is None:
+        return None, [], []
+    try:
+        compared = official.compare(str(run.folder / CONFIG), official.examples(AGAINST))
+    except RecipeError as error:
+        return None, [], [f"no comparison with the official examples: {error.what}"]
+    rows = [official.cells(row)[:-1] for row in compared.rows if row.status != "aligned" and _is_official(row)]
+    return rows, [each.title for each in compared.official], []
+
+
+def _is_official(row: official.Row) -> bool:
+    return any(value is not official.ABSENT for value in row.official)
+
+
+def _error(run: Run) -> str:
+    """The first real error of the last attempt; empty where the run goes on or has finished, or there is none."""
+    log = run.folder / LOG
+    if run.state != "ended early" or not log.is_file():
+        return ""
+    lines = LogReader(log, 0).read()
+    begins = max((index for index, line in enumerate(lines) if ATTEMPT in str(line)), default=0)
+    error = first_error(lines[begins:])
+    if error is None or not error.error:
+        return ""
+    return "\n".join(part for part in (error.error, error.frame, error.hint) if part)

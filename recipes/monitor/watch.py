@@ -1,0 +1,133 @@
+"""The terminal view of runs: a table of all, and one run live with sparklines and a light for each rule."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recipes.monitor.metrics import mean_validation
+from recipes.monitor.progress import KL, number, step_line
+from recipes.monitor.rollouts import Rollouts
+from recipes.monitor.rules import Status
+from recipes.monitor.runs import Run, read
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+LIGHTS: dict[Status, tuple[str, str]] = {
+    "ok": ("green", "●"),
+    "explained": ("cyan", "●"),
+    "unknown": ("dim", "○"),
+    "warning": ("yellow", "▲"),
+    "failure": ("bold red", "✖"),
+}
+CURVES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("training score", ("critic/score/mean",)),
+    ("entropy", ("actor/entropy",)),
+    ("KL", KL),
+    ("grad-norm", ("actor/grad_norm",)),
+    ("response length", ("response_length/mean",)),
+    ("seconds a step", ("timing_s/step",)),
+)
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Iterable[float], width: int = 40) -> str:
+    """Values as bars between their least and their greatest; the mean of neighbours where there are more than `width`.
+
+    Values that are not finite leave a gap.
+    """
+    points = list(values)
+    if len(points) > width:
+        edges = [round(index * len(points) / width) for index in range(width + 1)]
+        points = [sum(points[a:b]) / (b - a) for a, b in pairwise(edges)]
+    finite = [value for value in points if abs(value) < float("inf")]
+    if not finite:
+        return " " * len(points)
+    low, high = min(finite), max(finite)
+    half = high / 2 - low / 2  # the span itself may overflow
+    top = len(_BARS) - 1
+    return "".join(
+        (_BARS[round((value / 2 - low / 2) / half * top)] if half else _BARS[3]) if abs(value) < float("inf") else " "
+        for value in points
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """Hours and minutes; minutes and seconds below an hour; a dash for None."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def listing(runs: Iterable[Run]) -> Table:
+    """One row a run."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "state", "step", "accuracy", "best kept", "checkpoint", "left"):
+        table.add_column(name, overflow="fold")
+    for run in runs:
+        best = f"{number(run.best[1])} (step {run.best[0]})" if run.best else "-"
+        saved = f"step {run.checkpoint.step}" if run.checkpoint else "-"
+        step = f"{run.step}/{run.total}" if run.total else str(run.step)
+        table.add_row(run.name, run.state, step, number(run.accuracy), best, saved, duration(run.left_s))
+    return table
+
+
+def view(run: Run, rollouts: Rollouts) -> RenderableType:
+    """One run: head, curves, rules, notes."""
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+
+    trained = [step for step in run.history if step.step]
+    head = f"[bold]{escape(run.name)}[/]  {run.state}, step {run.step}{f' of {run.total}' if run.total else ''}"
+    head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
+    curves = Table(box=None, pad_edge=False, show_header=False)
+    validated = [value for step in run.history if (value := mean_validation(step)) is not None]
+    series = [("held-out accuracy", validated)]
+    series += [(name, [v for step in trained if (v := step.get(*keys)) is not None]) for name, keys in CURVES]
+    for name, values in series:
+        if values:
+            curves.add_row(name, sparkline(values), f"{number(values[0])} → {number(values[-1])}")
+    lights = Table(box=None, pad_edge=False, show_header=False)
+    for finding in run.findings(rollouts):
+        colour, light = LIGHTS[finding.status]
+        text = escape(finding.evidence)
+        if finding.alarming:
+            text += f"\n[dim]usually: {escape(finding.rule.meaning)}\ntry: {escape(finding.rule.advice)}[/]"
+        lights.add_row(f"[{colour}]{light}[/]", finding.rule.name, text)
+    last = [escape(step_line(trained[-1], run.total, None))] if trained else ["no step yet"]
+    notes = [f"[yellow]note: {escape(note)}[/]" for note in run.notes]
+    return Group(head, "", curves, "", lights, "", *last, *notes)
+
+
+def watch(folder: Path, console: Console, every_s: float, once: bool, sleep: Callable = time.sleep) -> None:
+    """Show a run until it ends or Ctrl-C; only files are read, so the run pays nothing.
+
+    Args:
+        every_s: seconds between two looks.
+        once: show the run as it is now and return; so it is where the output is no terminal.
+    """
+    from rich.live import Live
+
+    run = read(folder)
+    rollouts = Rollouts(run.rollouts)
+    if once or not console.is_terminal:
+        console.print(view(run, rollouts))
+        return
+    with Live(view(run, rollouts), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        try:
+            while run.state in ("starting", "running"):
+                sleep(every_s)
+                run = read(folder)
+                live.update(view(run, rollouts), refresh=True)
+        except KeyboardInterrupt:
+            return
