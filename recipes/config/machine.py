@@ -32,11 +32,11 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
 
 def _ask_nvidia_smi() -> int:
     """Needed where the devices are not files under /dev, as on WSL."""
-    return sum(line.startswith("GPU ") for line in _nvidia_smi("-L").splitlines())
+    return sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
 
 
 @cache
-def _nvidia_smi(*options: str) -> str:
+def nvidia_smi(*options: str) -> str:
     """What `nvidia-smi` prints; nothing where it is missing or does not answer."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
@@ -85,7 +85,7 @@ def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:
 
 def gpu_memory() -> int | None:
     """Bytes of the smallest NVIDIA GPU of this machine; None where `nvidia-smi` does not tell."""
-    answer = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    answer = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
     sizes = [int(line) << 20 for line in answer.split() if line.isdigit()]
     return min(sizes, default=None)
 
@@ -113,6 +113,29 @@ def loggers(listed: list[str], asked: bool, environ: Mapping[str, str] = os.envi
     """
     wanted = listed if asked or logged_in(environ) else [name for name in listed if name != "wandb"]
     return wanted if "file" in wanted else [*wanted, "file"]
+
+
+_PLACES = {
+    "wandb": ("WANDB_DIR", "{folder}"),
+    "tensorboard": ("TENSORBOARD_DIR", "{folder}/tensorboard"),
+    "swanlab": ("SWANLAB_LOG_DIR", "{folder}/swanlab"),
+    "mlflow": ("MLFLOW_TRACKING_URI", "sqlite:///{folder}/mlflow.db"),
+}
+"""Logger -> the variable that says where it writes; without it the trainer's working folder, or /tmp (mlflow)."""
+
+
+def logger_environment(loggers: list[str], folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for the trainer: what loggers write goes to the run's folder, offline where there is no login.
+
+    Args:
+        loggers: those that take part.
+        folder: of the run.
+    """
+    taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
+    places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
+    if "swanlab" in loggers and not (environ.get("SWANLAB_API_KEY") or environ.get("SWANLAB_MODE")):
+        places["SWANLAB_MODE"] = "offline"
+    return {**places, **wandb_environment(loggers, environ)}
 
 
 def wandb_environment(loggers: list[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

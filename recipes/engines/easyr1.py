@@ -12,10 +12,11 @@ from typing import Any
 from recipes.config import kl
 from recipes.config.derived import split_function
 from recipes.config.layers import flow
-from recipes.config.machine import wandb_environment
+from recipes.config.machine import logger_environment
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.support import OWN, require_supported
 from recipes.errors import RecipeError
+from recipes.paths import run_dir
 
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = Path(__file__).with_name("easyr1_reward.py")
@@ -108,4 +109,5 @@ def command(recipe: Recipe) -> list[str]:
 
 def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
-    return {"PYTHONUNBUFFERED": "1", **wandb_environment(list(recipe.trainer.logger), environ)}
+    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
+    return {"PYTHONUNBUFFERED": "1", **logger_environment(list(recipe.trainer.logger), folder, environ)}

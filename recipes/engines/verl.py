@@ -12,7 +12,7 @@ from typing import Any
 from recipes.config import kl, loss
 from recipes.config.derived import split_function
 from recipes.config.layers import flatten
-from recipes.config.machine import wandb_environment
+from recipes.config.machine import logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.config.schema.conversions import LOSS
@@ -402,7 +402,8 @@ def _hydra(recipe: Recipe) -> list[str]:
 
 def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
-    variables = {"HYDRA_FULL_ERROR": "1", **wandb_environment(list(recipe.trainer.logger), environ)}
+    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
+    variables = {"HYDRA_FULL_ERROR": "1", **logger_environment(list(recipe.trainer.logger), folder, environ)}
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 

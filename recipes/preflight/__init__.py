@@ -9,7 +9,7 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
 from recipes.errors import RecipeError, raise_together
 from recipes.monitor import early_stop
-from recipes.preflight import data, images, machine, memory, model, resume, reward
+from recipes.preflight import data, hub, images, machine, memory, model, prompts, resume, reward
 
 Check = Callable[[Recipe], list[str]]
 
@@ -17,6 +17,8 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.inspect, ()),
     "attention": (model.inspect_attention, ()),
     "model": (model.inspect, ()),
+    "hub": (hub.inspect, ("model",)),
+    "prompts": (prompts.inspect, ("model",)),
     "memory": (memory.inspect, ("model",)),
     "resume": (resume.inspect, ()),
     "data": (data.inspect, ()),
@@ -79,11 +81,16 @@ def inspect(recipe: Recipe) -> list[str]:
     return found.remarks
 
 
-def dry(recipe: Recipe) -> Findings:
-    """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped."""
+def dry(recipe: Recipe, ask_hub: bool = False) -> Findings:
+    """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
+
+    Args:
+        ask_hub: whether a hub is asked for a model that is not here yet; a plan can be made without it.
+    """
     missing = data.missing(recipe)
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
-    found = findings(recipe, skip=("data",) if to_prepare else ())
+    skip = [name for name, left_out in (("data", to_prepare), ("hub", not ask_hub)) if left_out]
+    found = findings(recipe, skip=tuple(skip))
     if to_prepare:
         found.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
     return found

@@ -27,7 +27,7 @@ def main(
         recipe = load(task, arguments=overrides or ())
         preflight.inspect_machine(recipe)
         recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
-    found = preflight.dry(recipe)
+    found = preflight.dry(recipe, ask_hub=True)
     for remark in found.remarks:
         console.print(f"note: {remark}")
     if found.skipped:

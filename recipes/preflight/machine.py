@@ -1,13 +1,19 @@
-"""The machine, before the trainer starts: GPUs, memory, disk."""
+"""The machine, before the trainer starts: GPUs in use, Ray, loggers, open files, shared memory, disk."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import resource
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from recipes.config import Recipe, accounting, path_keys
+from recipes.config.machine import nvidia_smi
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import RecipeError
 from recipes.paths import local_model, run_dir
@@ -20,12 +26,122 @@ SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
 
 
 def inspect(recipe: Recipe) -> list[str]:
-    """Raise where an output folder cannot be written; remark on little shared memory."""
+    """Raise where an output folder cannot be written, a logger is not installed, or GPUs are taken.
+
+    Returns:
+        Remarks on little shared memory, few open files, and Ray processes that are left over.
+    """
     outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
     outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
     for name, folder in outputs:
         _writable(name, folder)
-    return _shared_memory(recipe.hardware)
+    _loggers_installed(recipe)
+    taken = gpus_in_use(recipe) if recipe.hardware == "gpu" else []
+    return [*taken, *_shared_memory(recipe.hardware), *open_files(), *stale_ray()]
+
+
+PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab", "mlflow": "mlflow"}
+"""Logger -> the module that the trainer imports for it."""
+
+
+def _loggers_installed(recipe: Recipe) -> None:
+    for logger in recipe.trainer.logger:
+        if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
+            raise RecipeError(
+                f"the logger {logger} is not installed",
+                where=f"trainer.logger, from {recipe.source_of('trainer.logger')}",
+                fix=f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER",
+            )
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as `nvidia-smi` shows it; memory in bytes."""
+
+    index: int
+    uuid: str
+    used: int
+    total: int
+
+
+def read_gpus(text: str) -> list[Gpu]:
+    """The answer to `--query-gpu=index,uuid,memory.used,memory.total`; lines without numbers (MIG) are left out."""
+    gpus = []
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 4 and all(parts[column].isdigit() for column in (0, 2, 3)):
+            gpus.append(Gpu(int(parts[0]), parts[1], int(parts[2]) << 20, int(parts[3]) << 20))
+    return gpus
+
+
+def read_processes(text: str) -> dict[str, list[str]]:
+    """The answer to `--query-compute-apps=gpu_uuid,pid,process_name`: GPU -> `pid name` of each process."""
+    processes: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(",", 2)]
+        if len(parts) == 3 and parts[1].isdigit():
+            processes.setdefault(parts[0], []).append(f"{parts[1]} ({parts[2].rpartition('/')[2]})")
+    return processes
+
+
+IDLE = 1 << 30
+"""Bytes that an idle GPU may show as used."""
+
+
+def gpus_in_use(recipe: Recipe) -> list[str]:
+    """Remark on GPUs that others use. Raises RecipeError where what is free is less than vLLM will ask for."""
+    every = read_gpus(nvidia_smi("--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits"))
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [part.strip() for part in chosen.split(",")] if chosen else [str(gpu.index) for gpu in every]
+    mine = [gpu for gpu in every if str(gpu.index) in names or any(n and gpu.uuid.startswith(n) for n in names)]
+    busy = [gpu for gpu in mine[: recipe.trainer.n_gpus_per_node] if gpu.used > IDLE]
+    if not busy:
+        return []
+    processes = read_processes(nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"))
+    share = recipe.worker.rollout.gpu_memory_utilization
+    lines = []
+    for gpu in busy:
+        by = ", ".join(processes.get(gpu.uuid, [])) or "a process that is not shown here"
+        lines.append(f"GPU {gpu.index} has {_gigabytes(gpu.used)} of {_gigabytes(gpu.total)} in use by {by}")
+    free = [str(gpu.index) for gpu in every if gpu.used <= IDLE]
+    choose = f"CUDA_VISIBLE_DEVICES={','.join(free)} GPUS_PER_NODE={len(free)}" if free else "wait until it has ended"
+    if any(gpu.total - gpu.used < share * gpu.total for gpu in busy):
+        raise RecipeError(
+            f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each",
+            where=f"worker.rollout.gpu_memory_utilization, from "
+            f"{recipe.source_of('worker.rollout.gpu_memory_utilization')}",
+            fix=f"end that process if it is yours, or {choose}",
+        )
+    return lines
+
+
+OPEN_FILES = 4_096
+"""Ray and vLLM hold sockets and files by the hundred in each process; Ray's own advice is 65,536."""
+
+
+def open_files() -> list[str]:
+    """Remark on a low limit of open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
+        return []
+    most = 65_536 if hard == resource.RLIM_INFINITY else hard
+    return [f"a process may open only {soft:,} files; Ray can need more: ulimit -n {most}"]
+
+
+RAY = ("raylet", "gcs_server")
+
+
+def stale_ray() -> list[str]:
+    """Remark on Ray processes of this user that nothing started by a run keeps: they hold memory, ports and GPUs."""
+    found = []
+    for process in psutil.process_iter(["name", "uids", "ppid"]):
+        uids = process.info["uids"]
+        if process.info["name"] in RAY and uids and uids.real == os.getuid() and process.info["ppid"] == 1:
+            found.append(process.pid)
+    if not found:
+        return []
+    pids = ", ".join(map(str, sorted(found)))
+    return [f"Ray is running outside of a run (processes {pids}): `ray stop` ends it, unless it is a cluster of yours"]
 
 
 def _writable(name: str, folder: Path) -> None:

@@ -135,3 +135,14 @@ def test_loggers_from_recipe_to_trainer(tmp_path, environ, names, mode):
     recipe = load("countdown", environ=environ, hardware="gpu")
     assert recipe.trainer.logger == names
     assert verl.environment(recipe, environ).get("WANDB_MODE") == mode
+
+
+def test_loggers_write_to_the_runs_folder_unless_the_user_says_where(tmp_path):
+    names = ["console", "tensorboard", "mlflow", "swanlab"]
+    found = machine.logger_environment(names, tmp_path, {"MLFLOW_TRACKING_URI": "http://mine"})
+    assert found == {
+        "TENSORBOARD_DIR": f"{tmp_path}/tensorboard",
+        "SWANLAB_LOG_DIR": f"{tmp_path}/swanlab",
+        "SWANLAB_MODE": "offline",
+    }
+    assert machine.logger_environment(["console", "file"], tmp_path, {}) == {}

@@ -76,3 +76,61 @@ def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, mon
     with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
         preflight.inspect_machine(recipe)
     preflight.inspect_machine(recipe.model_copy(update={"engine": "easyr1"}))
+
+
+GPUS = """0, GPU-aaaa, 4, 81559
+1, GPU-bbbb, 71234, 81559
+2, GPU-cccc, 20000, 81559
+3, GPU-dddd, [N/A], [N/A]
+"""
+PROCESSES = """GPU-bbbb, 4242, /usr/bin/python3
+GPU-bbbb, 4243, VLLM::EngineCore
+GPU-cccc, [N/A], [Not Found]
+"""
+
+
+def test_gpus_that_others_use(make, monkeypatch):
+    answers = {"gpu": GPUS, "compute": PROCESSES}
+    monkeypatch.setattr(machine, "nvidia_smi", lambda query, _: answers[query.split("-")[3].partition("=")[0]])
+
+    def on(chosen, gpus, share="0.6"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+        changes = (f"trainer.n_gpus_per_node={gpus}", f"worker.rollout.gpu_memory_utilization={share}")
+        return machine.gpus_in_use(make(*changes))
+
+    assert on("0", 1) == []
+    assert on("0,1", 1) == [], "the run takes the first one only"
+    assert on("2", 1) == ["GPU 2 has 21.0 GB of 85.5 GB in use by a process that is not shown here"]
+    with pytest.raises(
+        RecipeError, match=r"GPU 1 has 74.7 GB .* 4242 \(python3\), 4243 \(VLLM::EngineCore\)"
+    ) as caught:
+        on("GPU-bbbb", 1)
+    assert "CUDA_VISIBLE_DEVICES=0 GPUS_PER_NODE=1" in caught.value.fix
+    with pytest.raises(RecipeError, match="GPU 2 has 21.0 GB"):
+        on("2", 1, "0.9")
+
+
+def test_a_logger_that_is_not_installed(make, monkeypatch):
+    monkeypatch.setitem(machine.PACKAGES, "swanlab", "no_such_module")
+    with pytest.raises(RecipeError, match="swanlab is not installed") as caught:
+        machine.inspect(make("trainer.logger=[console,swanlab]"))
+    assert "pip install" in caught.value.fix
+
+
+def test_few_open_files_and_a_ray_without_a_run_are_remarked(monkeypatch):
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda what: (1024, 1 << 20))
+    (remark,) = machine.open_files()
+    assert "1,024 files" in remark
+    assert "ulimit -n 1048576" in remark
+
+    def process(pid, name, user, parent):
+        info = {"name": name, "uids": SimpleNamespace(real=user), "ppid": parent}
+        return SimpleNamespace(pid=pid, info=info)
+
+    me = os.getuid()
+    running = [process(7, "raylet", me, 1), process(8, "raylet", me, 90), process(9, "raylet", me + 1, 1)]
+    monkeypatch.setattr(machine.psutil, "process_iter", lambda names: running)
+    (remark,) = machine.stale_ray()
+    assert "processes 7)" in remark
+    monkeypatch.setattr(machine.psutil, "process_iter", lambda names: running[1:])
+    assert machine.stale_ray() == []

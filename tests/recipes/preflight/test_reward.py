@@ -186,7 +186,7 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tmp_path, body, remar
 
 
 def test_a_hang_names_the_response(make, files, monkeypatch):
-    monkeypatch.setattr(reward, "LIMIT_S", 3.0)
+    monkeypatch.setattr(reward, "LIMIT_S", 6.0)
     with pytest.raises(RecipeError, match="trying the response 'é中"):
         tried(make, files, HEAD + "    while solution_str: pass\n    return 0.0")
 

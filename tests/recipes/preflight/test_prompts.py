@@ -1,0 +1,87 @@
+"""The prompt as the model sees it: rendered as transformers does, and what it lacks is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+from recipes.preflight import prompts
+
+CHATML = (
+    "{%- for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}\n"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+THINKS = CHATML.replace(
+    "{% endif %}",
+    "{%- if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}{% endif %}",
+)
+
+
+@pytest.fixture
+def folder(files):
+    def write(template=CHATML, eos="<|im_end|>", ids=(7,)):
+        model = files / "model"
+        added = [{"id": 7, "content": "<|im_end|>"}, {"id": 8, "content": "<|endoftext|>"}]
+        (model / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+        config = {"chat_template": template, "eos_token": {"content": eos} if eos else None}
+        (model / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if v}))
+        (model / "generation_config.json").write_text(json.dumps({"eos_token_id": list(ids)}))
+
+    return write
+
+
+def test_a_good_template_passes(make, folder):
+    folder()
+    assert prompts.inspect(make()) == []
+    folder(eos="<|endoftext|>", ids=(8, 7))
+    assert prompts.inspect(make()) == [], "the generation settings may hold the token that ends a turn"
+
+
+def test_what_the_model_would_not_understand_is_remarked(make, folder):
+    folder(CHATML.partition("{%- if add")[0])
+    assert "adds nothing where the assistant is to begin" in prompts.inspect(make())[0]
+    folder(eos="<|endoftext|>", ids=(8,))
+    (remark,) = prompts.inspect(make())
+    assert "'<|im_end|>', which is no stop token" in remark
+    assert "(<|endoftext|>)" in remark
+
+
+def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
+    folder(THINKS)
+    (remark,) = prompts.inspect(make())
+    assert "room for 64 tokens" in remark
+    assert prompts.inspect(make("data.max_response_length=8192")) == []
+    assert prompts.inspect(make(f"+{prompts.THINKING}=false")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"template": None}, "no chat template"),
+        ({"template": "{% for message in messages %}"}, "cannot be rendered"),
+        ({"template": "{{ raise_exception('only one turn') }}"}, "only one turn"),
+        ({"eos": None, "ids": ()}, "no token that ends a response"),
+    ],
+)
+def test_what_no_run_survives_is_an_error(make, folder, change, message):
+    folder(**change)
+    with pytest.raises(RecipeError, match=message) as caught:
+        prompts.inspect(make())
+    assert caught.value.where
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game"])
+def test_rendering_is_transformers_own(task):
+    from transformers import AutoTokenizer
+
+    folder = ROOT / "recipes" / "tasks" / task / "tiny"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6 * 7?\n"}]
+    given = {name: getattr(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token")}
+    for begins in (True, False):
+        expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=begins)
+        assert prompts.render(tokenizer.chat_template, chat, begins, given) == expected
