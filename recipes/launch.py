@@ -23,7 +23,7 @@ from recipes.errors import reported_errors
 from recipes.monitor import agreement, rundir
 from recipes.monitor.early_stop import EarlyStop, best_checkpoint
 from recipes.monitor.health import Health
-from recipes.monitor.metrics import MetricsFollower, Sources, Step, read_history, rollout_accuracy
+from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
@@ -72,9 +72,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         resumes = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
         if last and resumes:
             limits = agreement.bounds(recipe, os.environ)
-            agreement.refuse_checkpoint_after_mismatch(
-                read_history(files.metrics), last.step, limits, str(shown(last.folder.parent))
-            )
+            agreement.refuse_spoilt(read_history(files.metrics), last.step, limits, str(shown(last.folder.parent)))
         done = [step for step in read_history(files.metrics) if last and resumes and step.step <= last.step]
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
@@ -88,7 +86,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
 
 
 def embedded_parts(recipe: Recipe) -> str:
-    """One phrase on which embedded parts the run uses; empty where the user gave a model."""
+    """What of the recipe's embedded block takes part, in words; empty where the user brought a model."""
     if not recipe.embedded_on or recipe.source_of("worker.actor.model.model_path").by_user:
         return ""
     if not recipe.source_of("data.train_files").by_user:
@@ -98,10 +96,10 @@ def embedded_parts(recipe: Recipe) -> str:
 
 def checked(recipe: Recipe, console: Console) -> Recipe:
     """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
-    preflight.check_before_data(recipe)
+    preflight.inspect_machine(recipe)
     make_missing(recipe, console.print)
     recipe = resume.with_own_name(ready(recipe, console.print), console.print)
-    for remark in preflight.run_checks(recipe):
+    for remark in preflight.inspect(recipe):
         console.print(f"note: {remark}")
     return recipe
 
@@ -127,22 +125,18 @@ def train(
     def by_source(step: int) -> dict[str, float]:
         return sources.accuracy(rollouts / f"{step}.jsonl") if rollouts else {}
 
-    def after_step(step: Step) -> str | None:
-        health.saw(step)
-        return stop.saw(step)
-
     with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
-            child=Child(command, {**os.environ, **variables}, files.log, ROOT),
-            log=files.log,
-            offset=offset,
-            metrics=MetricsFollower(files.attempt, files.metrics),
-            progress=progress,
-            limits=limits,
-            rollouts_ready=lambda step: rollouts is None or accuracy(step) is not None,
-            judge=agreement.rule(agreement.bounds(recipe, os.environ)),
-            after_step=after_step,
+            Child(command, {**os.environ, **variables}, files.log, ROOT),
+            files.log,
+            offset,
+            MetricsFollower(files.attempt, files.metrics),
+            progress,
+            limits,
+            lambda step: rollouts is None or accuracy(step) is not None,
+            agreement.rule(agreement.bounds(recipe, os.environ)),
+            lambda step: health.saw(step) or stop.saw(step),
         )
 
 
@@ -198,12 +192,12 @@ def show_plan(recipe: Recipe) -> int:
     for name, value in accounting(recipe, rows).table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
-    findings = preflight.dry(recipe)
-    for line in [*notes, *(f"note: {remark}" for remark in findings.remarks)]:
+    found = preflight.dry(recipe)
+    for line in [*notes, *(f"note: {remark}" for remark in found.remarks)]:
         print(f"# {line}")
-    for error in findings.errors:
+    for error in found.errors:
         print(f"error: {error}", file=sys.stderr)
-    return 2 if findings.errors else 0
+    return 2 if found.errors else 0
 
 
 def cli() -> None:

@@ -1,4 +1,4 @@
-"""Reads what the trainer logged; to show or judge a metric: progress.py, rules.py."""
+"""Metrics and rollouts of a run, read while it lives."""
 
 from __future__ import annotations
 

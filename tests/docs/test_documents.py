@@ -66,6 +66,15 @@ def test_links_and_named_files_exist(page):
     assert not missing, f"{page.relative_to(ROOT)} names what is not there: {missing}"
 
 
+@pytest.mark.parametrize("index", ["docs/README.md", "docs/zh/README.md"])
+def test_the_index_leads_to_every_page(index):
+    linked = {(ROOT / index).parent.joinpath(target).resolve() for target in markdown.links(ROOT / index)}
+    chinese = index.startswith("docs/zh")
+    pages = set((ROOT / index).parent.glob("*.md"))
+    pages |= set((ROOT / "examples").glob("*/README_zh.md" if chinese else "*/README.md"))
+    assert not {page for page in pages if page != ROOT / index} - linked
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_commands_name_real_files_and_variables(command):
     own = {variable.name for variable in POINTER_VARIABLES} if "pointer_selector" in str(command) else set()

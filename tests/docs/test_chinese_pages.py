@@ -1,0 +1,52 @@
+"""Each Chinese page has the commands, names in backticks and figures of the English one, and no other."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from recipes.paths import ROOT
+
+FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(r"<!-- generated: .*?<!-- end of [^>]*-->", re.DOTALL)
+"""Tables that the code writes stand on the English page only."""
+LINK = re.compile(r"\]\([^)]*\)|https?://\S+")
+NAME = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+FENCE_AS_TEXT = "` ```python `"
+FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
+CHINESE = re.compile(r"[一-鿿]")
+
+PAIRS = {"README.md": "README_zh.md"}
+PAIRS |= {f"docs/{page.name}": f"docs/zh/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))}
+PAIRS |= {
+    str(page.relative_to(ROOT)): str(page.relative_to(ROOT).with_name("README_zh.md"))
+    for page in sorted((ROOT / "examples").glob("*/README.md"))
+}
+for contributors in ("docs/ARCHITECTURE.md",):
+    del PAIRS[contributors]
+
+
+def content(name: str) -> tuple[list[str], set[str], set[str]]:
+    """Code blocks without comments and layout, names in backticks, and figures outside both."""
+    text = GENERATED.sub("", (ROOT / name).read_text(encoding="utf-8"))
+    blocks = []
+    for language, block in FENCE.findall(text):
+        lines = [re.sub(r"(^|\s+)#.*$", "", line) for line in block.splitlines()]
+        blocks.append(f"{language}: {' '.join(' '.join(lines).split())}")
+    text = FENCE.sub("", text).replace(FENCE_AS_TEXT, "")
+    names = {" ".join(name.split()) for name in NAME.findall(text) if not CHINESE.search(name)}
+    text = LINK.sub("]", NAME.sub("", text))
+    return blocks, names, set(FIGURE.findall(text))
+
+
+@pytest.mark.parametrize("english", PAIRS)
+def test_both_pages_say_the_same(english):
+    chinese = PAIRS[english]
+    assert (ROOT / chinese).is_file(), f"{english} has no Chinese page {chinese}"
+    for kind, here, there in zip(("code", "names", "figures"), content(english), content(chinese), strict=True):
+        only_english = [each for each in here if each not in there]
+        only_chinese = [each for each in there if each not in here]
+        assert not only_english, f"{kind} in {english} and not in {chinese}: {only_english}"
+        assert not only_chinese, f"{kind} in {chinese} and not in {english}: {only_chinese}"
+    assert CHINESE.search((ROOT / chinese).read_text(encoding="utf-8"))
