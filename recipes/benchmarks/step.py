@@ -300,7 +300,7 @@ def command(
             raise RecipeError(f"no settings {unknown[0]!r}", where="--values", fix=f"choose from {', '.join(VALUES)}")
         recipe = load(task, arguments=extra or (), environ={**os.environ, "EXPERIMENT_NAME": "bench_step"})
         make_missing(recipe, console.print)
-        folder = artifacts() / "models" / f"random_{shape}"
+        folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
         if not (folder / "config.json").is_file():
             device = "cuda" if recipe.hardware == "gpu" else "cpu"
             shapes.build(shape, folder, questions(recipe.data.train_files), mean_tokens=mean_response, device=device)
@@ -308,7 +308,7 @@ def command(
             console.print(f"{folder}")
             return
         parameters, rate = shapes.parameters(folder), matrix_rate()
-        console.print(f"{parameters / 1e9:.2f} billion parameters; a matrix product reaches {rate / 1e12:.1f} TFLOP/s")
+        console.print(f"{parameters / 1e9:.3g} billion parameters; a matrix product reaches {rate / 1e12:.3g} TFLOP/s")
         runs, failed = [], []
         for name in chosen:
             try:
