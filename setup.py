@@ -45,6 +45,8 @@ setup(
         "gpu": ["verl[vllm]==0.9.1", "liger-kernel==0.8.5", "math-verify", *IMAGES],
         # What one part needs: playing and collecting the number game in a browser and on phones.
         "games": GAMES,
+        # Loggers that verl does not bring along, docs/MONITORING.md; W&B comes with verl.
+        "loggers": ["mlflow", "swanlab", "tensorboard"],
         "dev": [
             "hypothesis",
             "import-linter",

@@ -17,6 +17,7 @@ import typer
 from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
 from recipes.config.docs import markdown, pages_with_blocks, rendered, stale
 from recipes.errors import RecipeError, reported_errors
+from recipes.monitor.rules import documented
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory
@@ -27,12 +28,13 @@ def memory_table() -> str:
     return markdown(("what", "measured", "estimated", "ratio"), memory.table())
 
 
-BLOCKS = {**RECIPE_BLOCKS, "memory": memory_table, "pointer-selector-keys": key_table}
+BLOCKS = {**RECIPE_BLOCKS, "memory": memory_table, "pointer-selector-keys": key_table, "health-rules": documented}
 PAGES = (
     "docs/ALGORITHMS.md",
     "docs/COMPARISON.md",
     "docs/CONFIGURATION.md",
     "docs/MEMORY.md",
+    "docs/MONITORING.md",
     "docs/POINTER_SELECTOR.md",
     *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),
 )

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Literal
 
 from recipes.config import Recipe, kl
+from recipes.config.docs import markdown
 from recipes.config.resolve import algorithm
 from recipes.config.schema.monitor import Monitor
 from recipes.engines.verl import is_on_policy
@@ -386,7 +387,7 @@ RULES = (
     Rule(
         "truncation",
         _truncation,
-        "below 0.05",
+        "below 0.1",
         "responses do not end: the limit is short, or the policy rambles; cut responses score 0",
         "raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
     ),
@@ -400,7 +401,7 @@ RULES = (
     Rule(
         "vLLM and trainer",
         _rollout,
-        "rounding: below 1e-5 in 32 bits, below 0.01 in 16 bits",
+        "rounding: below 0.01 in float32, below 0.02 in 16 bits",
         "vLLM samples from another policy than the trainer trains: old weights, another image, another temperature",
         "see worker.rollout.load_format and the keys below verl; compare with enforce_eager=true",
     ),
@@ -452,3 +453,9 @@ class Finding:
 def findings(run: Evidence) -> list[Finding]:
     """What every rule says, in the order of `RULES`."""
     return [Finding(rule, *rule.judge(run)) for rule in RULES]
+
+
+def documented() -> str:
+    """The rules as a table in Markdown, for docs/MONITORING.md."""
+    rows = [(each.name, each.healthy, each.meaning, each.advice) for each in RULES]
+    return markdown(("rule", "healthy", "what a warning usually means", "what to try"), rows)

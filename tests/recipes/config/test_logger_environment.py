@@ -1,0 +1,41 @@
+"""Where verl's loggers write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from recipes.config.machine import logger_environment
+
+pytest.importorskip("tensorboard")
+
+
+def test_every_logger_writes_below_the_run_unless_the_user_says_where(tmp_path):
+    loggers = ["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
+    variables = logger_environment(loggers, tmp_path, {"HOME": str(tmp_path)})
+    assert variables.pop("WANDB_MODE") == variables.pop("SWANLAB_MODE") == "offline"
+    assert all(str(tmp_path) in value for value in variables.values())
+    assert len(variables) == 4
+    chosen = {"HOME": str(tmp_path), **dict.fromkeys((*variables, "WANDB_MODE"), "mine"), "SWANLAB_API_KEY": "key"}
+    assert logger_environment(loggers, tmp_path, chosen) == {}
+    assert logger_environment(["console", "file"], tmp_path, {}) == {}
+
+
+@pytest.mark.parametrize(("logger", "pattern"), [("tensorboard", "tensorboard/events.*"), ("wandb", "wandb/offline-*")])
+def test_verls_own_tracking_writes_there(tmp_path, logger, pattern):
+    """W&B offline, without a login and without the network."""
+    code = (
+        "from verl.utils.tracking import Tracking\n"
+        f"log = Tracking('project', 'experiment', [{logger!r}], config={{}})\n"
+        "log.log({'actor/entropy': 0.2}, step=1)\n"
+        "log.finish() if hasattr(log, 'finish') else None"
+    )
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environ |= logger_environment([logger], tmp_path / "run", environ)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "cwd").mkdir()
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "cwd", env=environ, check=True, timeout=180)
+    assert list((tmp_path / "run").glob(pattern))
+    assert not list((tmp_path / "cwd").iterdir())
