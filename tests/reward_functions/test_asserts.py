@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
-sandboxes = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sandboxes)
+from recipes.data.rewards import load_reward
+
+sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs, sandbox = dispatch.programs, dispatch.sandbox
 asserts = programs.asserts
-_spec = importlib.util.spec_from_file_location("values", sandbox.SANDBOXED / "values.py")
-values = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(values)
+values = load_reward(sandbox.SANDBOXED / "values.py")
 
 
 @pytest.mark.parametrize(

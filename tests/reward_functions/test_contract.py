@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import json
 import math
@@ -16,22 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
-ALLOWED_IMPORTS = {
-    "__future__",
-    "collections",
-    "functools",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "re",
-    "typing",
-    "unicodedata",
-}
-MORE_IMPORTS = {"dispatch": {"concurrent", "importlib", "os", "pathlib", "sys", "types"}}  # loads files beside itself
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
 
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
@@ -61,11 +48,15 @@ SAMPLES = {
 BROKEN_GOLD = ["", "{", "[]", "null", "NaN", '"', "[" * 100_000, "9" * 100_000, "x", "true", "{}", "\ud800"]
 
 
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+# A worker process has neither this package nor, in the worst case, any other; and loads the file under any name.
+BARE = """
+import importlib.util
+for name in ("custom_module", "other"):
+    spec = importlib.util.spec_from_file_location(name, {path!r})
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    assert module.compute_score("any", {response!r}, {truth!r})["score"] == 1.0
+"""
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem, scope="module")
@@ -75,7 +66,7 @@ def path(request) -> Path:
 
 @pytest.fixture(scope="module")
 def reward(path):
-    return load(path)
+    return load_reward(path)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +75,7 @@ def sample(path):
         return SAMPLES[path.stem]
     own = Path(__file__).with_name(f"test_{path.stem}.py")
     assert own.is_file(), f"{path.name} has no test; tests/reward_functions/{own.name} with a SAMPLE is enough"
-    return load(own).SAMPLE
+    return load_reward(own).SAMPLE
 
 
 def assert_result(reward, result: dict, keys: set[str] | None = None) -> None:
@@ -105,30 +96,17 @@ def assert_result(reward, result: dict, keys: set[str] | None = None) -> None:
     assert result["acc"] == result["accuracy"]
 
 
-def test_source_is_harmless(path):
-    source = path.read_text(encoding="utf-8")
-    allowed = ALLOWED_IMPORTS | MORE_IMPORTS.get(path.stem, set())
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            assert {alias.name.split(".")[0] for alias in node.names} <= allowed
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            assert node.module.split(".")[0] in allowed
-        elif isinstance(node, ast.Name):
-            assert node.id not in FORBIDDEN_NAMES
-        elif isinstance(node, ast.ExceptHandler):
-            caught = ast.unparse(node.type) if node.type else "Exception"
-            assert "Exception" not in caught, f"line {node.lineno} hides bugs"
-        else:
-            assert not isinstance(node, ast.Global)
+def test_the_source_is_harmless(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & FORBIDDEN_NAMES
+    caught = [ast.unparse(node.type or node) for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    assert "Exception" not in " ".join(caught), "it hides bugs"
 
 
-def test_loads_without_any_package(path):
-    """A worker process has neither this package nor, in the worst case, any other."""
-    code = f"import runpy; module = runpy.run_path({str(path)!r}); assert callable(module['compute_score'])"
+def test_loads_without_any_package(path, sample):
+    code = BARE.format(path=str(path), response=sample[1], truth=sample[0])
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd="/", capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_signatures(reward):
@@ -156,10 +134,13 @@ def with_truth(sample, truth: object) -> object:
 
 def test_full_marks_and_one_key_set(reward, sample):
     gold, right, wrongs = sample
-    full = reward.compute_score("any", right, gold)
+    extra = {"num_turns": None}
+    full = reward.compute_score(data_source="any", solution_str=right, ground_truth=gold, extra_info=extra)
     assert_result(reward, full)
-    assert full["score"] == 1.0
-    assert full["reason"] == "correct"
+    assert (full["score"], full["reason"]) == (1.0, "correct")
+    assert {
+        reward.compute_score("any", text, gold, format_credit=0.0, numbers_credit=0.0)["score"] for text in wrongs
+    } == {0}
     keys = set(full)
     for response in wrongs:
         result = reward.compute_score("other source", response, gold, {"index": 3}, reward_router_address="unused")
@@ -169,12 +150,6 @@ def test_full_marks_and_one_key_set(reward, sample):
         result = reward.compute_score("any", right, with_truth(sample, broken))
         assert_result(reward, result, keys)
         assert (result["score"], result["reason"]) == (0.0, "gold_unparsable"), broken
-
-
-def test_calls_by_keyword_as_verl_does(reward, sample):
-    gold, right, _ = sample
-    arguments = {"data_source": "any", "solution_str": right, "ground_truth": gold, "extra_info": {"num_turns": None}}
-    assert reward.compute_score(**arguments)["score"] == 1.0
 
 
 def test_batch_has_only_numbers_that_easyr1_can_average(reward, sample):
@@ -195,7 +170,7 @@ def test_batch_has_only_numbers_that_easyr1_can_average(reward, sample):
 def test_scores_do_not_depend_on_the_call_before(path, reward, sample):
     gold, right, wrongs = sample
     responses = [right, *wrongs]
-    again = load(path)
+    again = load_reward(path)
     first = [reward.compute_score("any", text, gold) for text in responses]
     second = [again.compute_score("any", text, gold) for text in reversed(responses)]
     assert first == second[::-1]
@@ -204,29 +179,13 @@ def test_scores_do_not_depend_on_the_call_before(path, reward, sample):
 
 
 PIECES = (
-    *("(", ")", "[", "{", "((1)", "-", "+", "1", "9", "0", "1 ", "1,", "1,111", "1/", ".", "1.", "=", "1=", "\\", "$"),
-    *("<think>", "</think>", "<answer>", "</answer>", "<answer></answer>", "<answer>1", "<", "<a", "\\frac{", "\\frac"),
-    *("####", "#### ", "#### 1", "#### 1\n", "#", "\\boxed{", "\\boxed", "}", "\\boxed{1}", "answer is ", "answer:"),
-    *(" ", "\n", "\t", "\x00", "é", "\u2212", "1 1/", "1e", "% ", "x", "^", "*", "**", "//", "\ud800"),
-    *(
-        "not ",
-        "or ",
-        "no, ",
-        "1 111 ",
-        "1'111",
-        "1.111,",
-        "11,",
-        "１",
-        "²",
-        "half of ",
-        "1½",
-        "\\text{",
-        "<<",
-        "negative ",
-        "不",
-    ),
-)
-SIZE = 200_000  # characters; quadratic work on that would take minutes
+    "((1)", "-", "+", "1", "9", "0", "1,", "1,111", "1/", ".", "1.", "=", "1=", "(", ")", "[", "{", "\\", "$", "½",
+    "<think>", "</think>", "<answer>", "</answer>", "<answer></answer>", "<answer>1", "<", "<a", "\\frac{", "\\frac",
+    "####", "#", "\\boxed{", "\\boxed", "}", "\\boxed{1}", "answer:", "é", "\u2212", "1e", "x", "^", "*", "**", "//",
+    "1'111", "1.111,", "11,", "１", "²", "1½", "\\text{", "<<", "不", "1 ", "#### ", "#### 1", "#### 1\n", "answer is ",
+    " ", "\n", "\t", "\u0000", "1 1/", "% ", "\ud800", "not ", "or ", "no, ", "1 111 ", "half of ", "negative ",
+)  # fmt: skip
+SIZE = 50_000  # characters; quadratic work on that would take seconds
 
 
 WRAPS = ("{}", "<think>{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}", "{} 1")
@@ -240,7 +199,7 @@ def test_linear_time_on_adversarial_input(reward, sample, wrap):
         begin = time.process_time()
         assert_result(reward, reward.compute_score("any", text, sample[0]))
         elapsed = time.process_time() - begin
-        if elapsed > 0.3:
+        if elapsed > 0.2:
             slow[piece] = elapsed
     assert not slow
 
@@ -248,7 +207,7 @@ def test_linear_time_on_adversarial_input(reward, sample, wrap):
 MARKUP = st.sampled_from([*PIECES, "3", "8", "24", "72", "3*8", "0", "2", "and", "Answer: ", "<|im_end|>"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=st.one_of(st.text(max_size=60), st.lists(MARKUP, max_size=25).map("".join)), broken=st.text(max_size=20))
 def test_never_raises_and_stays_in_range(reward, sample, text, broken):
     keys = set(reward.compute_score("any", "", sample[0]))

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import random
 import re
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from recipes.paths import ROOT
+from recipes.data.rewards import load_reward
 
-
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-countdown = load(ROOT / "reward_functions" / "countdown.py")
-brute = load(Path(__file__).with_name("countdown_trees.py"))
-public = load(Path(__file__).with_name("public_graders.py"))
+countdown = load_reward("reward_functions/countdown.py")
+brute = load_reward("tests/reward_functions/countdown_trees.py")
+public = load_reward("tests/reward_functions/public_graders.py")
 
 NUMBERS, TARGET = [3, 8, 1, 1], 24  # (3 * 8) * (1 * 1), 8 * 3 + 1 - 1, ...
 GOLD = json.dumps({"target": TARGET, "numbers": NUMBERS})
@@ -51,35 +41,40 @@ RIGHT = [
     "1 / (1 / (3*8))",
 ]  # fmt: skip
 
-# answer -> reason, format, numbers
+# reason, format, numbers -> answers
 WRONG = {
-    "3*8+1+1": ("wrong_value", 1, 1), "3+8+1+1 = 24": ("wrong_value", 1, 1), "3*8+1-1 = 25": ("false_equation", 1, 1),
-    "25 = 3*8+1-1": ("false_equation", 1, 1), "3*8+1-1 = 24 = 25": ("false_equation", 1, 1),
-    "3*8": ("wrong_numbers", 1, 0), "3*8 = 24": ("wrong_numbers", 1, 0), "3*8*1*1*1": ("wrong_numbers", 1, 0),
-    "3*8+1-1+0": ("wrong_numbers", 1, 0), "12+12": ("wrong_numbers", 1, 0),
-    "38*1*1": ("wrong_numbers", 1, 0),  # glued
-    "2^3*1": ("forbidden_operator", 0, 0), "24": ("target_copied", 0, 0), " 24 = 24 ": ("target_copied", 0, 0),
-    "\\boxed{24}": ("target_copied", 0, 0), "25": ("wrong_numbers", 0, 0), "3/(8-8)*1": ("division_by_zero", 1, 0),
-    "3*8/(1-1)": ("division_by_zero", 1, 0), "1/(3/(8/(1-1)))": ("division_by_zero", 1, 0),
-    "(1-1)/(1-1)*3*8": ("division_by_zero", 1, 0), "\\frac{3*8}{1-1}": ("division_by_zero", 1, 0),
-    "3/\\frac{8}{1-1}": ("division_by_zero", 1, 0), "3/\\frac{1-1}{8}": ("division_by_zero", 1, 0),
-    "3**8": ("forbidden_operator", 0, 0), "9**9**9**9": ("forbidden_operator", 0, 0),
-    "3//8": ("forbidden_operator", 0, 0), "3^8": ("forbidden_operator", 0, 0), "8%3": ("forbidden_operator", 0, 0),
-    "3!*4": ("forbidden_operator", 0, 0), "": ("no_answer", 0, 0), "  \n": ("no_answer", 0, 0),
-    "03*8*1*1": ("unparsable", 0, 0), "3 8 * 1 * 1": ("unparsable", 0, 0), "3*8\n*1 1": ("unparsable", 0, 0),
-    "3(8)*1*1": ("unparsable", 0, 0), "(3)(8)*1*1": ("unparsable", 0, 0), "8\\frac{1}{1}*3": ("unparsable", 0, 0),
-    "\\frac12*3*8": ("unparsable", 0, 0), "\\frac{3*8}": ("unparsable", 0, 0),
-    "\\frac{1}(1)*3*8": ("unparsable", 0, 0), "\\frac{}{}": ("unparsable", 0, 0), "\\frac": ("unparsable", 0, 0),
-    "\\sqrt{3}*8*1*1": ("unparsable", 0, 0), "3*8*1*1)": ("unparsable", 0, 0), "(3*8*1*1": ("unparsable", 0, 0),
-    "(3*8]*1*1": ("unparsable", 0, 0), "(3*8=24)*1*1": ("unparsable", 0, 0), "()": ("unparsable", 0, 0),
-    "3*": ("unparsable", 0, 0), "*3": ("unparsable", 0, 0), "3*/8": ("unparsable", 0, 0),
-    "= 24": ("unparsable", 0, 0), "3*8*1*1 =": ("unparsable", 0, 0), "3*8*1*1 == 24": ("unparsable", 0, 0),
-    "3*8*1*1 ≈ 24": ("unparsable", 0, 0), "3*8*1.0*1": ("unparsable", 0, 0), "3,8,1,1": ("unparsable", 0, 0),
-    "The answer is 3*8*1*1": ("unparsable", 0, 0), "3e0*8*1*1": ("unparsable", 0, 0),
-    "0x3*8*1*1": ("wrong_numbers", 1, 0),  # 0 times 3
-    "٣*8*1*1": ("unparsable", 0, 0),  # a digit of another script
-    "³*8*1*1": ("unparsable", 0, 0), "3*8*1*1\\": ("unparsable", 0, 0), ".": ("unparsable", 0, 0),
-    "__import__('os')": ("unparsable", 0, 0),
+    ("wrong_value", 1, 1): [
+        "3*8+1+1", "3+8+1+1 = 24",
+    ],
+    ("false_equation", 1, 1): [
+        "3*8+1-1 = 25", "25 = 3*8+1-1", "3*8+1-1 = 24 = 25",
+    ],
+    ("wrong_numbers", 1, 0): [
+        "3*8", "3*8 = 24", "3*8*1*1*1", "3*8+1-1+0", "12+12", "38*1*1", "0x3*8*1*1",
+    ],
+    ("forbidden_operator", 0, 0): [
+        "2^3*1", "3**8", "9**9**9**9", "3//8", "3^8", "8%3", "3!*4",
+    ],
+    ("target_copied", 0, 0): [
+        "24", " 24 = 24 ", "\\boxed{24}",
+    ],
+    ("wrong_numbers", 0, 0): [
+        "25",
+    ],
+    ("division_by_zero", 1, 0): [
+        "3/(8-8)*1", "3*8/(1-1)", "1/(3/(8/(1-1)))", "(1-1)/(1-1)*3*8", "\\frac{3*8}{1-1}", "3/\\frac{8}{1-1}",
+        "3/\\frac{1-1}{8}",
+    ],
+    ("no_answer", 0, 0): [
+        "", "  \n",
+    ],
+    ("unparsable", 0, 0): [
+        "03*8*1*1", "3 8 * 1 * 1", "3*8\n*1 1", "3(8)*1*1", "(3)(8)*1*1", "8\\frac{1}{1}*3", "\\frac12*3*8",
+        "\\frac{3*8}", "\\frac{1}(1)*3*8", "\\frac{}{}", "\\frac", "\\sqrt{3}*8*1*1", "3*8*1*1)", "(3*8*1*1",
+        "(3*8]*1*1", "(3*8=24)*1*1", "()", "3*", "*3", "3*/8", "= 24", "3*8*1*1 =", "3*8*1*1 == 24", "3*8*1*1 ≈ 24",
+        "3*8*1.0*1", "3,8,1,1", "The answer is 3*8*1*1", "3e0*8*1*1", "٣*8*1*1", "³*8*1*1", "3*8*1*1\\", ".",
+        "__import__('os')",
+    ],
 }  # fmt: skip
 
 
@@ -90,9 +85,9 @@ def test_right_answers_have_full_marks(text):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", WRONG)
-def test_wrong_answers_have_their_reason_and_credit(text):
-    reason, formatted, numbers = WRONG[text]
+@pytest.mark.parametrize(("text", "expected"), [(text, key) for key, texts in WRONG.items() for text in texts])
+def test_wrong_answers_have_their_reason_and_credit(text, expected):
+    reason, formatted, numbers = expected
     result = answer(text)
     assert (result["reason"], result["format"], result["numbers"]) == (reason, formatted, numbers)
     assert result["score"] == pytest.approx(0.1 * formatted + 0.1 * numbers)
@@ -159,36 +154,22 @@ def test_deep_nesting_and_long_answers_are_rejected_at_once(depth):
     assert time.process_time() - begin < 0.1
 
 
-@pytest.mark.parametrize(
-    "gold",
-    [
-        {"target": 24, "numbers": [3, 8, 1, 1]},
+def test_truths():
+    numpy = pytest.importorskip("numpy")
+    for gold in (
         {"numbers": (1, 8, 1, 3), "target": 24, "extra": None},
         ' {"numbers": [3, 8, 1, 1], "target": 24}\n',
-    ],
-)
-def test_truths_that_are_read(gold):
-    assert answer("3*8*1*1", gold)["score"] == 1.0
-
-
-def test_numpy_truth_is_read():
-    numpy = pytest.importorskip("numpy")
-    assert answer("3*8*1*1", {"target": numpy.int64(24), "numbers": numpy.array([3, 8, 1, 1])})["score"] == 1.0
-
-
-@pytest.mark.parametrize(
-    "gold",
-    [
-        '{"target": 24}', '{"numbers": [3, 8]}', '{"target": "24", "numbers": [3, 8]}',
-        '{"target": 24.0, "numbers": [3]}',
-        '{"target": 24, "numbers": []}', '{"target": 24, "numbers": "38"}', '{"target": 24, "numbers": [3, null]}',
-        '{"target": true, "numbers": [1]}', '{"target": 24, "numbers": [3, -8]}', '{"target": 24, "numbers": 3}',
-        '{"target": 24, "numbers": [3, 8]} x', '"24"', "24", [24, [3, 8]], 24,
-    ],
-)  # fmt: skip
-def test_broken_truths_score_zero_with_their_own_reason(gold):
-    result = answer("3*8", gold)
-    assert (result["score"], result["format"], result["reason"]) == (0.0, 0.0, "gold_unparsable")
+        {"target": numpy.int64(24), "numbers": numpy.array([3, 8, 1, 1])},
+    ):
+        assert answer("3*8*1*1", gold)["score"] == 1.0
+    numbers = ["[]", '"38"', "[3, null]", "[3, -8]", "3", "[3, 8]} x"]
+    for gold in (
+        *('{"target": 24}', '{"numbers": [3, 8]}', '{"target": "24", "numbers": [3, 8]}', "24", [24, [3, 8]], 24),
+        *('{"target": 24.0, "numbers": [3]}', '{"target": true, "numbers": [1]}', '"24"'),
+        *(f'{{"target": 24, "numbers": {text}}}' for text in numbers),
+    ):
+        result = answer("3*8", gold)
+        assert (result["score"], result["format"], result["reason"]) == (0.0, 0.0, "gold_unparsable"), gold
 
 
 def test_getting_closer_never_costs():
@@ -198,27 +179,17 @@ def test_getting_closer_never_costs():
     assert ladder[-1] >= 5 * ladder[-2]
 
 
-def test_credits_can_be_switched_off():
-    assert score(f"<think>so</think>{W1}", format_credit=0.0, numbers_credit=0.0)["score"] == 0.0
-    assert score(E1, format_credit=0.0, numbers_credit=0.0)["score"] == 1.0
-
-
-@pytest.mark.parametrize("numbers", [(3, 8, 2), (7, 7, 5), (1, 2, 3, 4), (25, 50, 3, 6), (4, 4, 10, 10)])
+@pytest.mark.parametrize("numbers", [(3, 8, 2), (7, 7, 5), (25, 50, 3, 6), (4, 4, 10, 10)])
 def test_agrees_with_brute_force_on_every_expression(numbers):
-    """All trees over all orders, each in a random notation, against two targets that they can make."""
+    """All trees over all orders, each in a random notation, against a target that they can make."""
     rng = random.Random(hash(numbers))
     values = [(tree, brute.value(tree)) for tree in brute.all_trees(numbers)]
     whole = sorted({int(v) for _, v in values if v is not None and v.denominator == 1 and v > 0})
-    for target in rng.sample(whole, 2):
-        gold = {"target": target, "numbers": list(numbers)}
-        right = 0
-        for tree, exact in values:
-            text = brute.render(tree, rng.choice(list(brute.NOTATIONS)), rng)
-            result = answer(text, gold)
-            expected = "division_by_zero" if exact is None else "correct" if exact == target else "wrong_value"
-            assert result["reason"] == expected, (text, exact, target)
-            right += expected == "correct"
-        assert right
+    target = rng.choice(whole)
+    for tree, exact in values:
+        text = brute.render(tree, rng.choice(list(brute.NOTATIONS)), rng)
+        expected = "division_by_zero" if exact is None else "correct" if exact == target else "wrong_value"
+        assert answer(text, {"target": target, "numbers": list(numbers)})["reason"] == expected, (text, exact, target)
 
 
 PROBLEMS = st.tuples(st.lists(st.integers(1, 99), min_size=3, max_size=4), st.integers(0, 2**32))
@@ -245,29 +216,6 @@ def test_solutions_in_any_notation_are_right(problem, notation):
         assert answer(f"{target} = {text}", gold)["score"] == 1.0
         assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
     assert answer(text, gold | {"target": target + 1})["reason"] == "wrong_value"
-
-
-@settings(max_examples=120, deadline=None)
-@given(problem=PROBLEMS, data=st.data())
-def test_mutated_solutions_are_not_right(problem, data):
-    rng, tree, _, gold = solved(problem)
-    text = brute.render(tree, "ascii", rng)
-    at = data.draw(st.integers(0, len(text)))
-    mutated = data.draw(
-        st.sampled_from(
-            [
-                text[:at] + ")" + text[at:],
-                text[:at] + "(" + text[at:],
-                text + " + 0",
-                text + " " + str(gold["numbers"][0]),
-                "0" + text.lstrip("([ "),
-                text + " =",
-                text.replace(str(gold["numbers"][0]), "100"),
-                text[:at] + "?" + text[at:],
-            ]
-        )
-    )
-    assert answer(mutated, gold)["score"] < 1.0
 
 
 def python_value(text: str) -> tuple[Fraction | None, list[int]] | None:
@@ -300,7 +248,7 @@ def python_value(text: str) -> tuple[Fraction | None, list[int]] | None:
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(text=st.lists(st.sampled_from([*"0123456789", *"+-*/()" * 2, " ", "12"]), min_size=1, max_size=14).map("".join))
 def test_reads_what_python_reads(text):
     """Random strings over Python's own alphabet: the same language and the same exact values."""
@@ -344,28 +292,20 @@ DISAGREEMENTS = {
     "foreign numbers, no thinking": ("<answer>12+12</answer>", 0.0, 0.1),
 }
 AGREEMENTS = {
-    "plain": (E1, 1.0),
-    "last of several": (f"{W1} no, {E1}", 1.0),
-    "last of several, wrong": (f"{E1} no, {W1}", 0.1),
-    "wrong value": (W1, 0.1),
-    "no answer": ("3*8*1*1", 0.0),
-    "division by zero, no thinking": ("<think>so</think><answer>3*8/(1-1)</answer>", 0.1),
+    "plain": (E1, 1.0, 1.0),
+    "last of several": (f"{W1} no, {E1}", 1.0, 1.0),
+    "last of several, wrong": (f"{E1} no, {W1}", 0.1, 0.1),
+    "wrong value": (W1, 0.1, 0.1),
+    "no answer": ("3*8*1*1", 0.0, 0.0),
+    "division by zero": ("<answer>3*8/(1-1)</answer>", 0.1, 0.1),
 }
 
 
-@pytest.mark.parametrize("name", DISAGREEMENTS)
-def test_disagreements_with_tinyzero(name):
-    response, ours, theirs = DISAGREEMENTS[name]
+@pytest.mark.parametrize("name", DISAGREEMENTS | AGREEMENTS)
+def test_against_tinyzero(name):
+    response, ours, theirs = (DISAGREEMENTS | AGREEMENTS)[name]
     assert score(response)["score"] == pytest.approx(ours)
     assert public.tinyzero_score("Assistant:" + response, TARGET, NUMBERS) == pytest.approx(theirs)
-    assert ours != theirs
-
-
-@pytest.mark.parametrize("name", AGREEMENTS)
-def test_agreements_with_tinyzero(name):
-    response, both = AGREEMENTS[name]
-    assert score(response)["score"] == pytest.approx(both)
-    assert public.tinyzero_score("Assistant:" + response, TARGET, NUMBERS) == pytest.approx(both)
 
 
 def test_tinyzero_rounds_and_ours_does_not():

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib.util
 import json
-import subprocess
 import sys
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
 
-_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
-sandboxes = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sandboxes)
+sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 
 CODE = {"inputs": ["2"], "outputs": ["4"]}
@@ -37,10 +32,6 @@ ROWS = {
 LIGHT = {source: row for source, row in ROWS.items() if not source.startswith("code")}
 
 
-def test_every_known_source_has_a_row_here():
-    assert set(dispatch.known_sources()) == set(ROWS)
-
-
 @pytest.mark.parametrize("source", [pytest.param(s, marks=[needs_sandbox] if s not in LIGHT else []) for s in ROWS])
 def test_each_source_with_and_without_an_envelope(source):
     truth, right, wrong = ROWS[source]
@@ -52,12 +43,10 @@ def test_each_source_with_and_without_an_envelope(source):
         (source, dispatch.envelope(source, json.loads(truth) if truth[0] in "{[" and source != "math" else truth)),
     ):
         full = dispatch.compute_score(data_source, right, given, {"index": 1})
-        assert full.keys() == keys
-        assert (full["score"], full["accuracy"], full["reason"]) == (1.0, 1.0, "correct")
         none = dispatch.compute_score(data_source, wrong, given)
-        assert none.keys() == keys
-        assert none["score"] <= 0.1
-        assert none["accuracy"] == 0.0
+        assert full.keys() == none.keys() == keys
+        assert (full["score"], full["accuracy"], full["reason"]) == (1.0, 1.0, "correct")
+        assert (none["score"] <= 0.1, none["accuracy"]) == (True, 0.0)
 
 
 @pytest.mark.parametrize("source", ["countdown", "", "GSM8K", None, 5, ["qa"]])
@@ -71,21 +60,14 @@ def test_an_unknown_source_lists_the_known_ones(source):
     assert problem.startswith("row 2: no rules")
 
 
-def test_what_is_no_envelope_is_a_truth():
-    near = json.dumps({"data_source": "qa", "ground_truth": "x", "more": 1})
-    assert dispatch.opened("classification", near) == ("classification", near)
-    assert dispatch.opened("qa", '{"data_source') == ("qa", '{"data_source')
-
-
 def test_problems_before_the_start_name_the_rows():
     rows = [
         ("qa", "fine"),
         ("qa", ""),
         ("code", "{}"),
         ("code", '{"asserts": ["assert np.sum(f()) == 1"]}'),
-        ("gsm8k", "x"),
+        *(("gsm8k", "x"), ("math", ""), ("classification", "{}"), ("classification", None), ("math_reasoning", [])),
     ]
-    rows += [("math", ""), ("classification", "{}"), ("classification", None), ("math_reasoning", [])]
     problems = dispatch.check_sources(rows, sandbox_fusion_url="http://127.0.0.1:9/run_code")
     assert [text.split(" (")[0] for text in problems[:8]] == [f"row {number}" for number in range(2, 10)]
     assert len(dispatch.check_sources([("nothing", "x")] * 500)) == dispatch.MOST_PROBLEMS
@@ -93,6 +75,7 @@ def test_problems_before_the_start_name_the_rows():
 
 def test_metrics_by_source_as_easyr1_reports_them():
     """EasyR1 averages each key over the results that have it."""
+    assert set(dispatch.known_sources()) == set(ROWS)
     inputs, expected = [], {}
     for source, (truth, right, wrong) in LIGHT.items():
         responses = [right, wrong, wrong] if source in ("qa", "gsm8k") else [right, wrong]
@@ -113,26 +96,11 @@ def test_metrics_by_source_as_easyr1_reports_them():
 
 
 @needs_sandbox
-def test_a_mixed_batch_with_programs():
-    inputs = [
-        {"response": right, "response_length": 1, "ground_truth": dispatch.envelope(source, truth)}
-        for source, (truth, right, _) in ROWS.items()
-    ]
-    assert [result["overall"] for result in dispatch.compute_score_batch(inputs)] == [1.0] * len(ROWS)
-    assert dispatch.check_sources([(source, row[0]) for source, row in ROWS.items()]) == []
-
-
-@needs_sandbox
 def test_as_verls_reward_loop_calls_it():
     """From an executor's threads, many at a time, by keyword."""
 
     async def score(source: str, truth: str, response: str) -> dict:
-        arguments = {
-            "data_source": source,
-            "solution_str": response,
-            "ground_truth": truth,
-            "extra_info": {"num_turns": 1},
-        }
+        arguments = {"data_source": source, "solution_str": response, "ground_truth": truth, "extra_info": {}}
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: dispatch.compute_score(**arguments))
 
@@ -141,19 +109,7 @@ def test_as_verls_reward_loop_calls_it():
         return await asyncio.gather(*(score(*row) for row in rows * 2))
 
     assert {result["score"] for result in asyncio.run(everything())} == {1.0}
-
-
-def test_a_worker_without_this_package_loads_it_under_any_name():
-    code = f"""
-import importlib.util
-for name in ("custom_module", "other"):
-    spec = importlib.util.spec_from_file_location(name, {str(ROOT / "reward_functions" / "dispatch.py")!r})
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.compute_score("qa", "Paris", "Paris")["score"] == 1.0
-"""
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd="/", capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert dispatch.check_sources([(source, row[0]) for source, row in ROWS.items()]) == []
 
 
 def test_the_question_decides_whether_a_percentage_is_asked_for():
@@ -169,7 +125,6 @@ def test_weights_are_arguments():
     assert dispatch.compute_score("qa", "x\ny\nParis", "Paris", format_credit=0.3)["score"] == pytest.approx(0.7)
     half = dispatch.compute_score("qa", "<answer>Paris France</answer>", "Paris", partial_credit=0.9)
     assert half["score"] == pytest.approx(0.9 * 2 / 3)
-    assert dispatch.compute_score("gsm8k", "#### 1", "2", format_credit=0.0)["score"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -196,7 +151,3 @@ def test_the_files_beside_it_import_nothing_of_ours():
                 names.add(node.module.split(".")[0])
         foreign = names - sys.stdlib_module_names - {"calls", "seccomp", "values"}  # these stand beside the runner
         assert foreign <= ({"math_verify"} if path.name == "latex_helper.py" else set())
-
-
-def test_the_reward_is_what_the_loader_of_recipes_loads():
-    assert load_reward("reward_functions/dispatch.py:compute_score").known_sources() == dispatch.known_sources()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from fractions import Fraction
 
@@ -10,11 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from recipes.paths import ROOT
+from recipes.data.rewards import load_reward
 
-_spec = importlib.util.spec_from_file_location("loaded_gsm8k", ROOT / "reward_functions" / "gsm8k.py")
-gsm8k = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(gsm8k)
+gsm8k = load_reward("reward_functions/gsm8k.py")
 
 WORK = "She has 9 rows of 8 trees, so 9 * 8 = 72 trees."
 
@@ -188,10 +185,10 @@ def test_a_percent_sign_is_right_where_the_question_asks_for_a_share():
 BROKEN = ["", "seventy", "7 2", "72 trees", "72 or 73", "1/0", "7,2", "#### ", "٧", "7" * 31, 7.0]
 
 
-@pytest.mark.parametrize("gold", BROKEN)
-def test_broken_gold_has_its_reason(gold):
-    result = score("#### 72", gold)
-    assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
+def test_broken_gold_has_its_reason():
+    assert {(score("#### 72", gold)["score"], score("#### 72", gold)["reason"]) for gold in BROKEN} == {
+        (0.0, "gold_unparsable")
+    }
 
 
 def test_the_prediction_has_one_spelling():
@@ -207,27 +204,6 @@ def test_the_prediction_has_one_spelling():
     assert {score(response)["pred"] for response in responses} == {"2469/2"}
     assert {score(r)["pred"] for r in ("#### 072", "#### 72", "#### 72.0", "72 trees", "so 72")} == {"72"}
     assert score("no number")["pred"] == ""
-
-
-def test_format_credit_can_be_changed():
-    responses = ("#### 72", "so 72", "#### 71", "so 71")
-    assert [score(response, format_credit=0.0)["score"] for response in responses] == [1.0, 1.0, 0.0, 0.0]
-    assert [score(response, format_credit=0.3)["score"] for response in responses] == [1.0, 0.7, 0.3, 0.0]
-
-
-# Solutions in the data set's own form, with its calculator notes.
-ORIGINALS = {
-    "1,080": "A ream holds 500.\nThree rolls hold 3*360=<<3*360=1080>>1,080 sheets.\n#### 1,080",
-    "-3": "It fell by 5-2=<<5-2=3>>3 degrees, from 0 to -3.\n#### -3",
-    "2.5": "That is 5/2=<<5/2=2.5>>2.5 hours.\n#### 2.5",
-}
-
-
-@pytest.mark.parametrize("gold", ORIGINALS)
-def test_original_solutions_have_full_marks(gold):
-    for truth in (gold, gold.replace(",", ""), ORIGINALS[gold]):
-        for response in (f"#### {gold}", ORIGINALS[gold], gold):
-            assert score(response, truth)["score"] == 1.0
 
 
 NUMBERS = st.one_of(
@@ -264,7 +240,7 @@ def spellings(number: Fraction) -> list[str]:
 FRAMES = ["#### {}", "####{}", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>5</think>\n#### {}", "#### Answer: {}"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(number=NUMBERS, other=NUMBERS, frame=st.sampled_from(FRAMES), data=st.data())
 def test_any_spelling_equals_any_other(number, other, frame, data):
     response = f"{WORK}\n{frame.format(data.draw(st.sampled_from(spellings(number))))}"

@@ -6,24 +6,14 @@ digits, points and commas, commas removed, compared as a string. Flexible: the l
 
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
 
 import pytest
 
-from recipes.paths import ROOT
+from recipes.data.rewards import load_reward
 
-
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-gsm8k = load(ROOT / "reward_functions" / "gsm8k.py")
-verl = load(Path(__file__).with_name("public_graders.py")).verl_gsm8k()
+gsm8k = load_reward("reward_functions/gsm8k.py")
+verl = load_reward("tests/reward_functions/public_graders.py").verl_gsm8k()
 
 LONG = "That is the whole reasoning, and nothing is left to add to it. " * 6
 

@@ -13,9 +13,7 @@ import pytest
 
 from recipes.data.rewards import load_reward
 
-_spec = importlib.util.spec_from_file_location("graders", Path(__file__).with_name("public_graders.py"))
-graders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(graders)
+graders = load_reward("tests/reward_functions/public_graders.py")
 
 dispatch = load_reward("reward_functions/dispatch.py")
 latex = dispatch.latex
@@ -166,6 +164,7 @@ def helper(monkeypatch, tmp_path):
 def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
     """Where not even SIGALRM ends it: C code that never comes back."""
     first = helper.process.pid
+    assert b"do-not-tell" not in Path(f"/proc/{first}/environ").read_bytes()
     os.kill(first, signal.SIGSTOP)
     with monkeypatch.context() as patched:
         patched.setattr(latex, "HARD_S", 0.2)
@@ -178,10 +177,6 @@ def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
     assert helper.ask("$1$", "$1$") == "timeout"
     assert helper.process is None
     assert helper.ask("$1$", "$1$") == "correct"
-
-
-def test_the_helper_sees_no_secrets(helper):
-    assert b"do-not-tell" not in Path(f"/proc/{helper.process.pid}/environ").read_bytes()
 
 
 def test_a_forked_process_has_a_helper_of_its_own(helper):

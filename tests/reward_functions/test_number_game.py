@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import random
-import re
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.paths import ROOT
+from recipes.data.rewards import load_reward
 from recipes.tasks.number_game.data import gold_response
 
-
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-number_game = load(ROOT / "reward_functions" / "number_game.py")
-easyr1 = load(Path(__file__).with_name("public_graders.py")).easyr1_number_game
+number_game = load_reward("reward_functions/number_game.py")
+easyr1 = load_reward("tests/reward_functions/public_graders.py").easyr1_number_game
 
 
 def score(response: str, gold: object = "2", **kwargs) -> dict:
@@ -46,58 +33,36 @@ OTHERWISE = [
     "Answer: 2\nThe cards show 1, 4, 7.", "Answer: 2 (the card with 7)", "Answer: 2. The light is green.",
     "<answer>2</answer> is my choice", "Not the left, so 2", "Answer: 2 (not 1)",
 ]  # fmt: skip
+# reason -> responses
 NOT_RIGHT = {
-    "0": "wrong",
-    "Answer: 1": "wrong",
-    "The card with 2 wins. Answer: 0": "wrong",
-    "Answer: 2. No, wait. Answer: 1": "wrong",
-    "7": "out_of_range",
-    "12": "out_of_range",
-    "20": "out_of_range",
-    **dict.fromkeys(["minus 2", "Answer: −2", "－2", "2²", "2!", "2%", "2 percent", "2½", "√2", ">2"], "out_of_range"),
-    **dict.fromkeys(["2 thousand", "2 and a half", "half of 2", "2^", "2‰", "2?"], "out_of_range"),
-    **dict.fromkeys(["not 2", "The answer is not 2", "it isn't 2", "Answer: never 2", "答案不是2"], "ambiguous"),
-    **dict.fromkeys(
-        ["far from 2", "anything but 2", "maybe 2", "either 2", "答案可能是2", "other than 2"], "ambiguous"
-    ),
-    **dict.fromkeys(
-        ["1;2", "Answer: 1;2", "Answer: 2; 1", "1/2", "1|2", "Answer: 1. 2", "Answer: 2 (or 1)"], "ambiguous"
-    ),
-    **dict.fromkeys(["2. No wait, the left", "Answer: 2. No, it is left", "<answer>2</answer> Wait, no."], "ambiguous"),
-    **dict.fromkeys(["Answer: 2, or rather left", "2 is wrong", "Answer: 2 is not right"], "ambiguous"),
-    "02": "out_of_range",
-    "-2": "out_of_range",
-    "2.0": "out_of_range",
-    "Answer: 22": "out_of_range",
-    "Answer: 7": "out_of_range",
-    "The card with 9": "out_of_range",
-    "0 1 2": "ambiguous",
-    "0, 1, 2": "ambiguous",
-    "2 2": "ambiguous",
-    "1 or 2": "ambiguous",
-    "Answer: 2, 7 beats the rest": "ambiguous",  # 1 and 2 are cards, too: no number is told from another
-    "Answer: because 2 is left": "unparsable",
-    "<answer>0 2</answer>": "ambiguous",
-    "10, 4, 7 so 2": "ambiguous",
-    "Answer: right": "unparsable",
-    "Answer: the 2nd card": "unparsable",
-    "<answer></answer>": "unparsable",
-    "\\boxed{two}": "unparsable",
-    "": "no_answer",
-    "right": "no_answer",
-    "the 2nd card": "no_answer",
-    "card_2": "no_answer",
-    "٢": "no_answer",
-    "²": "no_answer",
-    "<think>Answer: 2</think>": "answer_in_think",
-    "Answer: 2</think>": "answer_in_think",
-    "<think>Answer: 2": "truncated",
-    "Answer: 2 <think>": "truncated",
-    "<answer>2": "truncated",
-    "\\boxed{2": "truncated",
-    "Answer:": "truncated",
-    "The answer is ": "truncated",
-}
+    "wrong": [
+        "0", "Answer: 1", "The card with 2 wins. Answer: 0", "Answer: 2. No, wait. Answer: 1",
+    ],
+    "out_of_range": [
+        "7", "12", "20", "minus 2", "Answer: −2", "－2", "2²", "2!", "2%", "2 percent", "2½", "√2", ">2", "2 thousand",
+        "2 and a half", "half of 2", "2^", "2‰", "2?", "02", "-2", "2.0", "Answer: 22", "Answer: 7",
+        "The card with 9",
+    ],
+    "ambiguous": [
+        "not 2", "The answer is not 2", "it isn't 2", "Answer: never 2", "答案不是2", "far from 2", "anything but 2",
+        "maybe 2", "either 2", "答案可能是2", "other than 2", "1;2", "Answer: 1;2", "Answer: 2; 1", "1/2", "1|2",
+        "Answer: 1. 2", "Answer: 2 (or 1)", "2. No wait, the left", "Answer: 2. No, it is left",
+        "<answer>2</answer> Wait, no.", "Answer: 2, or rather left", "2 is wrong", "Answer: 2 is not right", "0 1 2",
+        "0, 1, 2", "2 2", "1 or 2", "Answer: 2, 7 beats the rest", "<answer>0 2</answer>", "10, 4, 7 so 2",
+    ],
+    "unparsable": [
+        "Answer: because 2 is left", "Answer: right", "Answer: the 2nd card", "<answer></answer>", "\\boxed{two}",
+    ],
+    "no_answer": [
+        "", "right", "the 2nd card", "card_2", "٢", "²",
+    ],
+    "answer_in_think": [
+        "<think>Answer: 2</think>", "Answer: 2</think>",
+    ],
+    "truncated": [
+        "<think>Answer: 2", "Answer: 2 <think>", "<answer>2", "\\boxed{2", "Answer:", "The answer is ",
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("response", AS_ASKED)
@@ -108,9 +73,11 @@ def test_full_marks(response):
     assert (other["score"], other["reason"], other["pred"]) == (0.1, "wrong", "2")
 
 
-@pytest.mark.parametrize("position", range(3))
-def test_the_gold_response_of_the_data_has_full_marks(position):
-    assert score(gold_response(position), str(position))["score"] == 1.0
+def test_truths():
+    assert [score(gold_response(position), str(position))["score"] for position in range(3)] == [1.0] * 3
+    assert score("1", 1)["score"] == score("1", " 1 ")["score"] == 1.0
+    for gold in ("3", "-1", "", "left", "1.0", "12", 3, 1.0, True):
+        assert (score("1", gold)["score"], score("1", gold)["reason"]) == (0.0, "gold_unparsable"), gold
 
 
 @pytest.mark.parametrize("response", OTHERWISE)
@@ -120,27 +87,10 @@ def test_right_but_not_as_asked(response):
     assert score(response, "0")["score"] == 0.0
 
 
-@pytest.mark.parametrize("response", NOT_RIGHT)
-def test_not_right(response):
+@pytest.mark.parametrize(("response", "reason"), [(text, reason) for reason in NOT_RIGHT for text in NOT_RIGHT[reason]])
+def test_not_right(response, reason):
     result = score(response)
-    assert (result["reason"], result["accuracy"]) == (NOT_RIGHT[response], 0.0)
-    assert result["score"] == (0.1 if NOT_RIGHT[response] == "wrong" else 0.0)
-
-
-@pytest.mark.parametrize("gold", ["3", "-1", "", "left", "1.0", "12", 3, 1.0, True])
-def test_broken_gold_is_told_apart(gold):
-    result = score("1", gold)
-    assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
-
-
-def test_gold_may_be_a_number():
-    assert score("1", 1)["score"] == score("1", " 1 ")["score"] == 1.0
-
-
-def test_format_credit_can_be_changed():
-    responses = ("2", "option 2", "1", "option 1")
-    assert [score(response, format_credit=0.0)["score"] for response in responses] == [1.0, 1.0, 0.0, 0.0]
-    assert [score(response, format_credit=0.2)["score"] for response in responses] == [1.0, 0.8, 0.2, 0.0]
+    assert (result["reason"], result["accuracy"], result["score"]) == (reason, 0.0, 0.1 if reason == "wrong" else 0.0)
 
 
 # Where EasyR1's rule (the first 0, 1 or 2 anywhere is the answer) decides otherwise:
@@ -164,35 +114,19 @@ DISAGREEMENTS = [
     ("level1 done", "1", 0, 1),
 ]  # fmt: skip
 AGREEMENTS = [
-    ("2", "2", 1), (" 1 ", "1", 1), ("Answer: 0", "0", 1), ("I choose option 2", "2", 1), ("0", "1", 0),
-    ("", "0", 0), ("I don't know", "1", 0), ("Answer: 2", "0", 0),
+    ("2", "2", 1, 1), (" 1 ", "1", 1, 1), ("Answer: 0", "0", 1, 1), ("I choose option 2", "2", 1, 1),
+    ("0", "1", 0, 0), ("", "0", 0, 0), ("I don't know", "1", 0, 0), ("Answer: 2", "0", 0, 0),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("response", "gold", "ours", "theirs"), DISAGREEMENTS)
-def test_disagreements_with_easyr1(response, gold, ours, theirs):
-    assert score(response, gold)["accuracy"] == ours
-    assert (easyr1(response) == gold) == bool(theirs)
-    assert ours != theirs
+@pytest.mark.parametrize(("response", "gold", "ours", "theirs"), DISAGREEMENTS + AGREEMENTS)
+def test_against_easyr1(response, gold, ours, theirs):
+    assert (score(response, gold)["accuracy"], easyr1(response) == gold) == (ours, theirs)
 
 
-@pytest.mark.parametrize(("response", "gold", "both"), AGREEMENTS)
-def test_agreements_with_easyr1(response, gold, both):
-    assert score(response, gold)["accuracy"] == both
-    assert (easyr1(response) == gold) == bool(both)
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(digits=st.permutations(range(1, 10)), position=st.sampled_from("012"), gold=st.sampled_from("012"))
 def test_cards_in_the_reasoning_do_not_matter(digits, position, gold):
     cards = ", ".join(map(str, digits[:3]))
     for end in (f"Answer: {position}", f"<answer>{position}</answer>", f"So the answer is {position}."):
         assert score(f"The cards are {cards}. {end}", gold)["score"] == (1.0 if position == gold else 0.1)
-
-
-def test_only_three_texts_of_digits_are_answers():
-    rng = random.Random(0)
-    texts = {"".join(rng.choices("0123456789 .-", k=rng.randint(1, 4))) for _ in range(3000)}
-    answers = {text.strip(" .") for text in texts if score(text)["pred"]}
-    assert answers <= {"0", "1", "2"} | {a for a in answers if re.fullmatch(r"[-. ]*[012][-. ]*", a)}
-    assert {"0", "1", "2"} <= answers

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from recipes.data.rewards import load_reward
+
 HERE = Path(__file__).parent
-_spec = importlib.util.spec_from_file_location("sandboxes", HERE / "sandboxes.py")
-sandboxes = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sandboxes)
+sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 programs, sandbox, pytestmark = sandboxes.dispatch.programs, sandboxes.sandbox, sandboxes.needs_sandbox
 
 
@@ -30,7 +29,7 @@ def plainly(program: str, stdin: str, folder: Path) -> str | None:
     """What `python program.py` prints; None where it ends with another exit code than 0."""
     folder.mkdir()
     (folder / "program.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-X", "utf8", "program.py"]
+    command = [sys._base_executable, "-X", "utf8", "program.py"]  # without packages
     done = subprocess.run(command, cwd=folder, input=stdin.encode(), capture_output=True, env={}, timeout=60)
     return done.stdout.decode() if done.returncode == 0 else None
 
@@ -47,7 +46,7 @@ def test_programs_print_what_they_print_under_plain_python(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(compared, enumerate(ordinary)))
-    assert len(results) >= 60
+    assert len(results) >= 50
     different = {name: (expected, got) for name, expected, got in results if expected != got}
     assert different == {}
     assert sum(expected is None for _, expected, _ in results) >= 5, "some are to fail, in both"

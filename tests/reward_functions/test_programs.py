@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
-sandboxes = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sandboxes)
+from recipes.data.rewards import load_reward
+
+sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs = dispatch.programs
 
@@ -153,10 +151,8 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
     ],
 )
 def test_scores(response, truth, share, reason):
-    result = dispatch.compute_score("code_generation", response, json.dumps(truth))
-    assert (result["score"], result["tests"], result["reason"]) == (share, share, reason)
-    assert result["format"] == 1.0
-    assert result == dispatch.compute_score("code", response, truth)
+    result = dispatch.compute_score("code", response, json.dumps(truth))
+    assert (result["score"], result["tests"], result["reason"], result["format"]) == (share, share, reason, 1.0)
 
 
 @needs_sandbox

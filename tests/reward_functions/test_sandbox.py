@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import threading
@@ -13,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
-sandboxes = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sandboxes)
+from recipes.data.rewards import load_reward
+
+sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 sandbox, needs_sandbox = sandboxes.sandbox, sandboxes.needs_sandbox
 
 pytestmark = needs_sandbox
@@ -41,9 +40,10 @@ def attempt(program: str) -> str:
 
 
 def test_inputs_go_in_and_outputs_come_out():
-    results = script("n = int(input())\nprint(n * 2, 'é中')", "4", "-1", "x")
-    assert [result["status"] for result in results] == ["ran", "ran", "runtime_error"]
-    assert results[1]["output"] == "-2 é中\n"
+    program = "n = int(input())\nwhile n == 2: pass\nif n == 3: import os; os._exit(9)\nprint(n * 2, 'é中')"
+    results = script(program, "4", "2", "3", "x", "-1")
+    assert [result["status"] for result in results] == ["ran", "timeout", "runtime_error", "runtime_error", "ran"]
+    assert results[4]["output"] == "-2 é中\n"
     assert sandbox.run("script", "print(1)", [], TIGHT) == []
 
 
@@ -85,17 +85,15 @@ def test_what_is_over_a_limit_ends_and_says_why(program, status):
     assert time.monotonic() - begin < 5
 
 
-def test_one_bad_test_does_not_take_the_others_with_it():
-    program = "n = int(input())\nwhile n == 2: pass\nif n == 3: import os; os._exit(9)\nprint(n)"
-    results = script(program, "1", "2", "3", "4")
-    assert [result["status"] for result in results] == ["ran", "timeout", "runtime_error", "ran"]
-
-
 def test_a_program_has_one_budget_for_all_its_tests():
     begin = time.monotonic()
     results = script("while True: pass", *["x"] * 100, limits=BRIEF)
     assert {result["status"] for result in results} == {"timeout"}
-    assert time.monotonic() - begin < BRIEF.total_wall_s + BRIEF.wall_s + sandbox.GRACE_S
+    tests = [{"function": "f", "arguments": []}] * 50
+    program = "import time\ndef f(): time.sleep(0.2); return 1"
+    statuses = [each["status"] for each in sandbox.run("calls", program, tests, BRIEF)]
+    assert (statuses[0], set(statuses[10:])) == ("ran", {"timeout"})
+    assert time.monotonic() - begin < 2 * (BRIEF.total_wall_s + BRIEF.wall_s + sandbox.GRACE_S)
 
 
 @pytest.mark.parametrize(
@@ -115,24 +113,20 @@ def test_no_processes_and_not_many_threads(program):
     result = script(program, limits=BRIEF)[0]
     assert result["status"] in ("runtime_error", "memory_limit", "timeout")
     assert time.monotonic() - begin < 6
-    assert said("print('next')") == "next"
 
 
 def test_the_environment_and_the_home_folder_are_not_there(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "do-not-tell")
     environment = said("import os\nprint(dict(os.environ))")
     assert "do-not-tell" not in environment
-    assert set(eval(environment)) <= {
-        "LD_LIBRARY_PATH",
-        "MALLOC_ARENA_MAX",
-        "PWD",
-        "LC_CTYPE",
-    }  # our own program's output
+    assert set(eval(environment)) <= {"LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "PWD", "LC_CTYPE"}
     places = [str(Path.home()), os.getcwd(), str(sandbox.SANDBOXED), "/etc/passwd", "/proc", "/sys", "/var", "/run"]
     assert said(f"import os\nprint([place for place in {places!r} if os.path.exists(place)])") == "[]"
     root, scratch = eval(said("import os\nprint((os.listdir('/'), os.listdir('/tmp')))"))
     assert set(root) <= {"dev", "etc", "lib", "lib64", "python", "tmp", "usr"}
     assert scratch == ["program.py"]
+    search = "import os, sys\nfolders = [os.path.join(path, 'site-packages') for path in sys.path]\n"
+    assert eval(said(f"{search}print([os.listdir(path) for path in folders if os.path.isdir(path)])")) in ([], [[]])
 
 
 # What a program gets -> what it tries; among it to signal, limit or slow this process and the runner above it.
@@ -157,7 +151,7 @@ DENIED = {
     ],
     "OSError MemoryError": ["import mmap; mmap.mmap(-1, 1 << 34)"],
     "OSError PermissionError FileNotFoundError": [
-        *(f"open('{place}/x', 'w')" for place in ("", "/usr", "/usr/lib", "/python", "/dev", "/etc", "/python/lib")),
+        *(f"open('{place}/x', 'w')" for place in ("", "/usr", "/usr/lib", "/python", "/dev", "/etc", "/python/lib"))
     ],
     "nothing": [
         "import ctypes, os; assert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == -1",
@@ -181,11 +175,6 @@ for attempt in {attempts!r}:
     assert {each: got[each] for names in DENIED for each in DENIED[names] if got[each] not in names.split()} == {}
 
 
-def test_installed_packages_are_not_there():
-    search = "import os, sys\nfolders = [os.path.join(path, 'site-packages') for path in sys.path]\n"
-    assert eval(said(f"{search}print([os.listdir(path) for path in folders if os.path.isdir(path)])")) in ([], [[]])
-
-
 SIGNALLED = """
 import fcntl, os, socket, struct
 read, write = os.pipe()
@@ -200,21 +189,18 @@ print("sent")
 
 
 @pytest.mark.parametrize(
-    ("way", "fd"),
+    ("way", "fd", "signal"),
     [
-        ("fcntl.fcntl(read, 8, os.getppid())", "read"),
-        ("fcntl.fcntl(read, 15, struct.pack('ii', 1, os.getppid()))", "read"),
-        ("fcntl.ioctl(one, 0x8901, struct.pack('i', os.getppid()))", "one"),
-        ("fcntl.ioctl(one, 0x8902, struct.pack('i', os.getppid()))", "one"),
+        ("fcntl.fcntl(read, 8, os.getppid())", "read", 9),
+        ("fcntl.fcntl(read, 15, struct.pack('ii', 1, os.getppid()))", "read", 19),
+        ("fcntl.ioctl(one, 0x8901, struct.pack('i', os.getppid()))", "one", 9),
+        ("fcntl.ioctl(one, 0x8902, struct.pack('i', os.getppid()))", "one", 19),
     ],
 )
-def test_the_kernel_sends_no_signals_for_a_program(way, fd):
+def test_the_kernel_sends_no_signals_for_a_program(way, fd, signal):
     """SIGSTOP would hold the runner, and SIGKILL end it, with the tests that are left."""
-    for signal in (9, 19):
-        begin = time.monotonic()
-        results = script(SIGNALLED.format(way=way, fd=fd, signal=signal), "", "", limits=BRIEF)
-        assert [each["status"] for each in results] == ["runtime_error"] * 2
-        assert time.monotonic() - begin < 3
+    results = script(SIGNALLED.format(way=way, fd=fd, signal=signal), "", "")
+    assert [each["status"] for each in results] == ["runtime_error"] * 2
 
 
 def test_symlinks_lead_nowhere(tmp_path):
@@ -289,25 +275,10 @@ def test_a_call_that_fails_leaves_the_others(body, status):
     assert [each["status"] for each in sandbox.run("calls", program, tests, TIGHT)] == ["ran", status, "ran"]
 
 
-def test_calls_share_one_budget_of_time():
-    begin = time.monotonic()
-    tests = [{"function": "f", "arguments": []}] * 50
-    program = "import time\ndef f(): time.sleep(0.2); return 1"
-    found = [each["status"] for each in sandbox.run("calls", program, tests, BRIEF)]
-    assert found[0] == "ran"
-    assert set(found[10:]) == {"timeout"}
-    assert time.monotonic() - begin < BRIEF.total_wall_s + BRIEF.wall_s + sandbox.GRACE_S
-
-
 def test_no_output_is_lost_at_the_end():
     """What a program writes right before it ends, many times, since it would be a race."""
     results = script("import os, sys\nos.write(1, input().encode() * 1000)\nos._exit(0)", *map(str, range(10, 50)))
     assert [len(result["output"]) for result in results] == [2000] * 40
-
-
-def test_a_class_solution():
-    program = "class Solution:\n    def f(self, x):\n        return x * x"
-    assert sandbox.run("calls", program, [{"function": "f", "arguments": [2]}], TIGHT)[0]["value"] == 4
 
 
 def test_many_threads_at_once_as_a_trainer_calls_rewards():

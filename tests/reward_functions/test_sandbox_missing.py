@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import struct
@@ -14,9 +13,7 @@ import pytest
 
 from recipes.data.rewards import load_reward
 
-_spec = importlib.util.spec_from_file_location("sandboxes", Path(__file__).with_name("sandboxes.py"))
-sandboxes = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sandboxes)
+sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, sandbox = sandboxes.dispatch, sandboxes.sandbox
 ROW = ("code", '{"inputs": ["1"], "outputs": ["1"]}')
 RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x')\nprint(input())\n```"
@@ -53,17 +50,19 @@ def test_without_bubblewrap_nothing_runs(path):
     assert type(caught.value) is RuntimeError, "Ray's driver cannot load a class of this file"
 
 
-def test_a_bubblewrap_that_may_not_make_namespaces(path):
-    fake(path, 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
-    message = refused()
-    assert "No permissions to create new namespace" in message
-    assert "user namespaces" in message
-    assert "--security-opt" in message
-
-
-def test_a_bubblewrap_that_runs_no_python(path):
-    fake(path, "exit 127")
-    assert "exit code 127" in refused()
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            'echo "bwrap: No permissions to create new namespace" >&2; exit 1',
+            ("No permissions to create new namespace", "user namespaces", "--security-opt"),
+        ),
+        ("exit 127", ("exit code 127",)),
+    ],
+)
+def test_a_bubblewrap_that_does_not_work(path, script, words):
+    fake(path, script)
+    assert [word for word in words if word not in refused()] == []
 
 
 def test_another_system(path, monkeypatch):
@@ -249,41 +248,39 @@ def test_the_numbers_are_the_kernels(machine):
 THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fork
 
 
-@pytest.mark.parametrize(
-    ("machine", "names"),
-    [
-        (
-            "x86_64",
-            {
-                "clone": 56,
-                "kill": 62,
-                "prlimit64": 302,
-                "read": 0,
-                "mmap": 9,
-                "futex": 202,
-                "openat": 257,
-                "fcntl": 72,
-                "ioctl": 16,
-                "sched_setaffinity": 203,
-            },
-        ),
-        (
-            "aarch64",
-            {
-                "clone": 220,
-                "kill": 129,
-                "prlimit64": 261,
-                "read": 63,
-                "mmap": 222,
-                "futex": 98,
-                "openat": 56,
-                "fcntl": 25,
-                "ioctl": 29,
-                "sched_setaffinity": 122,
-            },
-        ),
-    ],
-)
+NUMBERS = {
+    "x86_64": {
+        "clone": 56,
+        "kill": 62,
+        "prlimit64": 302,
+        "fcntl": 72,
+        "ioctl": 16,
+        "sched_setaffinity": 203,
+        "read": 0,
+        "mmap": 9,
+        "futex": 202,
+        "openat": 257,
+    },
+    "aarch64": {
+        "clone": 220,
+        "kill": 129,
+        "prlimit64": 261,
+        "fcntl": 25,
+        "ioctl": 29,
+        "sched_setaffinity": 122,
+        "read": 63,
+        "mmap": 222,
+        "futex": 98,
+        "openat": 56,
+    },
+}
+DENIED = {  # execve, socket, ptrace, unshare, bpf, and fork and vfork or memfd_create
+    "x86_64": (59, 41, 101, 272, 321, 57, 58),
+    "aarch64": (221, 198, 117, 97, 280, 279),
+}
+
+
+@pytest.mark.parametrize(("machine", "names"), NUMBERS.items())
 def test_the_filter_on_both_machines(machine, names):
     assert {decide(machine, names[name]) for name in ("read", "mmap", "futex", "openat")} == {"allow"}
     assert decide(machine, names["clone"], THREAD) == "allow"
@@ -302,15 +299,4 @@ def test_the_filter_on_both_machines(machine, names):
     assert decide(machine, names["prlimit64"], 2) == "errno 1"
     assert decide(machine, names["read"], audit=0x40000003) == "kill"
     assert decide(machine, 0x40000000 + names["read"]) == "kill"
-
-
-@pytest.mark.parametrize(
-    ("machine", "numbers"),
-    [
-        ("x86_64", {"execve": 59, "fork": 57, "vfork": 58, "socket": 41, "ptrace": 101, "unshare": 272, "bpf": 321}),
-        ("aarch64", {"execve": 221, "socket": 198, "ptrace": 117, "unshare": 97, "bpf": 280, "memfd_create": 279}),
-    ],
-)
-def test_denied_calls(machine, numbers):
-    assert {name: decide(machine, number) for name, number in numbers.items()} == dict.fromkeys(numbers, "errno 1")
-    assert {decide(machine, number) for number in (425, 428, 434, 440, 447, 448)} == {"errno 1"}
+    assert {decide(machine, number) for number in (*DENIED[machine], 425, 428, 434, 440, 447, 448)} == {"errno 1"}
