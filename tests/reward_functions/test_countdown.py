@@ -43,31 +43,17 @@ RIGHT = [
 
 # reason, format, numbers -> answers
 WRONG = {
-    ("wrong_value", 1, 1): [
-        "3*8+1+1", "3+8+1+1 = 24",
-    ],
-    ("false_equation", 1, 1): [
-        "3*8+1-1 = 25", "25 = 3*8+1-1", "3*8+1-1 = 24 = 25",
-    ],
-    ("wrong_numbers", 1, 0): [
-        "3*8", "3*8 = 24", "3*8*1*1*1", "3*8+1-1+0", "12+12", "38*1*1", "0x3*8*1*1",
-    ],
-    ("forbidden_operator", 0, 0): [
-        "2^3*1", "3**8", "9**9**9**9", "3//8", "3^8", "8%3", "3!*4",
-    ],
-    ("target_copied", 0, 0): [
-        "24", " 24 = 24 ", "\\boxed{24}",
-    ],
-    ("wrong_numbers", 0, 0): [
-        "25",
-    ],
+    ("wrong_value", 1, 1): ["3*8+1+1", "3+8+1+1 = 24"],
+    ("false_equation", 1, 1): ["3*8+1-1 = 25", "25 = 3*8+1-1", "3*8+1-1 = 24 = 25"],
+    ("wrong_numbers", 1, 0): ["3*8", "3*8 = 24", "3*8*1*1*1", "3*8+1-1+0", "12+12", "38*1*1", "0x3*8*1*1"],
+    ("forbidden_operator", 0, 0): ["2^3*1", "3**8", "9**9**9**9", "3//8", "3^8", "8%3", "3!*4"],
+    ("target_copied", 0, 0): ["24", " 24 = 24 ", "\\boxed{24}"],
+    ("wrong_numbers", 0, 0): ["25"],
     ("division_by_zero", 1, 0): [
         "3/(8-8)*1", "3*8/(1-1)", "1/(3/(8/(1-1)))", "(1-1)/(1-1)*3*8", "\\frac{3*8}{1-1}", "3/\\frac{8}{1-1}",
         "3/\\frac{1-1}{8}",
     ],
-    ("no_answer", 0, 0): [
-        "", "  \n",
-    ],
+    ("no_answer", 0, 0): ["", "  \n"],
     ("unparsable", 0, 0): [
         "03*8*1*1", "3 8 * 1 * 1", "3*8\n*1 1", "3(8)*1*1", "(3)(8)*1*1", "8\\frac{1}{1}*3", "\\frac12*3*8",
         "\\frac{3*8}", "\\frac{1}(1)*3*8", "\\frac{}{}", "\\frac", "\\sqrt{3}*8*1*1", "3*8*1*1)", "(3*8*1*1",
@@ -189,7 +175,11 @@ def test_agrees_with_brute_force_on_every_expression(numbers):
     for tree, exact in values:
         text = brute.render(tree, rng.choice(list(brute.NOTATIONS)), rng)
         expected = "division_by_zero" if exact is None else "correct" if exact == target else "wrong_value"
-        assert answer(text, {"target": target, "numbers": list(numbers)})["reason"] == expected, (text, exact, target)
+        gold = {"target": target, "numbers": list(numbers)}
+        assert answer(text, gold)["reason"] == expected, (text, exact, target)
+        if expected == "correct":
+            assert {answer(each, gold)["score"] for each in (f"{text} = {target}", f"{target} = {text}")} == {1.0}
+            assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
 
 
 PROBLEMS = st.tuples(st.lists(st.integers(1, 99), min_size=3, max_size=4), st.integers(0, 2**32))
@@ -205,46 +195,25 @@ def solved(problem: tuple[list[int], int]) -> tuple[random.Random, object, int, 
     return rng, tree, int(exact), {"target": int(exact), "numbers": rng.sample(numbers, len(numbers))}
 
 
-@settings(max_examples=120, deadline=None)
-@given(problem=PROBLEMS, notation=st.sampled_from(sorted(brute.NOTATIONS)))
-def test_solutions_in_any_notation_are_right(problem, notation):
-    rng, tree, target, gold = solved(problem)
-    text = brute.render(tree, notation, rng)
-    assert answer(text, gold)["score"] == 1.0
-    if target >= 0:
-        assert answer(f"{text} = {target}", gold)["score"] == 1.0
-        assert answer(f"{target} = {text}", gold)["score"] == 1.0
-        assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
-    assert answer(text, gold | {"target": target + 1})["reason"] == "wrong_value"
+PLAIN = (
+    *(ast.Expression, ast.Constant, ast.UnaryOp, ast.UAdd, ast.USub),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div),
+)
 
 
 def python_value(text: str) -> tuple[Fraction | None, list[int]] | None:
-    """Value and numbers by Python's own parser, exact; None where the text is no +, -, *, / expression."""
+    """Exact value and numbers by Python's own parser; None where the text is no +, -, *, / expression."""
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     except SyntaxError:
         return None
-    numbers: list[int] = []
-
-    def walk(node: ast.expr) -> Fraction | None:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            numbers.append(node.value)
-            return Fraction(node.value)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-            inner = walk(node.operand)
-            return -inner if inner is not None and isinstance(node.op, ast.USub) else inner
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
-            left, right = walk(node.left), walk(node.right)
-            if left is None or right is None or (isinstance(node.op, ast.Div) and right == 0):
-                return None
-            ops = {ast.Add: left.__add__, ast.Sub: left.__sub__, ast.Mult: left.__mul__, ast.Div: left.__truediv__}
-            return ops[type(node.op)](right)
-        raise SyntaxError
-
-    try:
-        return walk(node), numbers
-    except SyntaxError:
+    if not all(isinstance(node, PLAIN) for node in nodes):
         return None
+    numbers = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    try:
+        return eval(re.sub(r"\d+", r"Fraction(\g<0>)", text.strip())), numbers
+    except ZeroDivisionError:
+        return None, numbers
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
@@ -297,7 +266,7 @@ AGREEMENTS = {
     "last of several, wrong": (f"{E1} no, {W1}", 0.1, 0.1),
     "wrong value": (W1, 0.1, 0.1),
     "no answer": ("3*8*1*1", 0.0, 0.0),
-    "division by zero": ("<answer>3*8/(1-1)</answer>", 0.1, 0.1),
+    "division by zero": ("<think>so</think><answer>3*8/(1-1)</answer>", 0.1, 0.1),
 }
 
 

@@ -182,28 +182,9 @@ def test_a_percent_sign_is_right_where_the_question_asks_for_a_share():
     assert {score(text, "50")["pred"] for text in ("#### 50%", "#### 50", "50 percent")} == {"50"}, "one majority vote"
 
 
-BROKEN = ["", "seventy", "7 2", "72 trees", "72 or 73", "1/0", "7,2", "#### ", "٧", "7" * 31, 7.0]
-
-
 def test_broken_gold_has_its_reason():
-    assert {(score("#### 72", gold)["score"], score("#### 72", gold)["reason"]) for gold in BROKEN} == {
-        (0.0, "gold_unparsable")
-    }
-
-
-def test_the_prediction_has_one_spelling():
-    """verl's majority vote compares predictions as strings."""
-    responses = [
-        "#### 1234.5",
-        "#### 1,234.50",
-        "\\boxed{\\frac{2469}{2}}",
-        "it is $1,234.50",
-        "#### 1 234.5",
-        "2469/2",
-    ]
-    assert {score(response)["pred"] for response in responses} == {"2469/2"}
-    assert {score(r)["pred"] for r in ("#### 072", "#### 72", "#### 72.0", "72 trees", "so 72")} == {"72"}
-    assert score("no number")["pred"] == ""
+    for gold in ("", "seventy", "7 2", "72 trees", "72 or 73", "1/0", "7,2", "#### ", "٧", "7" * 31, 7.0):
+        assert (score("#### 72", gold)["score"], score("#### 72", gold)["reason"]) == (0.0, "gold_unparsable"), gold
 
 
 NUMBERS = st.one_of(
@@ -248,7 +229,7 @@ def test_any_spelling_equals_any_other(number, other, frame, data):
     assert score(response, gold)["score"] == 1.0
     assume(number != other)
     assert score(response, plain(other))["reason"] == "wrong"
-    assert Fraction(score(response, plain(other))["pred"]) == number
+    assert score(response, plain(other))["pred"] == str(number), "one spelling for verl's majority vote"
 
 
 _PIECES = ["so", "she", "has", "12", "3.5", "-7", "$9", "1,234", "1/2", "7%", "m^2", "B4", ".", ",", "(", "\n", "="]

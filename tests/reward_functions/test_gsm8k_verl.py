@@ -97,21 +97,3 @@ def test_each_class_is_decided_as_listed(name):
         strict = verl.compute_score(response, gold)
         flexible = verl.compute_score(response, gold, method="flexible")
         assert (result["accuracy"], strict, flexible) == expected, (response, gold, result)
-
-
-def test_every_disagreement_of_mixed_solutions_is_a_listed_one():
-    """Solutions over every number form and every frame, sorted by what differs; an unlisted difference fails."""
-    listed = {row[1:] for row in CLASSES.values()}
-    rng = random.Random(0)
-    forms = ("{g}", "{g:,}", "{g}.", "{g}.0", "${g}", "{g} eggs", "{w}", "{g}%", "{g} or {w}", "{twice}/2", "{g} + 1")
-    frames = ("#### %s", "####%s", "\\boxed{%s}", "<answer>%s</answer>", "The answer is %s", "#### %s\nThat is it")
-    seen = set()
-    for _ in range(3000):
-        gold = rng.randint(1000, 9999)
-        stated = rng.choice(forms).format(g=gold, w=gold + 3, twice=2 * gold)
-        response = f"First 3 * 5 = 15.\n{rng.choice(frames) % stated}"
-        ours = gsm8k.compute_score("openai/gsm8k", response, str(gold))["accuracy"]
-        triple = (ours, verl.compute_score(response, str(gold)), verl.compute_score(response, str(gold), "flexible"))
-        assert triple in listed, response
-        seen.add(triple)
-    assert len(seen) >= 6, "the mixture has become too tame to find a disagreement"

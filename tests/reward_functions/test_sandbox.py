@@ -33,12 +33,6 @@ def said(program: str) -> str:
     return result["output"].strip()
 
 
-def attempt(program: str) -> str:
-    """The exception's name that the program's last step raises; "nothing" where it succeeds."""
-    body = "\n".join(f"    {line}" for line in program.splitlines())
-    return said(f"try:\n{body}\n    print('nothing')\nexcept BaseException as error:\n    print(type(error).__name__)")
-
-
 def test_inputs_go_in_and_outputs_come_out():
     program = "n = int(input())\nwhile n == 2: pass\nif n == 3: import os; os._exit(9)\nprint(n * 2, 'é中')"
     results = script(program, "4", "2", "3", "x", "-1")
@@ -151,7 +145,9 @@ DENIED = {
     ],
     "OSError MemoryError": ["import mmap; mmap.mmap(-1, 1 << 34)"],
     "OSError PermissionError FileNotFoundError": [
-        *(f"open('{place}/x', 'w')" for place in ("", "/usr", "/usr/lib", "/python", "/dev", "/etc", "/python/lib"))
+        "import os; os.symlink('/etc/passwd', 'link'); open('link').read()",
+        "import os; os.symlink('/var', 'there'); open('there/new', 'w')",
+        *(f"open('{place}/x', 'w')" for place in ("", "/usr", "/usr/lib", "/python", "/dev", "/etc", "/python/lib")),
     ],
     "nothing": [
         "import ctypes, os; assert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == -1",
@@ -203,22 +199,12 @@ def test_the_kernel_sends_no_signals_for_a_program(way, fd, signal):
     assert [each["status"] for each in results] == ["runtime_error"] * 2
 
 
-def test_symlinks_lead_nowhere(tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("expected answers")
-    program = f"import os\nos.symlink({str(secret)!r}, 'link')\nopen('link').read()"
-    assert attempt(program) == "FileNotFoundError"
-    assert attempt(f"import os\nos.symlink({str(tmp_path)!r}, 'there')\nopen('there/new', 'w')") == "FileNotFoundError"
-    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
-    assert secret.read_text() == "expected answers"
-
-
 def test_the_scratch_folder_is_small_and_gone_afterwards():
     if "--size BYTES" not in sandbox._options(sandbox._bubblewrap()):
         pytest.skip("this bubblewrap (before 0.7) gets no scratch folder")
     assert said("open('a', 'w').write('here')\nprint(open('a').read())") == "here"
-    fill = "for i in range(40): open(str(i), 'w').write('x' * 10 ** 6)"
-    assert attempt(fill) == "OSError"
+    fill = "try:\n  for i in range(40): open(str(i), 'w').write('x' * 10 ** 6)\nexcept OSError: print('full')"
+    assert said(fill) == "full"
     assert said("import os\nprint(os.listdir('.'))") == "['program.py']"
 
 
@@ -277,8 +263,8 @@ def test_a_call_that_fails_leaves_the_others(body, status):
 
 def test_no_output_is_lost_at_the_end():
     """What a program writes right before it ends, many times, since it would be a race."""
-    results = script("import os, sys\nos.write(1, input().encode() * 1000)\nos._exit(0)", *map(str, range(10, 50)))
-    assert [len(result["output"]) for result in results] == [2000] * 40
+    results = script("import os, sys\nos.write(1, input().encode() * 1000)\nos._exit(0)", *map(str, range(10, 40)))
+    assert [len(result["output"]) for result in results] == [2000] * 30
 
 
 def test_many_threads_at_once_as_a_trainer_calls_rewards():

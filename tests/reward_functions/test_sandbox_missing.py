@@ -97,15 +97,6 @@ def test_a_lock_folder_of_somebody_else(tmp_path, monkeypatch):
     sandbox._lock_files.cache_clear()
 
 
-def test_the_runtime_is_python_without_packages():
-    python, mounts, _ = sandbox._runtime()
-    assert python.startswith(("/usr/", "/python/"))
-    shown = [mounts[at + 1] for at, word in enumerate(mounts) if word.startswith("--ro-bind")]
-    assert str(Path.home()) not in shown
-    assert "/" not in shown
-    assert not [place for place in shown if place.startswith("/etc") and place != "/etc/ld.so.cache"]
-
-
 def test_root_becomes_nobody_first_where_that_works(path, monkeypatch):
     """The kernel does not count root's threads."""
     setpriv = path / "setpriv"
@@ -138,11 +129,8 @@ print(started, flush=True)
 os._exit(0)
 """
 IN_ANOTHER_PYTHON = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("dispatch", {path!r})
-dispatch = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(dispatch)
-sandbox = dispatch.sandbox
+import runpy, sys
+sandbox = runpy.run_path({path!r})["sandbox"]
 if not sandbox._as_nobody(sandbox._bubblewrap()):
     sys.exit(77)
 print(sandbox.run("script", {program!r}, [""], sandbox.Limits(threads=20))[0]["output"])
@@ -250,30 +238,14 @@ THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fo
 
 NUMBERS = {
     "x86_64": {
-        "clone": 56,
-        "kill": 62,
-        "prlimit64": 302,
-        "fcntl": 72,
-        "ioctl": 16,
-        "sched_setaffinity": 203,
-        "read": 0,
-        "mmap": 9,
-        "futex": 202,
-        "openat": 257,
+        "clone": 56, "kill": 62, "prlimit64": 302, "fcntl": 72, "ioctl": 16, "sched_setaffinity": 203, "read": 0,
+        "mmap": 9, "futex": 202, "openat": 257,
     },
     "aarch64": {
-        "clone": 220,
-        "kill": 129,
-        "prlimit64": 261,
-        "fcntl": 25,
-        "ioctl": 29,
-        "sched_setaffinity": 122,
-        "read": 63,
-        "mmap": 222,
-        "futex": 98,
-        "openat": 56,
+        "clone": 220, "kill": 129, "prlimit64": 261, "fcntl": 25, "ioctl": 29, "sched_setaffinity": 122, "read": 63,
+        "mmap": 222, "futex": 98, "openat": 56,
     },
-}
+}  # fmt: skip
 DENIED = {  # execve, socket, ptrace, unshare, bpf, and fork and vfork or memfd_create
     "x86_64": (59, 41, 101, 272, 321, 57, 58),
     "aarch64": (221, 198, 117, 97, 280, 279),

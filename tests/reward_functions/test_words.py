@@ -19,24 +19,8 @@ VERL = graders.verl_grader("search_r1_like_qa_em")
 
 LABELLED = st.sampled_from(["label", "labels", "aliases", "answers", "yes", "data_source"])
 PIECES = [
-    "The",
-    "a",
-    "an",
-    "cat",
-    "CAT",
-    "sat,",
-    "U.S.",
-    "-",
-    "--",
-    "’",
-    "don't",
-    "1,000",
-    "é",
-    "ü.",
-    "'a'",
-    "  ",
-    "12",
-]
+    "The", "a", "an", "cat", "CAT", "sat,", "U.S.", "-", "--", "’", "don't", "1,000", "é", "ü.", "'a'", "  ", "12",
+]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join) | st.text(
     st.characters(max_codepoint=0x2FFF), max_size=12
 )
@@ -54,22 +38,14 @@ def test_as_squad_v1_1_wherever_there_are_words(prediction, gold):
 @pytest.mark.parametrize(
     ("prediction", "gold", "exact", "f1"),
     [
-        ("Denver Broncos", "the Denver Broncos!", True, 1.0),
-        ("Broncos", "Denver Broncos", False, 2 / 3),
-        ("北京", "北京", True, 1.0),
-        ("北京。", "「北京」", True, 1.0),
-        ("北 京", "北京", True, 1.0),
-        ("中国北京", "北京", False, 2 / 3),
-        ("上海", "北京", False, 0.0),
-        ("１９８９年", "1989年", True, 1.0),
-        ("苹果 iPhone", "苹果iphone", True, 1.0),
-        ("東京", "东京", False, 0.5),
-        ("とうきょう", "とうきょう", True, 1.0),
-        ("A", "a", True, 1.0),
-        ("A", "B", False, 0.0),
+        ("Denver Broncos", "the Denver Broncos!", True, 1.0), ("Broncos", "Denver Broncos", False, 2 / 3),
+        ("北京", "北京", True, 1.0), ("北京。", "「北京」", True, 1.0), ("北 京", "北京", True, 1.0),
+        ("中国北京", "北京", False, 2 / 3), ("上海", "北京", False, 0.0), ("１９８９年", "1989年", True, 1.0),
+        ("苹果 iPhone", "苹果iphone", True, 1.0), ("東京", "东京", False, 0.5),
+        ("とうきょう", "とうきょう", True, 1.0), ("A", "a", True, 1.0), ("A", "B", False, 0.0),
         ("?", "!", False, 0.0),
     ],
-)
+)  # fmt: skip
 def test_words_and_ideographs(prediction, gold, exact, f1):
     assert words.exact(prediction, gold) is exact
     assert words.f1(prediction, gold) == pytest.approx(f1)
@@ -80,25 +56,20 @@ def test_words_and_ideographs(prediction, gold, exact, f1):
     [
         ("<answer>Paris</answer>", "paris", 1.0, 1.0, "correct"),
         ("I think so.\nThe answer is Paris.", "Paris", 0.9, 1.0, "correct"),
-        ("Let me think.\nParis", "Paris", 0.9, 1.0, "correct"),
-        ("Paris", '["London", "Paris"]', 1.0, 1.0, "correct"),
+        ("Let me think.\nParis", "Paris", 0.9, 1.0, "correct"), ("Paris", '["London", "Paris"]', 1.0, 1.0, "correct"),
         ("\\boxed{\\text{Paris}}", ["Paris"], 1.0, 1.0, "correct"),
         ("<answer>Paris in France</answer>", {"answers": ["Paris"]}, 0.25, 0.5, "partial"),
         ("<answer>London</answer>", "Paris", 0.1, 0.0, "wrong"),
         ("<answer>Paris</answer> or <answer>London</answer>", "Paris", 0.1, 0.0, "wrong"),
         ("<think>Paris", "Paris", 0.0, 0.0, "truncated"),
         ("<think><answer>Paris</answer></think>", "Paris", 0.0, 0.0, "answer_in_think"),
-        ("<answer>Par", "Paris", 0.0, 0.0, "truncated"),
-        ("", "Paris", 0.0, 0.0, "no_answer"),
+        ("<answer>Par", "Paris", 0.0, 0.0, "truncated"), ("", "Paris", 0.0, 0.0, "no_answer"),
         ("答案是：北京。", "北京", 1.0, 1.0, "correct"),
-        ("想一想。\n所以答案是北京市。", "北京", 0.4, 0.8, "partial"),
-        ("Paris", "", 0.0, 0.0, "gold_unparsable"),
-        ("Paris", [], 0.0, 0.0, "gold_unparsable"),
-        ("Paris", ["Paris", None], 0.0, 0.0, "gold_unparsable"),
-        ("1989", 1989, 1.0, 1.0, "correct"),
-        ("1989", [1988, 1989], 1.0, 1.0, "correct"),
+        ("想一想。\n所以答案是北京市。", "北京", 0.4, 0.8, "partial"), ("Paris", "", 0.0, 0.0, "gold_unparsable"),
+        ("Paris", [], 0.0, 0.0, "gold_unparsable"), ("Paris", ["Paris", None], 0.0, 0.0, "gold_unparsable"),
+        ("1989", 1989, 1.0, 1.0, "correct"), ("1989", [1988, 1989], 1.0, 1.0, "correct"),
     ],
-)
+)  # fmt: skip
 def test_answers(response, truth, score, f1, reason):
     result = dispatch.compute_score("qa", response, truth)
     assert (result["score"], result["f1"], result["reason"]) == (pytest.approx(score), pytest.approx(f1), reason)
@@ -116,13 +87,10 @@ def split(texts: str) -> list[str]:
     [
         ("Paris", "Paris|Paris!|the Paris", "not Paris|It isn't Paris|Paris or Rome|maybe Paris|far from Paris"),
         ("Paris", "Paris.", "Paris, no wait, Rome|Paris? Actually, Rome|anything but Paris|Paris is wrong"),
-        ("-5", "-5|−5|－5", "5|- 5 or 5"),
-        ("5", "5|$5|５", "-5|−5|$-5|0.5|5/1"),
+        ("-5", "-5|−5|－5", "5|- 5 or 5"), ("5", "5|$5|５", "-5|−5|$-5|0.5|5/1"),
         ("3.5", "3.5|３.５", "35|3,5|3/5|3:5|-3.5"),
-        ("72", "72|７２|72%", "72!|72²|1/72|7:2|7.2|not 72|72 or 73|√72"),
-        ("1/2", "1/2", "12|1.2|½"),
-        ("1000", "1,000|1000", "1.000|100.0"),
-        ("to be or not to be", "To be, or not to be!", "to be"),
+        ("72", "72|７２|72%", "72!|72²|1/72|7:2|7.2|not 72|72 or 73|√72"), ("1/2", "1/2", "12|1.2|½"),
+        ("1000", "1,000|1000", "1.000|100.0"), ("to be or not to be", "To be, or not to be!", "to be"),
     ],
 )  # fmt: skip
 def test_words_that_deny_and_signs_that_count(gold, right, not_right):
@@ -147,30 +115,21 @@ SPAM = {"label": "spam", "labels": ["spam", "not spam"]}
 @pytest.mark.parametrize(
     ("response", "truth", "score", "reason"),
     [
-        ("positive", "positive", 1.0, "correct"),
-        ("Positive.", "positive", 1.0, "correct"),
-        ("negative", "positive", 0.1, "wrong"),
-        ("not positive", "positive", 0.1, "wrong"),
-        ("<answer>pos</answer>", SENTIMENT, 1.0, "correct"),
-        ("标签：正面", SENTIMENT, 1.0, "correct"),
-        ("Label: POSITIVE", SENTIMENT, 1.0, "correct"),
-        ("\\boxed{\\text{positive}}", SENTIMENT, 1.0, "correct"),
+        ("positive", "positive", 1.0, "correct"), ("Positive.", "positive", 1.0, "correct"),
+        ("negative", "positive", 0.1, "wrong"), ("not positive", "positive", 0.1, "wrong"),
+        ("<answer>pos</answer>", SENTIMENT, 1.0, "correct"), ("标签：正面", SENTIMENT, 1.0, "correct"),
+        ("Label: POSITIVE", SENTIMENT, 1.0, "correct"), ("\\boxed{\\text{positive}}", SENTIMENT, 1.0, "correct"),
         ("It is a positive review.", SENTIMENT, 0.9, "correct"),
-        ("It is a negative review.", SENTIMENT, 0.0, "wrong"),
-        ("<answer>negative</answer>", SENTIMENT, 0.1, "wrong"),
+        ("It is a negative review.", SENTIMENT, 0.0, "wrong"), ("<answer>negative</answer>", SENTIMENT, 0.1, "wrong"),
         ("positive, negative or neutral", SENTIMENT, 0.0, "ambiguous"),
-        ("postpositive", SENTIMENT, 0.0, "unparsable"),
-        ("possible", SENTIMENT, 0.0, "unparsable"),
-        ("not spam", SPAM, 0.1, "wrong"),
-        ("This is spam", SPAM, 0.9, "correct"),
-        ("This is not spam", SPAM, 0.0, "wrong"),
-        ("yes", ["y", "yes"], 1.0, "correct"),
-        ("3", 3, 1.0, "correct"),
+        ("postpositive", SENTIMENT, 0.0, "unparsable"), ("possible", SENTIMENT, 0.0, "unparsable"),
+        ("not spam", SPAM, 0.1, "wrong"), ("This is spam", SPAM, 0.9, "correct"),
+        ("This is not spam", SPAM, 0.0, "wrong"), ("yes", ["y", "yes"], 1.0, "correct"), ("3", 3, 1.0, "correct"),
         ("x", {"label": "x", "aliases": {"y": ["x"]}}, 0.0, "gold_unparsable"),
         ("x", {"labels": ["x"]}, 0.0, "gold_unparsable"),
         *(("x", broken, 0.0, "gold_unparsable") for broken in ("", None, True)),
     ],
-)
+)  # fmt: skip
 def test_labels(response, truth, score, reason):
     result = dispatch.compute_score("classification", response, truth)
     assert (result["score"], result["reason"]) == (pytest.approx(score), reason)
@@ -207,28 +166,17 @@ def test_a_label_counts_only_among_words_that_leave_it_as_it_is():
 @pytest.mark.parametrize(
     ("response", "gold", "score", "reason"),
     [
-        ("\\boxed{72}", "72", 1.0, "correct"),
-        ("#### 72.0", 72, 1.0, "correct"),
-        ("#### 72²", "72", 0.0, "ambiguous"),
-        ("#### 1 234", "1,234", 1.0, "correct"),
-        ("it is 72", "72", 0.9, "correct"),
-        ("Because", "B", 0.1, "wrong"),
-        ("I think it is C", "I", 0.1, "wrong"),
-        ("\\boxed{(a) + b}", "a", 0.1, "wrong"),
-        ("<answer>Monday.</answer>", "monday", 1.0, "correct"),
-        ("\\boxed{\\dfrac{x}{2}}", "\\frac{x}{2}", 1.0, "correct"),
-        ("\\boxed{x²}", "x^2", 1.0, "correct"),
-        ("\\boxed{x²}", "x2", 0.1, "wrong"),
-        ("\\boxed{n!}", "n", 0.1, "wrong"),
-        ("So it is\nx + 1", "x+1", 0.9, "correct"),
-        ("#### Step 1\nx is 3\n#### x + 1", "$x+1$", 1.0, "correct"),
-        ("#### Step 1\nthe answer is x + 1", "x+1", 0.9, "correct"),
-        ("\\boxed{x", "x", 0.0, "truncated"),
-        ("\\boxed{}", "x", 0.0, "no_answer"),
-        ("x", "", 0.0, "gold_unparsable"),
-        ("x", None, 0.0, "gold_unparsable"),
+        ("\\boxed{72}", "72", 1.0, "correct"), ("#### 72.0", 72, 1.0, "correct"),
+        ("#### 72²", "72", 0.0, "ambiguous"), ("#### 1 234", "1,234", 1.0, "correct"),
+        ("it is 72", "72", 0.9, "correct"), ("Because", "B", 0.1, "wrong"), ("I think it is C", "I", 0.1, "wrong"),
+        ("\\boxed{(a) + b}", "a", 0.1, "wrong"), ("<answer>Monday.</answer>", "monday", 1.0, "correct"),
+        ("\\boxed{\\dfrac{x}{2}}", "\\frac{x}{2}", 1.0, "correct"), ("\\boxed{x²}", "x^2", 1.0, "correct"),
+        ("\\boxed{x²}", "x2", 0.1, "wrong"), ("\\boxed{n!}", "n", 0.1, "wrong"),
+        ("So it is\nx + 1", "x+1", 0.9, "correct"), ("#### Step 1\nx is 3\n#### x + 1", "$x+1$", 1.0, "correct"),
+        ("#### Step 1\nthe answer is x + 1", "x+1", 0.9, "correct"), ("\\boxed{x", "x", 0.0, "truncated"),
+        ("\\boxed{}", "x", 0.0, "no_answer"), ("x", "", 0.0, "gold_unparsable"), ("x", None, 0.0, "gold_unparsable"),
     ],
-)
+)  # fmt: skip
 def test_final_answers(response, gold, score, reason):
     result = dispatch.compute_score("math_reasoning", response, gold)
     assert (result["score"], result["reason"]) == (pytest.approx(score), reason)
