@@ -68,8 +68,10 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
     experiment = recipe.trainer.experiment_name or recipe.name
     total = accounting(recipe, data.rows(recipe)).total_steps or None
     with rundir.opened(experiment) as files:
-        last = last_checkpoint(resume.folder(recipe))
         resumes = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
+        if resumes:
+            resume.repair(recipe)
+        last = last_checkpoint(resume.folder(recipe))
         if last and resumes:
             limits = agreement.bounds(recipe, os.environ)
             agreement.refuse_spoilt(read_history(files.metrics), last.step, limits, str(shown(last.folder.parent)))

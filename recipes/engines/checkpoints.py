@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ STOP_REQUEST = "stop"
 """File in the folder of the checkpoints; while it is there, the next save is the last."""
 BEST, BEST_FACTS = "best", "best.json"
 
+TRACKER = "latest_checkpointed_iteration.txt"
+_RANK = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
 
@@ -38,7 +41,7 @@ class Checkpoint:
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint that a resumed run would go on from: verl's tracker file names it only when it is whole."""
-    tracker = folder / "latest_checkpointed_iteration.txt"
+    tracker = folder / TRACKER
     try:
         step = int(tracker.read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
@@ -54,6 +57,51 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
     model = saved / "actor" / "huggingface"
     has_weights = any(model.glob("*.safetensors")) or any(model.glob("*.bin"))
     return Checkpoint(step, saved, model if has_weights else None)
+
+
+def resumable(folder: Path) -> tuple[Checkpoint | None, str]:
+    """The checkpoint to go on from, and what is wrong where that is not the one that verl's tracker names.
+
+    Returns:
+        The last whole checkpoint, None where there is none, and the problem, empty where there is none.
+    """
+    tracker = folder / TRACKER
+    last = last_checkpoint(folder)
+    if last:
+        damaged = damaged_files(last.folder)
+        if not damaged:
+            return last, ""
+        problem = f"{damaged[0].relative_to(folder)} is cut off"
+    elif tracker.is_file():
+        problem = f"{TRACKER} names no step that is there"
+    else:
+        problem = f"{TRACKER} is missing"
+    whole = [step for step in saved_steps(folder) if _is_whole(folder / f"global_step_{step}")]
+    if not whole and not tracker.is_file():
+        return None, ""  # the first save was interrupted, or there was none
+    return (checkpoint_at(folder, whole[-1]) if whole else None), problem
+
+
+def go_on_from(checkpoint: Checkpoint) -> None:
+    """Have verl resume from this checkpoint: its tracker names it."""
+    tracker = checkpoint.folder.parent / TRACKER
+    draft = tracker.with_suffix(".tmp")
+    draft.write_text(str(checkpoint.step), encoding="utf-8")
+    os.replace(draft, tracker)
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """The files of a step's folder that are cut off. torch's are zip archives, whose directory comes last."""
+    files = (file for place in (folder, folder / "actor", folder / "critic") for file in sorted(place.glob("*.pt")))
+    return [file for file in files if not zipfile.is_zipfile(file)]
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether verl had written everything: `data.pt` comes last, after the weights of every rank."""
+    weights = [_RANK.fullmatch(file.name) for file in (folder / "actor").glob("model_world_size_*.pt")]
+    ranks = {int(match.group(1)) for match in weights if match}
+    every_rank = len(ranks) == 1 and len(weights) == ranks.pop()
+    return every_rank and (folder / "data.pt").is_file() and not damaged_files(folder)
 
 
 def saved_steps(folder: Path) -> list[int]:

@@ -93,7 +93,8 @@ HINTS: tuple[tuple[str, str], ...] = (
         "/dev/shm is too small: make it larger (for a container: --shm-size=16g)",
     ),
     (
-        r"No space left on device|Disk quota exceeded",
+        # torch's writer names no reason.
+        r"No space left on device|Disk quota exceeded|File too large|PytorchStreamWriter failed|file write failed",
         "the disk is full: make room, or set ARTIFACTS_DIR or SAVE_LIMIT",
     ),
     (

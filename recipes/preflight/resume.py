@@ -17,7 +17,7 @@ from typing import Any
 from recipes.config import Recipe, load
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
-from recipes.engines.checkpoints import last_checkpoint, saved_steps
+from recipes.engines.checkpoints import go_on_from, last_checkpoint, resumable, saved_steps
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 
@@ -76,17 +76,31 @@ def inspect(recipe: Recipe) -> list[str]:
         return [f"going on from {start}", *changed_settings(recipe, Path(start).parent.name)]
     if not saved:
         return []
-    last = last_checkpoint(folder(recipe))
+    last, problem = resumable(folder(recipe))
     if not recipe.trainer.find_last_checkpoint:
         raise RecipeError(
             f"the folder has checkpoints (last: step {saved[-1]}), and RESUME is off: a new run would write over them",
             where=str(folder(recipe)),
             fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
         )
+    if last is None and problem:
+        raise RecipeError(
+            f"no checkpoint is whole: {problem}",
+            where=str(folder(recipe)),
+            fix="begin again under another EXPERIMENT_NAME, or move the folder away",
+        )
     if last is None:
         return []
     experiment = recipe.trainer.experiment_name or recipe.name
-    return [f"resuming from step {last.step}, in {last.folder}", *changed_settings(recipe, experiment)]
+    instead = [f"{problem}; the last whole checkpoint is that of step {last.step}"] if problem else []
+    return [*instead, f"resuming from step {last.step}, in {last.folder}", *changed_settings(recipe, experiment)]
+
+
+def repair(recipe: Recipe) -> None:
+    """Have verl go on from the last whole checkpoint where its tracker names another; `inspect` has said so."""
+    last, problem = resumable(folder(recipe))
+    if last and problem and recipe.engine == "verl":
+        go_on_from(last)
 
 
 def changed_settings(recipe: Recipe, experiment: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from recipes.engines.verl_cpu import patches, spawn
 
 REPLAY_POLL_SECONDS = 0.05
 POLL_MILLISECONDS = 500
+ANSWER_SECONDS = 40.0
+"""Longest wait for vLLM to take one bucket of weights; copying one from shared memory takes well below a second."""
 
 patches.apply_to_vllm()
 
@@ -81,8 +84,11 @@ class WatchedSocket:
         self._socket.close(linger=0)
 
     def _wait(self, event: int) -> None:
+        deadline = time.monotonic() + ANSWER_SECONDS
         while not self._socket.poll(POLL_MILLISECONDS, event):
             self._check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"vLLM did not take the weights within {ANSWER_SECONDS:.0f} s: it hangs")
 
 
 class WatchfulSender(BucketedWeightSender):

@@ -1,0 +1,174 @@
+"""Faults of the real trainer: each run ends soon, says why, leaves nothing behind, and the same command goes on.
+
+One experiment suffers every fault in turn, so that each start is also the resumption after the fault before.
+`FAULTS=all` injects all of them and writes the table of docs/FAULTS.md; otherwise three are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from recipes.monitor.metrics import read_history
+from recipes.paths import ROOT
+
+pytestmark = pytest.mark.trainer
+
+PAGE = ROOT / "docs" / "FAULTS.md"
+BEGIN, END = "<!-- measured by tests/recipes/engines/verl_cpu/test_faults.py -->", "<!-- end -->"
+WITHIN_S = 60.0
+STEPS = "40"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is injected, in the words of `injected/sitecustomize.py`, and what the launcher has to say."""
+
+    what: str
+    phase: str
+    inject: str
+    cause: str
+    often: bool = False
+
+
+DEAD_ACTOR = "ActorDied|actor died|ActorUnavailable|dead"
+FAULTS = [
+    Fault("worker killed", "saving", "worker@save", "worker died|ActorDied|was killed", often=True),
+    Fault("vLLM server killed", "generating", "vllm@generate", DEAD_ACTOR, often=True),
+    Fault("disk full", "saving", "disk@save", "the disk is full", often=True),
+    Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "did not take the weights"),
+    Fault("trainer killed", "generating", "trainer@generate", "was killed"),
+    Fault("worker killed", "updating", "worker@update", "worker died|ActorDied|was killed"),
+    Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_ACTOR),
+    Fault("Ray's raylet killed", "generating", "raylet@generate", "raylet|Ray"),
+    Fault("worker killed", "syncing weights", "worker@sync", "worker died|ActorDied|was killed"),
+    Fault("trainer killed", "saving", "trainer@save", "was killed"),
+    Fault("Ray's GCS killed", "updating", "gcs@update", "GCS|gcs|Ray"),
+]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of the launcher: its end, and what is there afterwards."""
+
+    code: int
+    text: str
+    seconds: float
+    left: list[str]
+
+
+class Experiment:
+    """The Countdown recipe on its tiny model, which saves after each step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = folder / "checkpoints" / "countdown"
+        self.attempts = 0
+
+    @property
+    def saved(self) -> int:
+        return int((self.checkpoints / "latest_checkpointed_iteration.txt").read_text())
+
+    @property
+    def steps(self) -> list[int]:
+        return [step.step for step in read_history(self.folder / "runs" / "countdown" / "metrics.jsonl")]
+
+    def run(self, fault: str = "", steps: str = STEPS) -> Attempt:
+        """Start the launcher with a fault and wait for its end."""
+        self.attempts += 1
+        fired, output = (self.folder / f"{name}-{self.attempts}" for name in ("fired", "output"))
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
+            "ARTIFACTS_DIR": str(self.folder),
+            "HARDWARE": "cpu",
+            "MAX_STEPS": steps,
+            "PYTHONPATH": f"{ROOT}:{Path(__file__).with_name('injected')}",
+            "FAULT": fault,
+            "FAULT_FIRED": str(fired),
+        }
+        keys = ("trainer.save_freq=1", "trainer.val_freq=-1", "trainer.val_before_train=false")
+        before = set(Path("/dev/shm").glob("verl_weights_*"))
+        with output.open("w") as stream:
+            command = [sys.executable, "-m", "recipes.launch", "countdown", *keys]
+            done = subprocess.run(
+                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=400, check=False
+            )
+        seconds = time.time() - float(fired.read_text()) if fired.exists() else float("nan")
+        left = [*_processes(self.folder), *map(str, set(Path("/dev/shm").glob("verl_weights_*")) - before)]
+        return Attempt(done.returncode, output.read_text(), seconds, left)
+
+
+def _processes(folder: Path) -> list[str]:
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("ARTIFACTS_DIR") == str(folder):
+                left.append(f"{process.pid} {process.name()}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return left
+
+
+def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]]:
+    """Inject a fault; the row of the table, and what is not as promised."""
+    attempt = experiment.run(fault.inject)
+    steps, saved = experiment.steps, experiment.saved
+    found = [line.strip() for line in attempt.text.splitlines() if line.lstrip().startswith(("error:", "cause:"))]
+    wrong = []
+    if not attempt.seconds <= WITHIN_S:
+        wrong.append(f"ended after {attempt.seconds:.0f} s")
+    if attempt.code == 0 or not re.search(fault.cause, attempt.text):
+        wrong.append(f"exit code {attempt.code}, and not the cause {fault.cause!r}")
+    if "Traceback" in attempt.text:
+        wrong.append("a traceback")
+    if attempt.left:
+        wrong.append(f"left {attempt.left}")
+    if steps != list(range(1, steps[-1] + 1)):
+        wrong.append(f"metrics of the steps {steps}")
+    if steps[-1] - saved > 1 or f"resumed from step {saved}" not in attempt.text:
+        wrong.append(f"saved {saved} of {steps[-1]}")
+    cause = found[-1].split(": ", 1)[1][:90].replace("|", "/") if found else ""
+    row = [fault.what, fault.phase, f"{attempt.seconds:.0f} s", f"`{cause}`", str(steps[-1] - saved)]
+    return row, [f"{fault.what} while {fault.phase}: {text}\n{attempt.text[-1500:]}" for text in wrong]
+
+
+def test_each_fault_ends_the_run_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    everything = os.environ.get("FAULTS") == "all"
+    experiment = Experiment(tmp_path)
+    table, wrong = [], []
+    for fault in FAULTS:
+        if everything or fault.often:
+            row, problems = _outcome(experiment, fault)
+            table.append(row)
+            wrong += problems
+            print(row, problems, flush=True)
+    saved = experiment.saved
+    torn = experiment.checkpoints / f"global_step_{saved}" / "actor" / "optim_world_size_1_rank_0.pt"
+    os.truncate(torn, torn.stat().st_size // 2)
+    last = experiment.run(steps=str(saved + 1))
+    if everything:
+        table.append(["checkpoint cut off", "stopped", "-", f"resumes from step {saved - 1} of {saved}", "1"])
+        _write(table)
+
+    assert not wrong, "\n".join(wrong)
+    assert last.code == 0, last.text[-3000:]
+    assert f"global_step_{saved}/actor/{torn.name} is cut off" in last.text
+    assert f"resuming from step {saved - 1}" in last.text
+    assert experiment.steps == list(range(1, saved + 2))
+    assert not last.left
+
+
+def _write(table: list[list[str]]) -> None:
+    head = ["fault", "while", "ended after", "what the launcher says", "steps to repeat"]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *table)]
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
