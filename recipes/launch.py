@@ -29,7 +29,7 @@ from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, shown
-from recipes.preflight import data, resume
+from recipes.preflight import cluster, data, resume
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -113,6 +113,7 @@ def train(
     variables = trainer_variables(recipe, files.attempt)
     command = ENGINES[recipe.engine].command(recipe)
     limits = Limits.from_environment(os.environ)
+    cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)
     offset = rundir.write(files, to_yaml(recipe), command, variables)
     console.print(f"the trainer's own output goes to {shown(files.log)}")
@@ -144,11 +145,12 @@ def train(
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
     """What the trainer's environment has beyond the launcher's."""
-    return {
+    variables = {
         "PYTHONPATH": python_path(),
         **ENGINES[recipe.engine].environment(recipe),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }
+    return {**variables, **cluster.job_variables(variables)}
 
 
 def close(

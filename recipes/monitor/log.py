@@ -72,6 +72,9 @@ _CHAIN = ("During handling of the above exception", "The above exception was the
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
+_CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups",)
+"""What the trainer's process raises because of an error elsewhere: verl's, when every generation of a step failed."""
+_DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 
 # Text in the error or near the end of the log -> what to do.
@@ -93,9 +96,10 @@ HINTS: tuple[tuple[str, str], ...] = (
         "/dev/shm is too small: make it larger (for a container: --shm-size=16g)",
     ),
     (
-        # torch's writer names no reason.
-        r"No space left on device|Disk quota exceeded|File too large|PytorchStreamWriter failed|file write failed",
-        "the disk is full: make room, or set ARTIFACTS_DIR or SAVE_LIMIT",
+        # torch's writer gives no reason.
+        r"No space left on device|Disk quota exceeded|File too large|"
+        r"PytorchStreamWriter failed|file write failed|iostream error",
+        "the disk is full: make room (SAVE_LIMIT keeps fewer checkpoints), or set ARTIFACTS_DIR",
     ),
     (
         r"Address already in use|EADDRINUSE",
@@ -155,7 +159,8 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     """
     everything = list(lines)
     found = [traceback for traceback in _tracebacks(everything) if traceback.exceptions]
-    real = [(exception, tb) for tb in found for exception in tb.exceptions if not exception[0].startswith(_WRAPPERS)]
+    passed_on = (*_WRAPPERS, *_CONSEQUENCES)
+    real = [(exception, tb) for tb in found for exception in tb.exceptions if not exception[0].startswith(passed_on)]
     wrapped = [(exception, tb) for tb in found for exception in tb.exceptions]
     fatal = _fatal(found)
     chosen = ([one for one in real if one[0][0] in fatal] or real or wrapped)[:1]
@@ -171,6 +176,9 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         )
         return TrainerError(told.text if told else "", "", told.speaker if told else "", _hint(tail))
     (error, frame), traceback = chosen[0]
+    if error.startswith("ray.exceptions.ActorDiedError"):
+        names = (match[1] for line in everything[traceback.position :] if (match := _DEAD_ACTOR.match(line.text)))
+        error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
     return TrainerError(error, frame, traceback.speaker, _hint(error) or _hint(tail))
 
 

@@ -9,12 +9,13 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
 from recipes.errors import RecipeError, raise_together
 from recipes.monitor import early_stop
-from recipes.preflight import data, hub, images, machine, memory, model, prompts, resume, reward
+from recipes.preflight import cluster, data, hub, images, machine, memory, model, prompts, resume, reward
 
 Check = Callable[[Recipe], list[str]]
 
 CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.inspect, ()),
+    "cluster": (cluster.inspect, ()),
     "attention": (model.inspect_attention, ()),
     "model": (model.inspect, ()),
     "hub": (hub.inspect, ("model",)),

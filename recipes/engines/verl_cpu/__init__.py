@@ -11,5 +11,5 @@ environment variables switch it on. Nothing here is imported when a recipe train
 that import torch, Ray, verl and vLLM. The fork server imports them once; the other processes are forked from it.
 `RECIPES_FORK_WORKERS=0` does without: `main.py` then calls verl's `run_ppo` at once, and Ray and vLLM start their own
 processes. The same happens with another version of Ray, on another system than Linux, and where
-`ray_kwargs.ray_init.address` names a cluster that runs already.
+`RAY_ADDRESS` or `ray_kwargs.ray_init.address` names a cluster that runs already.
 """

@@ -65,6 +65,7 @@ def can_fork(ray_init: dict[str, Any]) -> bool:
         os.environ.get(SWITCH, "1") != "0"
         and sys.platform.startswith("linux")
         and "address" not in ray_init
+        and not os.environ.get("RAY_ADDRESS")
         and support.installed("ray") == support.TESTED_RAY
     )
 

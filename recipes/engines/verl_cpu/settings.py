@@ -33,7 +33,8 @@ def keys(recipe: Any) -> dict[str, Any]:
             ranks here.
     """
     return {
-        **_cluster(_ranks(recipe)),
+        **_platform(),
+        **(_local_ray(_ranks(recipe)) if not os.environ.get("RAY_ADDRESS") else {}),
         **_models(),
         **_rollout(recipe),
         **_few_processes(),
@@ -70,13 +71,21 @@ def _threads(ranks: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2 // ranks)
 
 
-def _cluster(ranks: int) -> dict[str, Any]:
+def _platform() -> dict[str, Any]:
     return {
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
         "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
         "critic.model.external_lib": f"{PACKAGE}.engine",
-        # Logical slots: verl schedules by GPU slots alone, and its actors only wait or share the real cores.
+    }
+
+
+def _local_ray(ranks: int) -> dict[str, Any]:
+    """Sizes of the Ray that the trainer starts; a cluster that runs already has its own, and refuses them.
+
+    The slots are logical: verl schedules by GPU slots alone, and its actors only wait or share the real cores.
+    """
+    return {
         "ray_kwargs.ray_init.num_cpus": 12 + 4 * ranks,
         "ray_kwargs.ray_init.num_gpus": ranks,
         "ray_kwargs.ray_init.include_dashboard": False,

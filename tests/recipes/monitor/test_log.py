@@ -107,6 +107,29 @@ RuntimeError: could not save
 """
 
 
+# vLLM's server was killed while it generated; verl's driver then finds that no response of the step is usable.
+DEAD_SERVER = """\
+(AgentLoopWorkerTQ pid=1323) ERROR:2026-11-22 08:23:42,414:Error in _run_prompt for uid=73a5275f
+(AgentLoopWorkerTQ pid=1323) Traceback (most recent call last):
+(AgentLoopWorkerTQ pid=1323)   File "llm_server.py", line 80, in generate
+(AgentLoopWorkerTQ pid=1323) ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.
+(AgentLoopWorkerTQ pid=1323) \tclass_name: CpuHttpServer
+(AgentLoopWorkerTQ pid=1323) \tpid: 1143
+(AgentLoopWorkerTQ pid=1323) The actor is dead because its worker process has died.
+Traceback (most recent call last):
+  File "replay_buffer.py", line 510, in sample
+RuntimeError: Sync replay buffer selected terminal groups with no materializable trajectories.
+"""
+DEAD_WORKER = """\
+Traceback (most recent call last):
+  File "worker.py", line 1055, in get_objects
+ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.
+\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict
+\tpid: 32532
+"""
+DIED = "ActorDiedError: The actor died unexpectedly before finishing this task."
+
+
 def lines(text):
     return [clean(line) for line in text.splitlines()]
 
@@ -118,6 +141,8 @@ def lines(text):
         (INTERLEAVED, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "a.py:1 in forward"),
         (VLLM, "AttributeError: no weight", "w.py:9 in sync"),
         (SURVIVED, "ValueError: batch of 7", "actor.py:9 in update"),
+        (DEAD_SERVER, f"the process of CpuHttpServer died ({DIED})", "llm_server.py:80 in generate"),
+        (DEAD_WORKER, f"the process of WorkerDict died ({DIED})", "worker.py:1055 in get_objects"),
         (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
     ],
 )

@@ -39,18 +39,16 @@ class Fault:
     often: bool = False
 
 
-DEAD_ACTOR = "ActorDied|actor died|ActorUnavailable|dead"
+DEAD_SERVER = "process of CpuHttpServer died"
 FAULTS = [
-    Fault("worker killed", "saving", "worker@save", "worker died|ActorDied|was killed", often=True),
-    Fault("vLLM server killed", "generating", "vllm@generate", DEAD_ACTOR, often=True),
+    Fault("worker killed", "saving", "worker@save", "process of WorkerDict died", often=True),
+    Fault("vLLM server killed", "generating", "vllm@generate", DEAD_SERVER, often=True),
     Fault("disk full", "saving", "disk@save", "the disk is full", often=True),
     Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "did not take the weights"),
     Fault("trainer killed", "generating", "trainer@generate", "was killed"),
-    Fault("worker killed", "updating", "worker@update", "worker died|ActorDied|was killed"),
-    Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_ACTOR),
+    Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),
+    Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_SERVER),
     Fault("Ray's raylet killed", "generating", "raylet@generate", "raylet|Ray"),
-    Fault("worker killed", "syncing weights", "worker@sync", "worker died|ActorDied|was killed"),
-    Fault("trainer killed", "saving", "trainer@save", "was killed"),
     Fault("Ray's GCS killed", "updating", "gcs@update", "GCS|gcs|Ray"),
 ]
 

@@ -1,0 +1,133 @@
+"""Several machines: is the Ray cluster named, and are its nodes there? See docs/MULTI_NODE.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from recipes.config import Recipe
+from recipes.errors import RecipeError
+
+ADDRESS = "RAY_ADDRESS"
+"""Ray's own variable: host and port of the cluster's head."""
+WAIT = "RAY_WAIT_MINUTES"
+WAIT_MINUTES = 10.0
+_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+_POLL_S = 2.0
+HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
+
+
+def inspect(recipe: Recipe) -> list[str]:
+    """Raise where the recipe needs several machines and no cluster is named, or the limit of the wait is no number."""
+    if recipe.trainer.nnodes == 1 and not os.environ.get(ADDRESS):
+        return []
+    if not os.environ.get(ADDRESS):
+        raise RecipeError(
+            f"trainer.nnodes is {recipe.trainer.nnodes}, but no Ray cluster is named",
+            where=f"variable {ADDRESS}",
+            fix=f"set it to HOST:PORT of the head node; {HOW}",
+        )
+    _limit(os.environ)
+    return [
+        f"Ray's machines at {os.environ[ADDRESS]} need this repository, data, model and artifacts at the same paths"
+    ]
+
+
+def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
+    """Wait until the cluster has the recipe's machines.
+
+    Raises:
+        RecipeError: it has not after `RAY_WAIT_MINUTES` (10); the message says which nodes are there.
+    """
+    wanted, gpus = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node
+    if ADDRESS not in os.environ:
+        return
+    address, minutes = os.environ[ADDRESS], _limit(os.environ)
+    deadline = time.monotonic() + 60 * minutes
+    shown = None
+    while True:
+        nodes = alive_nodes(address)
+        fitting = [node for node in nodes or () if node[1] >= gpus]
+        if len(fitting) >= wanted:
+            log(f"the Ray cluster at {address} has its {wanted} machines")
+            return
+        state = describe(nodes, wanted, gpus, address)
+        if time.monotonic() > deadline:
+            raise RecipeError(
+                f"{state}, after {minutes:g} minutes",
+                where=f"{ADDRESS}={address}",
+                fix=f"{HOW}; {WAIT} waits longer",
+            )
+        if state != shown:
+            log(f"waiting: {state}")
+            shown = state
+        time.sleep(_POLL_S)
+
+
+def describe(nodes: Sequence[tuple[str, int]] | None, wanted: int, gpus: int, address: str) -> str:
+    """What is there and what is missing, in one line.
+
+    Args:
+        nodes: host and GPUs of each living node; None where the head does not answer.
+    """
+    if nodes is None:
+        return f"nothing answers at {address}"
+    fitting = [node for node in nodes if node[1] >= gpus]
+    each = ", ".join(f"{host} ({count} GPU{'s' * (count != 1)})" for host, count in nodes)
+    return f"{len(fitting)} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({each or 'no node'})"
+
+
+def alive_nodes(address: str) -> list[tuple[str, int]] | None:
+    """Host and GPUs of each living node of a cluster; None where its head does not answer."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError:
+            return None
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except ConnectionError:
+        return None
+    except RuntimeError as error:
+        raise RecipeError(
+            f"this process cannot join the Ray cluster: {str(error).strip().splitlines()[0]}",
+            where=f"{ADDRESS}={address}",
+            fix="use one version of Python and Ray on all machines, and run the launcher on one of them",
+        ) from error
+    try:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        return sorted((node["NodeManagerAddress"], int(node["Resources"].get("GPU", 0))) for node in alive)
+    finally:
+        ray.shutdown()
+
+
+def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """What makes Ray hand the trainer's variables to its workers on every node; empty without a cluster.
+
+    Workers inherit the environment of their node's Ray, which was started before the run. Ray merges what this variable
+    holds into the job's runtime environment (`ray.init`), as its own job submission does.
+    """
+    if not os.environ.get(ADDRESS):
+        return {}
+    job: dict[str, Any] = json.loads(os.environ.get(_JOB) or "{}")
+    environment = job.setdefault("runtime_env", {}).setdefault("env_vars", {})
+    environment.update(variables)
+    return {_JOB: json.dumps(job), "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
+
+
+def _limit(environ: Mapping[str, str]) -> float:
+    text = environ.get(WAIT, "").strip()
+    try:
+        minutes = float(text) if text else WAIT_MINUTES
+    except ValueError:
+        minutes = -1.0
+    if minutes >= 0:
+        return minutes
+    raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")

@@ -1,0 +1,83 @@
+"""The files for clusters: the RayJob against its schema, the Slurm script with stand-ins for Slurm and Ray."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator, ValidationError
+
+from recipes.paths import ROOT
+
+CLUSTER = ROOT / "examples" / "cluster"
+SCHEMA = Draft202012Validator(json.loads(Path(__file__).with_name("rayjob_v1.schema.json").read_text()))
+
+
+@pytest.fixture
+def job():
+    return yaml.safe_load((CLUSTER / "kuberay_rayjob.yaml").read_text())
+
+
+def test_the_rayjob_is_one_and_asks_for_the_machines_that_it_names(job):
+    SCHEMA.validate(job)
+    cluster = job["spec"]["rayClusterSpec"]
+    variables = yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
+    assert int(variables["NNODES"]) == 1 + sum(group["replicas"] for group in cluster["workerGroupSpecs"])
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == variables["GPUS_PER_NODE"]
+        mounts = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounts == {volume["name"] for volume in group["template"]["spec"]["volumes"]}
+    assert (ROOT / job["spec"]["entrypoint"].split("grpo-recipes/")[1]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "entryPoint"), "x"),
+        (("spec", "backoffLimit"), "3"),
+        (("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "container"), []),
+        (("spec", "rayClusterSpec", "workerGroupSpecs", 0, "replica"), 1),
+    ],
+)
+def test_the_schema_refuses_what_the_operator_would_drop(job, path, value):
+    broken = place = copy.deepcopy(job)
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(ValidationError):
+        SCHEMA.validate(broken)
+
+
+STANDINS = {
+    "srun": 'while [[ "$1" == --* ]]; do [[ "$1" == --nodelist=* ]] && export HOST="${1#*=}"; shift; done; exec "$@"',
+    "scontrol": "printf '%s\\n' n1 n2 n3",
+    "ray": 'echo "$HOST: ray $*" >> "$LOG"',
+    "launcher": 'sleep 0.5; echo "$HOST: $RAY_ADDRESS $NNODES $GPUS_PER_NODE $*" >> "$LOG"',
+}
+
+
+def test_the_slurm_script_starts_a_head_workers_and_the_launcher(tmp_path):
+    for name, body in STANDINS.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "LOG": str(tmp_path / "log"),
+        "LAUNCHER": str(tmp_path / "launcher"),
+        "SLURM_SUBMIT_DIR": str(ROOT),
+        "SLURM_JOB_NUM_NODES": "3",
+        "SLURM_JOB_NODELIST": "n[1-3]",
+        "SLURM_GPUS_ON_NODE": "4",
+    }
+    subprocess.run(["bash", str(CLUSTER / "slurm.sbatch"), "data.seed=1"], env=environment, check=True, timeout=60)
+    lines = sorted((tmp_path / "log").read_text().splitlines())
+    assert lines[0] == "n1: n1:6379 3 4 data.seed=1"
+    assert lines[1].startswith("n1: ray start --head --port=6379")
+    assert all(f"n{host}: ray start --address=n1:6379" in lines[host] for host in (2, 3))
+    assert all("--num-gpus=4" in line for line in lines[1:])

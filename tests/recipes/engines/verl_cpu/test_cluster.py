@@ -1,0 +1,127 @@
+"""Two Ray nodes on one host, one rank on each: the launcher waits, trains, loses a node, and resumes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from recipes.monitor.metrics import read_history
+from recipes.paths import ROOT
+
+pytestmark = pytest.mark.trainer
+
+SCRIPT = ROOT / "examples" / "cluster" / "ray_cluster.sh"
+MARK = "CLUSTER_OF_THIS_TEST"
+NODE = "--num-gpus=1 --num-cpus=12 --object-store-memory=134217728"
+KEYS = ("trainer.save_freq=1", "trainer.val_freq=-1", "trainer.val_before_train=false")
+
+
+class Cluster:
+    """Ray's nodes, known by a variable that all their processes inherit; `ray stop` would end those of others."""
+
+    def __init__(self, folder: Path) -> None:
+        # The paths of Ray's sockets have about a hundred characters at most.
+        self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"{self._host()}:{self.port}"
+        self.variables = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "ARTIFACTS_DIR": str(folder),
+            "HARDWARE": "cpu",
+            "RAY_PORT": str(self.port),
+            MARK: uuid.uuid4().hex,
+        }
+
+    @staticmethod
+    def _host() -> str:
+        from ray.util import get_node_ip_address
+
+        return get_node_ip_address()
+
+    def start(self, role: str) -> set[int]:
+        """Start a node; the processes that are new."""
+        before = set(self.processes())
+        options = f"{NODE} --include-dashboard=false --temp-dir={self.temporary}" if role == "head" else NODE
+        command = ["bash", str(SCRIPT), role, *([] if role == "head" else [self.address])]
+        environment = {**self.variables, "RAY_NODE_OPTIONS": options}
+        subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+        return set(self.processes()) - before
+
+    def launcher(self, output: Path, **variables: str) -> subprocess.Popen:
+        """The launcher on the cluster."""
+        environment = {**self.variables, "NNODES": "2", "GPUS_PER_NODE": "1", **variables}
+        launch = [sys.executable, "-m", "recipes.launch", "countdown", *KEYS]
+        with output.open("w") as stream:
+            return subprocess.Popen(
+                ["bash", str(SCRIPT), "submit", self.address, *launch],
+                env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def processes(self) -> Iterator[int]:
+        """Ray's and the run's processes of this cluster."""
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.variables[MARK]:
+                    yield process.pid
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+
+    def kill(self, pids: set[int]) -> None:
+        """End these processes."""
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.kill(set(made.processes()))
+    shutil.rmtree(made.temporary, ignore_errors=True)
+
+
+def test_two_nodes_train_lose_one_and_resume(cluster: Cluster, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"output-{number}" for number in range(3)]
+    tracker = tmp_path / "checkpoints" / "countdown" / "latest_checkpointed_iteration.txt"
+    cluster.start("head")
+    assert cluster.launcher(outputs[0], RAY_WAIT_MINUTES="0").wait(120) == 2
+    assert "1 of 2 machines with 1 GPUs are in the Ray cluster" in outputs[0].read_text()
+
+    second = cluster.start("worker")
+    run = cluster.launcher(outputs[1], MAX_STEPS="40")
+    deadline = time.monotonic() + 400
+    while not tracker.exists() and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.5)
+    lost = time.monotonic()
+    cluster.kill(second)
+    assert run.wait(120) not in (0, 2), outputs[1].read_text()[-3000:]
+    assert time.monotonic() - lost < 90
+    saved = int(tracker.read_text())
+    assert f"resumed from step {saved}" in outputs[1].read_text()
+
+    cluster.start("worker")
+    assert cluster.launcher(outputs[2], MAX_STEPS=str(saved + 1)).wait(400) == 0, outputs[2].read_text()[-3000:]
+    assert f"resuming from step {saved}" in outputs[2].read_text()
+    steps = [step.step for step in read_history(tmp_path / "runs" / "countdown" / "metrics.jsonl")]
+    assert steps == list(range(1, saved + 2))
+    actor = tmp_path / "checkpoints" / "countdown" / f"global_step_{saved + 1}" / "actor"
+    assert sorted(file.name for file in actor.glob("model_*.pt")) == [f"model_world_size_2_rank_{n}.pt" for n in (0, 1)]

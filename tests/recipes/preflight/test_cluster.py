@@ -1,0 +1,68 @@
+"""Several machines: what is missing is said, and the wait ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from recipes.config import load
+from recipes.errors import RecipeError
+from recipes.preflight import cluster
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    for name in (cluster.ADDRESS, cluster.WAIT):
+        monkeypatch.delenv(name, raising=False)
+    return load("countdown", arguments=["trainer.nnodes=2"], environ={}, hardware="cpu")
+
+
+def test_several_machines_need_the_name_of_a_cluster(recipe, monkeypatch):
+    with pytest.raises(RecipeError, match="no Ray cluster is named"):
+        cluster.inspect(recipe)
+    monkeypatch.setenv(cluster.ADDRESS, "head:6379")
+    assert "same paths" in cluster.inspect(recipe)[0]
+    monkeypatch.setenv(cluster.WAIT, "soon")
+    with pytest.raises(RecipeError, match="not a number of minutes"):
+        cluster.inspect(recipe)
+
+
+def test_one_machine_needs_none(monkeypatch):
+    monkeypatch.delenv(cluster.ADDRESS, raising=False)
+    recipe = load("countdown", environ={}, hardware="cpu")
+    assert cluster.inspect(recipe) == []
+    cluster.wait_for_nodes(recipe, pytest.fail)
+    assert cluster.job_variables({"A": "1"}) == {}
+
+
+def test_the_launcher_waits_for_machines_and_says_which_are_there(recipe, monkeypatch):
+    monkeypatch.setenv(cluster.ADDRESS, "head:6379")
+    monkeypatch.setattr(cluster, "_POLL_S", 0.0)
+    answers = iter([None, [], [("a", 1)], [("a", 1)], [("a", 1), ("b", 0)], [("a", 1), ("c", 2)]])
+    monkeypatch.setattr(cluster, "alive_nodes", lambda address: next(answers))
+    log = []
+    cluster.wait_for_nodes(recipe, log.append)
+    assert log == [
+        "waiting: nothing answers at head:6379",
+        "waiting: 0 of 2 machines with 1 GPUs are in the Ray cluster (no node)",
+        "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU))",
+        "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU), b (0 GPUs))",
+        "the Ray cluster at head:6379 has its 2 machines",
+    ]
+
+
+def test_the_wait_ends_with_what_is_missing(recipe, monkeypatch):
+    monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:9")
+    monkeypatch.setenv(cluster.WAIT, "0")
+    with pytest.raises(RecipeError, match="nothing answers at 127.0.0.1:9, after 0 minutes") as caught:
+        cluster.wait_for_nodes(recipe, lambda line: None)
+    assert "ray_cluster.sh" in caught.value.fix
+
+
+def test_workers_on_every_node_get_the_trainers_variables_beside_those_of_a_submitted_job(monkeypatch):
+    monkeypatch.setenv(cluster.ADDRESS, "head:6379")
+    monkeypatch.setenv(cluster._JOB, json.dumps({"metadata": {"x": "y"}, "runtime_env": {"env_vars": {"B": "2"}}}))
+    variables = cluster.job_variables({"A": "1"})
+    job = json.loads(variables[cluster._JOB])
+    assert job == {"metadata": {"x": "y"}, "runtime_env": {"env_vars": {"A": "1", "B": "2"}}}
