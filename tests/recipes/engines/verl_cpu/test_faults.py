@@ -23,7 +23,7 @@ from recipes.paths import ROOT
 pytestmark = pytest.mark.trainer
 
 PAGE = ROOT / "docs" / "FAULTS.md"
-BEGIN, END = "<!-- measured by tests/recipes/engines/verl_cpu/test_faults.py -->", "<!-- end -->"
+BEGIN, END = "<!-- generated: faults -->", "<!-- end of faults -->"
 WITHIN_S = 60.0
 STEPS = "40"
 
