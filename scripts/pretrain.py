@@ -21,14 +21,14 @@ from recipes.errors import reported_errors
 from recipes.tasks.countdown.pretraining import Countdown
 from recipes.tasks.gsm8k.pretraining import GSM8K
 from recipes.tasks.number_game.pretraining import NumberGame
-from recipes.tasks.pretrain import Plan, Spec, run
+from recipes.tasks.pretrain import PretrainPlan, Spec, run
 
 SPECS: dict[str, type[Spec]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame)}
 GROUPS = ("annotators", "players")
 """Fields of a plan whose own fields are options; `shape` and `settings` belong to the shipped configuration."""
 
 
-def plan_values(plan: Plan) -> dict[str, int | float]:
+def plan_values(plan: PretrainPlan) -> dict[str, int | float]:
     """The plan's numbers by option: `--lr`, `--steps`, and of the annotators `--hasty`."""
     found = {}
     for field in dataclasses.fields(plan):
@@ -40,7 +40,7 @@ def plan_values(plan: Plan) -> dict[str, int | float]:
     return found
 
 
-def changed_plan(plan: Plan, given: dict[str, Any]) -> Plan:
+def changed_plan(plan: PretrainPlan, given: dict[str, Any]) -> PretrainPlan:
     """The plan with these values."""
     changes = {name: given[name] for name in given if hasattr(plan, name)}
     for name in GROUPS:

@@ -22,7 +22,7 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
 
 if TYPE_CHECKING:
-    from recipes.evaluation.plan import Plan
+    from recipes.evaluation.plan import EvaluationPlan
 
 MINUTES = 3.0
 """The most that a probe may take."""
@@ -74,7 +74,7 @@ def probe_seconds(task: str, model: str, questions: int, n: int) -> dict[str, fl
 def _measure_here(responses: int) -> Cost:
     from recipes.evaluation.evaluate import run
     from recipes.evaluation.models import Subject
-    from recipes.evaluation.plan import Plan
+    from recipes.evaluation.plan import EvaluationPlan
     from recipes.evaluation.sampling import Sampling
     from recipes.evaluation.scoring import Reward
 
@@ -84,7 +84,7 @@ def _measure_here(responses: int) -> Cost:
         subject = Subject("model", "synthetic", "synthetic", "synthetic", Path(folder))
         reward = Reward("reward_functions/countdown.py")
         output = Path(folder) / "report"
-        plan = Plan("bench", (subject,), data, reward, sampling, None, batch=32, output=output)
+        plan = EvaluationPlan("bench", (subject,), data, reward, sampling, None, batch=32, output=output)
         _fill_cache(plan)
         begin = time.process_time()
         run(plan, _silent)
@@ -110,7 +110,7 @@ def _write_data(folder: Path, questions: int) -> Path:
     return path
 
 
-def _fill_cache(plan: Plan) -> None:
+def _fill_cache(plan: EvaluationPlan) -> None:
     """Responses of about 600 characters, half of them right, in the place where generation would have put them."""
     from recipes.evaluation.cache import hash_file
     from recipes.evaluation.evaluate import Pass

@@ -67,7 +67,7 @@ def fill_gpus(values: dict[str, Any], sources: dict[str, Source]) -> None:
     ranks = nodes * gpus
     if DECODING in values and values[DECODING] is None:
         responses = -(-prompts * n // max(1, ranks // tensor))
-        put(DECODING, memory.decoding(responses), "a step's responses over vLLM's engines")
+        put(DECODING, memory.max_num_seqs(responses), "a step's responses over vLLM's engines")
     if (
         value_of(GRAPHS) is None
         and value_of("worker.rollout.enforce_eager") is False
@@ -86,7 +86,7 @@ def fill_gpus(values: dict[str, Any], sources: dict[str, Source]) -> None:
             put(RECOMPUTE, True, "memory is foreseen with verl and packed responses only")
         return
     size = machine.gpu_memory()
-    fits = memory.passes(
+    fits = memory.token_budgets(
         model,
         size,
         ranks=sharing if sharing > 0 else ranks,

@@ -4,8 +4,9 @@ Memory of the update, in bytes of one GPU, for a dense decoder (hidden h, MLP i,
 P parameters, R ranks that share them; 16-bit activations, liger's kernels, packed attention):
 
 - what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; what FSDP has whole
-  (`Shape.gathered`); `ASIDE` for vLLM asleep and the contexts of the processes; `SHARE` of the memory at most, since
-  verl's micro-batches are balanced by work and some are larger than the budget;
+  (`Shape.gathered`); `RESERVED_BYTES` for vLLM asleep and the contexts of the processes;
+  `USABLE_FRACTION` of the memory at most, since verl's micro-batches are balanced by work and some are larger than the
+  budget;
 - each token that keeps its activations, in each layer: 2 (4 h + 3 i + 4 q) bytes: residual and norm twice; gate, up and
   their product; queries, keys and values repeated for each query head, and the attention's output; with norms on
   queries and keys, as in Qwen3, 2 (q + k) more;
@@ -28,22 +29,25 @@ from pathlib import Path
 from typing import Any
 
 GIGABYTE = 10**9
-ASIDE = 6 * GIGABYTE
-SHARE = 0.9
+RESERVED_BYTES = 6 * GIGABYTE
+"""Of a GPU, for vLLM asleep and the CUDA contexts of its processes."""
+USABLE_FRACTION = 0.9
+"""Of a GPU's memory: verl balances micro-batches by work, so that some exceed the token budget."""
 STATE_BYTES = {"weights": 4, "gradients": 4, "moments": 8}
 """Bytes a parameter."""
 ADAPTER_STATE_BYTES = 4
 """With LoRA the base has weights only; adapters are a hundredth of them."""
 
-MOST_TOKENS = 32_768
-"""Of an update's pass; more was not faster: 376 TFLOP/s at 16,384 tokens, 382 at 32,768 (Qwen3-4B shape, H200)."""
-LEAST_KEPT = 8_192
-"""Tokens under which activations are computed again: 442 TFLOP/s at 8,192 kept, 459 at 16,384, 382 computed again."""
-MOST_TOKENS_FORWARD = 65_536
-"""Of a pass without gradients; 478 TFLOP/s at 32,768 tokens, 483 at 65,536."""
-UNKNOWN_MODEL = 16_384
+MAX_UPDATE_TOKENS = 32_768
+"""Token budget of one update pass; more was not faster: 376 TFLOP/s at 16,384 tokens, 382 at 32,768 (Qwen3-4B shape, H200)."""
+MIN_TOKENS_WITHOUT_RECOMPUTE = 8_192
+"""Below this budget activations are recomputed: 442 TFLOP/s at 8,192 tokens without, 459 at 16,384, 382 with."""
+MAX_FORWARD_TOKENS = 65_536
+"""Token budget of one pass without gradients; 478 TFLOP/s at 32,768 tokens, 483 at 65,536."""
+TOKENS_OF_UNKNOWN_MODEL = 16_384
 """Tokens of a pass for a model whose shape or GPU is not known, with recomputation."""
-ROUND = 1_024
+TOKEN_MULTIPLE = 1_024
+"""Token budgets are multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -171,15 +175,15 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
 
 
 @dataclass(frozen=True)
-class Passes:
-    """Tokens of a pass of the update and of one without gradients, and whether the update computes layers again."""
+class TokenBudgets:
+    """Tokens of a pass with gradients (`update`) and without (`forward`); whether the update recomputes activations."""
 
     update: int
     forward: int
     recompute: bool
 
 
-def passes(
+def token_budgets(
     model: Shape | None,
     memory: int | None,
     *,
@@ -190,8 +194,8 @@ def passes(
     adapters: bool = False,
     recompute: bool | None = None,
     liger: bool = True,
-) -> Passes:
-    """What fits.
+) -> TokenBudgets:
+    """The largest passes that fit a GPU.
 
     Args:
         model: its shape; None where it is not known.
@@ -205,25 +209,32 @@ def passes(
         liger: as for `Shape.activations`.
     """
     if model is None or memory is None:
-        unknown = max(longest, UNKNOWN_MODEL)
-        return Passes(unknown, unknown, recompute is not False)
+        unknown = max(longest, TOKENS_OF_UNKNOWN_MODEL)
+        return TokenBudgets(unknown, unknown, recompute is not False)
     state = ADAPTER_STATE_BYTES if adapters else sum(STATE_BYTES.values())
-    free = SHARE * memory - ASIDE - networks * state * model.parameters / ranks - model.gathered(trained=not adapters)
+    free = (
+        USABLE_FRACTION * memory
+        - RESERVED_BYTES
+        - networks * state * model.parameters / ranks
+        - model.gathered(trained=not adapters)
+    )
 
     def fitting(again: bool, most: int) -> int:
-        return min(most, max(0, int(free / model.activations(again, image_share, liger))) // ROUND * ROUND)
+        return min(
+            most, max(0, int(free / model.activations(again, image_share, liger))) // TOKEN_MULTIPLE * TOKEN_MULTIPLE
+        )
 
-    kept = fitting(again=False, most=MOST_TOKENS)
-    again = recompute if recompute is not None else kept < max(LEAST_KEPT, 2 * longest)
-    update = fitting(again=True, most=MOST_TOKENS) if again else kept
+    kept = fitting(again=False, most=MAX_UPDATE_TOKENS)
+    again = recompute if recompute is not None else kept < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * longest)
+    update = fitting(again=True, most=MAX_UPDATE_TOKENS) if again else kept
     # Without gradients one layer's activations are alive at a time, and these are fewer bytes than the count below.
     layer = model.activations(True, image_share, liger)
-    forward = min(MOST_TOKENS_FORWARD, max(0, int(free / layer)) // ROUND * ROUND)
-    return Passes(max(longest, update), max(longest, forward), again)
+    forward = min(MAX_FORWARD_TOKENS, max(0, int(free / layer)) // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
+    return TokenBudgets(max(longest, update), max(longest, forward), again)
 
 
-def decoding(responses: int) -> int:
-    """Responses that one vLLM engine decodes at once: all of a step's, 256 (for validations) to 1,024."""
+def max_num_seqs(responses: int) -> int:
+    """Responses that one vLLM engine decodes at once: all of its step's, between 256 (for validation) and 1,024."""
     return max(256, min(1_024, -(-responses // 64) * 64))
 
 

@@ -25,7 +25,7 @@ from recipes.evaluation.comparison import Comparison, Headline, Passes, compare
 from recipes.evaluation.completions import CompletionCounts, CompletionLog
 from recipes.evaluation.metrics import Collector, PassSummary, QuestionStats, question_stats
 from recipes.evaluation.models import Subject
-from recipes.evaluation.plan import Plan, identity, target_folder
+from recipes.evaluation.plan import EvaluationPlan, identity, target_folder
 from recipes.evaluation.probe import TRUNCATION_HARMS, Filtered, Probe, probe, write_filtered
 from recipes.evaluation.questions import Question, load_questions, with_images
 from recipes.evaluation.report import write_report
@@ -83,7 +83,7 @@ class Result:
     seconds: dict[str, float]
 
 
-def run(plan: Plan, progress: Progress) -> tuple[Result, Path]:
+def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     """Generate what is missing, score, judge and write the report; before it is whole only the cache changes.
 
     Returns:
@@ -179,7 +179,7 @@ class Pass:
         return Scored(group, scores, stats, raised)
 
 
-def _passes(plan: Plan) -> list[Pass]:
+def _passes(plan: EvaluationPlan) -> list[Pass]:
     data_hash = hash_file(plan.data)
     samplings = {"greedy": plan.greedy, "sampled": plan.sampled}
     passes = [
@@ -194,7 +194,9 @@ def _passes(plan: Plan) -> list[Pass]:
     return passes
 
 
-def _generate(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> dict[str, int]:
+def _generate(
+    plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress
+) -> dict[str, int]:
     """Fill the caches; one subject after the other, so that one model at a time is in memory.
 
     Returns:
@@ -224,7 +226,7 @@ def _generate(plan: Plan, passes: Sequence[Pass], questions: Sequence[Question],
 
 
 def _score(
-    plan: Plan,
+    plan: EvaluationPlan,
     passes: Sequence[Pass],
     questions: Sequence[Question],
     folder: Path,
@@ -245,7 +247,7 @@ def _score(
         each.file.close()
 
 
-def _models(plan: Plan, passes: Sequence[Pass]) -> dict[str, ModelResult]:
+def _models(plan: EvaluationPlan, passes: Sequence[Pass]) -> dict[str, ModelResult]:
     models = {}
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]

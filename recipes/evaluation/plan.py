@@ -30,7 +30,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """One evaluation.
 
     Attributes:
@@ -89,7 +89,7 @@ class Plan:
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
 
-def plan_of(options: Options, log: Log) -> Plan:
+def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; what they leave open is the recipe's, or the run's.
 
     Args:
@@ -112,7 +112,7 @@ def plan_of(options: Options, log: Log) -> Plan:
     else:
         data = _recipes_data(recipe, log, train=options.analyse)
     location = options.reward_path or reward.reward_function or f"reward_functions/{recipe.name}.py"
-    return Plan(
+    return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,
         data=data,
@@ -131,7 +131,7 @@ def plan_of(options: Options, log: Log) -> Plan:
     )
 
 
-def identity(plan: Plan, questions: int) -> dict[str, Any]:
+def identity(plan: EvaluationPlan, questions: int) -> dict[str, Any]:
     """Everything that decides the figures of a report."""
     return {
         "kind": plan.kind,
@@ -147,7 +147,7 @@ def identity(plan: Plan, questions: int) -> dict[str, Any]:
     }
 
 
-def target_folder(plan: Plan, identity: dict[str, Any]) -> Path:
+def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
     """The report's folder. The same evaluation takes the same one again; what is something else is not overwritten."""
     if plan.output is None:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]

@@ -171,7 +171,7 @@ def _ranks(rewards: Tensor, mask: Tensor, count: Tensor) -> Tensor:
     return 2 * rank / (count - 1).clamp(min=1) - 1
 
 
-def keep_best(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
+def keep_top_candidates(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
     """The curriculum's mask: the `count` candidates with the highest reward in each group; earlier ones win ties.
 
     rewards [B, N], mask [B, N] -> [B, N].

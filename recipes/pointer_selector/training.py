@@ -109,7 +109,7 @@ def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
         assert tables.old is not None
         assert tables.reference is not None
         rewards, mask, steps = _groups(batch, tables)
-        mask = losses.keep_best(rewards, mask, keep)
+        mask = losses.keep_top_candidates(rewards, mask, keep)
         advantage = losses.group_advantages(
             rewards, mask, config.advantage, floor=config.advantage_floor, clip=config.advantage_clip
         )

@@ -19,7 +19,7 @@ import psutil
 from recipes.config import Recipe, kl, memory
 from recipes.config.gpus import FUSED_WIDTH
 from recipes.config.machine import gpu_memory, visible_gpus
-from recipes.config.memory import ASIDE, GIGABYTE, Shape
+from recipes.config.memory import GIGABYTE, RESERVED_BYTES, Shape
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, local_model
 
@@ -31,17 +31,17 @@ GRAPHS = GIGABYTE
 """vLLM's CUDA graphs and compiled kernels; an assumption."""
 SYNC = 2 << 30
 """verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
-SPREAD = 0.16
-"""Estimates of activations were at most so much above what was measured (docs/MEMORY.md)."""
+ESTIMATE_TOLERANCE = 0.16
+"""Fraction by which estimates of activations may exceed the measured bytes (docs/MEMORY.md)."""
 PROCESSES = {"cpu": (2_000 << 20, 780 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
 """Host memory of driver, Ray, reward, trainer and vLLM for one rank, and of each further one: PSS of the trainer on
 CPUs with the tiny model; for GPUs without the fork server that shares imports there. CUDA's libraries come on top."""
-LORA_RANK, MOST_RANKS = 64, 64
+LORA_RANK, MAX_RANKS = 64, 64
 """What the advice proposes, and how many GPUs at most."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What decides the memory of a run.
 
     Attributes:
@@ -165,12 +165,12 @@ GENERATE, FORWARD, BACKWARD, STEP = "generation", "log-probabilities", "backward
 LOAD, HOST = "loading", "training"
 
 
-def phases(plan: Plan) -> list[Phase]:
+def phases(plan: MemoryPlan) -> list[Phase]:
     """Every phase with its peak."""
     return [*(gpu_phases(plan) if plan.gpu else ()), *host_phases(plan)]
 
 
-def gpu_phases(plan: Plan) -> Iterator[Phase]:
+def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     """What one GPU holds."""
     shape, resting = plan.shape, plan.offload_params or plan.offload_all
     moments = plan.share(2) if plan.moments and not (plan.offload_optimizer or plan.offload_all) else 0.0
@@ -199,16 +199,16 @@ def gpu_phases(plan: Plan) -> Iterator[Phase]:
             **beside,
         },
         plan.gpu,
-        ASIDE,
-        SPREAD,
+        RESERVED_BYTES,
+        ESTIMATE_TOLERANCE,
     )
-    yield Phase(BACKWARD, {**_backward(plan), **beside}, plan.gpu, ASIDE, SPREAD)
+    yield Phase(BACKWARD, {**_backward(plan), **beside}, plan.gpu, RESERVED_BYTES, ESTIMATE_TOLERANCE)
     if plan.adam and not plan.offload_all:
         state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2), "Adam's copy": plan.share(1)}
-        yield Phase(STEP, {**state, **beside}, plan.gpu, ASIDE)
+        yield Phase(STEP, {**state, **beside}, plan.gpu, RESERVED_BYTES)
 
 
-def _backward(plan: Plan) -> dict[str, float]:
+def _backward(plan: MemoryPlan) -> dict[str, float]:
     """Gradients appear while activations go, so that the first pass of an update holds the larger of both."""
     shape, tokens = plan.shape, plan.update_tokens
     held = tokens * shape.activations(plan.recompute, plan.image_share, plan.liger)
@@ -226,7 +226,7 @@ def _backward(plan: Plan) -> dict[str, float]:
     }
 
 
-def host_phases(plan: Plan) -> Iterator[Phase]:
+def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
     """What the machine holds, all its ranks together.
 
     With tied embeddings verl loads the whole model in each rank (`get_init_weight_context_manager`), else in one.
@@ -236,7 +236,12 @@ def host_phases(plan: Plan) -> Iterator[Phase]:
     first, each = PROCESSES["gpu" if plan.gpu else "cpu"]
     processes = {"processes": float(first + each * (here - 1))}
     loading = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
-    yield Phase(LOAD, {**processes, "whole models": float(loading)}, plan.host, spread=math.inf if plan.gpu else SPREAD)
+    yield Phase(
+        LOAD,
+        {**processes, "whole models": float(loading)},
+        plan.host,
+        spread=math.inf if plan.gpu else ESTIMATE_TOLERANCE,
+    )
     networks = 2 if plan.critic else 1
     whole = min(here, plan.ranks) / plan.ranks * copies
     on_host = plan.gpu is None
@@ -254,10 +259,10 @@ def host_phases(plan: Plan) -> Iterator[Phase]:
         backward = _backward(plan)
         parts["activations"] = (backward["activations"] * FULL / HALF + backward["logits"]) * here
         parts["vLLM"] = float(FULL * parameters * here)
-    yield Phase(HOST, {**processes, **parts}, plan.host, spread=math.inf if plan.gpu else SPREAD)
+    yield Phase(HOST, {**processes, **parts}, plan.host, spread=math.inf if plan.gpu else ESTIMATE_TOLERANCE)
 
 
-def vllm_cache(plan: Plan) -> tuple[float, float]:
+def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
     """Bytes that vLLM's share leaves for its cache on a GPU, and bytes of the cache for one token there."""
     shape = plan.shape
     work = plan.batched_tokens * HALF * (4 * shape.hidden + 3 * shape.intermediate) / plan.tensor
@@ -269,7 +274,7 @@ def vllm_cache(plan: Plan) -> tuple[float, float]:
     )
 
 
-def plan_of(recipe: Recipe, gpu: int | None = None) -> Plan | None:
+def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     """The plan of a recipe; None where the model's shape is not known.
 
     Args:
@@ -290,7 +295,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> Plan | None:
 
     update = tokens(actor.max_token_len_per_device, actor.micro_batch_size_per_device_for_update)
     each = actor.global_batch_size * rollout.n * longest // max(1, recipe.n_gpus)
-    return Plan(
+    return MemoryPlan(
         shape=shape,
         gpu=gpu,
         host=host_memory(),
@@ -336,12 +341,12 @@ def host_memory() -> int:
     return min(limits)
 
 
-Knob = tuple[str, Plan]
-"""What to set, and the plan with it."""
+MemoryReduction = tuple[str, MemoryPlan]
+"""A setting that needs less memory, and the plan with it."""
 
 
-def knobs(plan: Plan, phase: str, gpus: int) -> Iterator[Knob]:
-    """Changes that make a phase smaller, those first that cost least.
+def memory_reductions(plan: MemoryPlan, phase: str, gpus: int) -> Iterator[MemoryReduction]:
+    """Settings that reduce the memory of a phase, cheapest first.
 
     Args:
         gpus: GPUs of this machine.
@@ -379,9 +384,9 @@ def knobs(plan: Plan, phase: str, gpus: int) -> Iterator[Knob]:
             replace(plan, offload_all=True),
         )
     more = plan.ranks * 2
-    while more <= MOST_RANKS and phase not in (LOAD, HOST):
+    while more <= MAX_RANKS and phase not in (LOAD, HOST):
         bigger = replace(plan, ranks=more)
-        if _phase(bigger, phase).fits or more == MOST_RANKS:
+        if _phase(bigger, phase).fits or more == MAX_RANKS:
             nodes = -(-more // max(1, gpus, plan.ranks_here))
             yield (f"GPUS_PER_NODE={more}" if nodes == 1 else f"NNODES={nodes}"), bigger
             break
@@ -393,13 +398,13 @@ def knobs(plan: Plan, phase: str, gpus: int) -> Iterator[Knob]:
         yield f"GPUS_PER_NODE={half}", replace(plan, ranks_here=half)
 
 
-def _phase(plan: Plan, name: str) -> Phase:
+def _phase(plan: MemoryPlan, name: str) -> Phase:
     return next((phase for phase in phases(plan) if phase.name == name), Phase(name, {}, plan.gpu))
 
 
-def advice(plan: Plan, phase: Phase, gpus: int) -> list[str]:
+def advice(plan: MemoryPlan, phase: Phase, gpus: int) -> list[str]:
     """The two changes that help most: those that make it fit before others, the cheap ones first."""
-    tried = [(text, _phase(changed, phase.name)) for text, changed in knobs(plan, phase.name, gpus)]
+    tried = [(text, _phase(changed, phase.name)) for text, changed in memory_reductions(plan, phase.name, gpus)]
     useful = [(text, after) for text, after in tried if after.need < 0.98 * phase.need]
     useful.sort(key=lambda each: (not each[1].fits, 0 if each[1].fits else each[1].need))
     return [f"{text} ({after.need / GIGABYTE:.1f} GB)" if after.need else text for text, after in useful[:2]]
@@ -443,7 +448,7 @@ def inspect(recipe: Recipe) -> list[str]:
     return lines
 
 
-def _cache_lines(recipe: Recipe, plan: Plan) -> list[str]:
+def _cache_lines(recipe: Recipe, plan: MemoryPlan) -> list[str]:
     """How many responses of full length vLLM's cache holds. Raises RecipeError where it holds none."""
     left, each = vllm_cache(plan)
     held = max(0, int(left / each / plan.longest))
@@ -461,7 +466,7 @@ def _cache_lines(recipe: Recipe, plan: Plan) -> list[str]:
 
 
 MEASUREMENTS = ROOT / "docs" / "results" / "memory.json"
-"""What was measured: `what`, `gigabytes`, the `model` on the hub or folder here, and what differs from `Plan`."""
+"""What was measured: `what`, `gigabytes`, the `model` on the hub or folder here, and what differs from `MemoryPlan`."""
 
 
 def held_against_measurements() -> list[tuple[str, float, float]]:
@@ -469,7 +474,7 @@ def held_against_measurements() -> list[tuple[str, float, float]]:
     rows = []
     for each in json.loads(MEASUREMENTS.read_text(encoding="utf-8")):
         shape = memory.shape(ROOT / each["model"]) or memory.published_shape(each["model"])
-        plan = Plan(shape, **each["plan"])
+        plan = MemoryPlan(shape, **each["plan"])
         update = [phase for phase in phases(plan) if phase.name in ((HOST,) if plan.gpu is None else (BACKWARD, STEP))]
         rows.append((each["what"], each["gigabytes"], max(phase.need for phase in update) / GIGABYTE))
     return rows

@@ -96,7 +96,7 @@ def train_tokenizer(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PretrainPlan:
     """Everything that decides the weights, apart from the data and the device's rounding.
 
     Attributes:
@@ -144,7 +144,7 @@ class Spec(ABC):
 
     name: str
     what: str
-    plan: Plan
+    plan: PretrainPlan
     stop: int | None = None
     auto_model = "AutoModelForCausalLM"
     auto_processor = "AutoTokenizer"
@@ -157,15 +157,15 @@ class Spec(ABC):
         return ROOT / "recipes" / "tasks" / self.name / "tiny"
 
     @abstractmethod
-    def build(self, plan: Plan) -> tuple[PreTrainedModel, Any]:
+    def build(self, plan: PretrainPlan) -> tuple[PreTrainedModel, Any]:
         """A freshly initialised model in float32 and its tokenizer or processor."""
 
     @abstractmethod
-    def losses(self, plan: Plan, model: PreTrainedModel, processor: Any) -> Callable[[int], torch.Tensor]:
+    def losses(self, plan: PretrainPlan, model: PreTrainedModel, processor: Any) -> Callable[[int], torch.Tensor]:
         """A function from a step (0-based) to the loss of its batch; it must not depend on the steps before."""
 
     @abstractmethod
-    def held_out(self, plan: Plan, count: int) -> list[Problem]:
+    def held_out(self, plan: PretrainPlan, count: int) -> list[Problem]:
         """Problems that neither pretraining nor RL trains on."""
 
     @abstractmethod
@@ -187,7 +187,7 @@ class Spec(ABC):
 
 def train(
     spec: Spec,
-    plan: Plan,
+    plan: PretrainPlan,
     work: Path,
     *,
     device: str = "cpu",
@@ -245,7 +245,7 @@ def train(
 
 
 def _resume(
-    plan: Plan, work: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, device: str
+    plan: PretrainPlan, work: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, device: str
 ) -> tuple[int, float]:
     """Load the last state, if there is one: its step and the seconds spent so far."""
     import torch
@@ -318,7 +318,13 @@ def assess(
 
 
 def publish(
-    spec: Spec, plan: Plan, model: PreTrainedModel, processor: Any, out: Path, problems: int, facts: dict[str, Any]
+    spec: Spec,
+    plan: PretrainPlan,
+    model: PreTrainedModel,
+    processor: Any,
+    out: Path,
+    problems: int,
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Write `out` in one move: weights in bfloat16, tokenizer, and `manifest.json`, assessed as it was saved.
 
@@ -361,7 +367,7 @@ def publish(
 
 def run(
     spec: Spec,
-    plan: Plan,
+    plan: PretrainPlan,
     *,
     out: Path | None = None,
     device: str = "auto",
@@ -453,7 +459,7 @@ class TextShape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextPlan(Plan):
+class TextPlan(PretrainPlan):
     """A plan whose demonstrations are drawn before the first step.
 
     Attributes:
@@ -486,7 +492,7 @@ class TextSpec(Spec):
     def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
         """Demonstrations, none of a held-out problem; the same seed gives the same ones."""
 
-    def build(self, plan: Plan) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    def build(self, plan: PretrainPlan) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """See `Spec.build`. The vocabulary is exactly the tokenizer's."""
         import torch
         import transformers

@@ -17,7 +17,7 @@ from recipes.tasks.number_game.data import QUESTION, gold_response
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
 from recipes.tasks.number_game.screens import Box, find_cards
 from recipes.tasks.pretrain import SPECIAL as CHAT
-from recipes.tasks.pretrain import Plan, Problem, Spec, sampling, train_tokenizer
+from recipes.tasks.pretrain import PretrainPlan, Problem, Spec, sampling, train_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -261,7 +261,7 @@ def phrases() -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GamePlan(Plan):
+class GamePlan(PretrainPlan):
     """Five stages, so that minutes on a CPU are enough; each has a learning rate of its own that rises and falls.
 
     Attributes:
@@ -291,7 +291,7 @@ class GamePlan(Plan):
         return "players", step / max(1, self.steps - sum(lengths.values()))
 
     def rate(self, step: int) -> float:
-        """See `Plan.rate`; whole screenshots take half of `lr`."""
+        """See `PretrainPlan.rate`; whole screenshots take half of `lr`."""
         name, over = self.stage(step)
         peak = self.lr * {"glyphs": 1.0, "rows": 0.75, "rules": 1.0, "reading": 0.5, "players": 0.5}[name]
         return peak * min(1.0, (over + 0.001) / 0.03, max(0.03, (1 - over) / 0.6))

@@ -42,7 +42,7 @@ def test_bytes_a_token_are_those_measured_on_an_h200():
 def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, networks, asked):
     shape, options = memory.shape_of(QWEN3_4B), {"longest": longest, "networks": networks}
     small, large, shared = (
-        memory.passes(shape, size * memory.GIGABYTE, ranks=r, recompute=asked, **options)
+        memory.token_budgets(shape, size * memory.GIGABYTE, ranks=r, recompute=asked, **options)
         for size, r in ((memory_size, ranks), (memory_size + 40, ranks), (memory_size, 2 * ranks))
     )
     for found in (small, large, shared):
@@ -55,7 +55,7 @@ def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, 
         assert large.update >= small.update
     state = networks * 16 * shape.parameters / ranks
     need = state + small.update * shape.activations(small.recompute)
-    assert small.update == longest or need < memory.SHARE * memory_size * memory.GIGABYTE
+    assert small.update == longest or need < memory.USABLE_FRACTION * memory_size * memory.GIGABYTE
 
 
 def test_graph_sizes_rise_to_the_most():
@@ -82,7 +82,7 @@ def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
     actor = on_gpus(H200, GPUS_PER_NODE="1").worker.actor
     assert not actor.model.enable_gradient_checkpointing
     assert 12_000 < actor.max_token_len_per_device < 16_000
-    assert actor.max_token_len_per_device_for_experience == memory.MOST_TOKENS_FORWARD
+    assert actor.max_token_len_per_device_for_experience == memory.MAX_FORWARD_TOKENS
     actor = on_gpus(H100, GPUS_PER_NODE="1").worker.actor
     assert actor.model.enable_gradient_checkpointing
     small = on_gpus(H200, MICRO_BATCH_SIZE="2").worker.actor
@@ -94,14 +94,14 @@ def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
     assert on_gpus(H200, GPUS_PER_NODE="1").worker.rollout.max_num_seqs == 1_024
     unknown = on_gpus(None).worker.actor
     assert unknown.model.enable_gradient_checkpointing
-    assert unknown.max_token_len_per_device == memory.UNKNOWN_MODEL
+    assert unknown.max_token_len_per_device == memory.TOKENS_OF_UNKNOWN_MODEL
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "qwen3"}, {**QWEN3_4B, "num_experts": 8}, []])
 def test_a_shape_that_is_not_known_is_recomputed(on_gpus, config):
     actor = on_gpus(H200, config=config).worker.actor
     assert actor.model.enable_gradient_checkpointing
-    assert actor.max_token_len_per_device == memory.UNKNOWN_MODEL
+    assert actor.max_token_len_per_device == memory.TOKENS_OF_UNKNOWN_MODEL
 
 
 def test_the_fused_head_is_for_widths_that_its_kernel_takes(on_gpus):

@@ -270,7 +270,7 @@ def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
     """Result, samples and figures of each kind, from scripted models; the first questions get hostile answers."""
     from recipes.evaluation import evaluate
     from recipes.evaluation.models import Subject
-    from recipes.evaluation.plan import Plan
+    from recipes.evaluation.plan import EvaluationPlan
     from recipes.evaluation.scoring import Reward
 
     folder = tmp_path_factory.mktemp("reports")
@@ -295,7 +295,7 @@ def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
                 evaluate, "write_report", lambda folder, *content, kind=kind: captured.update({kind: content})
             )
             reward = Reward(str(folder / "reward_file.py"))
-            plan = Plan("sums", subjects, folder / "test.parquet", reward, sampled, first, batch=32, shown=60)
+            plan = EvaluationPlan("sums", subjects, folder / "test.parquet", reward, sampled, first, batch=32, shown=60)
             evaluate.run(plan, _silent)
     return captured
 

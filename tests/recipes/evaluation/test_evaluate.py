@@ -16,7 +16,7 @@ from recipes.errors import RecipeError
 from recipes.evaluation import evaluate
 from recipes.evaluation.evaluate import run
 from recipes.evaluation.models import Subject
-from recipes.evaluation.plan import Plan
+from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
 
@@ -51,7 +51,7 @@ def world(monkeypatch, make_data, reward_path, scripted):
                 "greedy": None,
                 "batch": 32,
             }
-            return Plan(**(base | changes))
+            return EvaluationPlan(**(base | changes))
 
         def two(self, **changes):
             both = (self.subject("base", "old"), self.subject("trained", "new"))

@@ -127,8 +127,11 @@ def test_advantages_equal_the_slow_reference(kind):
 def test_keep_best_takes_the_best_and_never_padding():
     values = torch.tensor([[0.1, 0.9, 0.5, 0.5], [0.3, 0.2, 9.0, 9.0]])
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
-    assert losses.keep_best(values, mask, 2).tolist() == [[False, True, True, False], [True, True, False, False]]
-    assert torch.equal(losses.keep_best(values, mask, 0), mask)
+    assert losses.keep_top_candidates(values, mask, 2).tolist() == [
+        [False, True, True, False],
+        [True, True, False, False],
+    ]
+    assert torch.equal(losses.keep_top_candidates(values, mask, 0), mask)
 
 
 def test_schedules():
