@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from recipes.config import machine, memory
@@ -31,81 +32,134 @@ FUSED = "worker.actor.use_fused_kernels"
 LIGER = "worker.actor.model.use_liger"
 FUSED_WIDTH = 128
 """verl/utils/kernel/kernels.py:596."""
-_MAY_BE_LESS = ("worker.actor.fsdp.fsdp_size", "worker.rollout.limit_images", "worker.actor.model.lora.rank")
-_SIZES = (
-    "trainer.nnodes",
-    "trainer.n_gpus_per_node",
-    "worker.rollout.tensor_parallel_size",
-    "data.rollout_batch_size",
-    "worker.rollout.n",
-    "data.max_prompt_length",
-    "data.max_response_length",
-    "worker.actor.ulysses_size",
-    *_MAY_BE_LESS,
-)
+NON_POSITIVE_ALLOWED = ("worker.actor.fsdp.fsdp_size", "worker.rollout.limit_images", "worker.actor.model.lora.rank")
+SIZE_KEYS = {
+    "nodes": "trainer.nnodes",
+    "gpus_per_node": "trainer.n_gpus_per_node",
+    "tensor_parallel": "worker.rollout.tensor_parallel_size",
+    "prompts": "data.rollout_batch_size",
+    "n": "worker.rollout.n",
+    "prompt_tokens": "data.max_prompt_length",
+    "response_tokens": "data.max_response_length",
+    "ulysses": "worker.actor.ulysses_size",
+    "fsdp_size": "worker.actor.fsdp.fsdp_size",
+    "images": "worker.rollout.limit_images",
+    "lora_rank": "worker.actor.model.lora.rank",
+}
+"""Field of `Sizes` -> the key that it comes from."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that decide memory; all 1, and `valid` false, where one of the values is not usable as a size."""
+
+    valid: bool = False
+    nodes: int = 1
+    gpus_per_node: int = 1
+    tensor_parallel: int = 1
+    prompts: int = 1
+    n: int = 1
+    prompt_tokens: int = 1
+    response_tokens: int = 1
+    ulysses: int = 1
+    fsdp_size: int = 1
+    images: int = 1
+    lora_rank: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and response."""
+        return self.prompt_tokens + self.response_tokens
+
+
+class _Values:
+    """The values and sources of a recipe in the making; `put` changes both in place."""
+
+    def __init__(self, values: dict[str, Any], sources: dict[str, Source]) -> None:
+        self.values, self.sources = values, sources
+
+    def get(self, key: str) -> Any:
+        return self.values.get(key, leaves(Recipe)[key].default)
+
+    def put(self, key: str, value: Any, why: str) -> None:
+        self.values[key], self.sources[key] = value, Source("hardware", why)
+
+    def is_by_user(self, key: str) -> bool:
+        return key in self.sources and self.sources[key].by_user
+
+    def sizes(self) -> Sizes:
+        numbers = {field: self.get(key) for field, key in SIZE_KEYS.items()}
+        valid = all(
+            type(number) is int and (number > 0 or SIZE_KEYS[field] in NON_POSITIVE_ALLOWED)
+            for field, number in numbers.items()
+        )
+        return Sizes(valid=True, **numbers) if valid else Sizes()
 
 
 def fill_gpus(values: dict[str, Any], sources: dict[str, Source]) -> None:
-    """Fill in what the size of model and GPU decides: tokens of a pass, recomputation, what vLLM decodes at once."""
-
-    def value_of(key: str) -> Any:
-        return values.get(key, leaves(Recipe)[key].default)
-
-    def put(key: str, value: Any, why: str) -> None:
-        values[key], sources[key] = value, Source("hardware", why)
-
-    name = str(value_of("worker.actor.model.model_path") or "")
+    """Replaces nulls that depend on the sizes of model and GPU; changes `values`, and `sources`, which say why."""
+    recipe = _Values(values, sources)
+    name = str(recipe.get("worker.actor.model.model_path") or "")
     folder = local_model(name) or local_model(str(ROOT / name))
     _keep_padding(values, sources, memory.model_type(folder))
-    numbers = [value_of(key) for key in _SIZES]
-    whole = all(
-        type(number) is int and (number > 0 or key in _MAY_BE_LESS) for key, number in zip(_SIZES, numbers, strict=True)
-    )
-    nodes, gpus, tensor, prompts, n, prompt, response, ulysses, sharing, images, rank = (
-        numbers if whole else [1] * len(_SIZES)
-    )
-    ranks = nodes * gpus
-    if DECODING in values and values[DECODING] is None:
-        responses = -(-prompts * n // max(1, ranks // tensor))
-        put(DECODING, memory.max_num_seqs(responses), "a step's responses over vLLM's engines")
-    if (
-        value_of(GRAPHS) is None
-        and value_of("worker.rollout.enforce_eager") is False
-        and type(value_of(DECODING)) is int
-    ):
-        put(GRAPHS, memory.graph_sizes(value_of(DECODING)), f"sizes up to {DECODING}")
+    sizes = recipe.sizes()
     model = memory.shape(folder) or memory.published_shape(name)
-    if value_of(FUSED) is True and model and model.hidden % FUSED_WIDTH:
-        put(
-            FUSED, False, f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
-        )
-    asked = value_of(RECOMPUTE)
-    packed = value_of("worker.actor.dynamic_batching") and value_of("worker.actor.padding_free")
-    if not (whole and packed and value_of("engine") == "verl"):
-        if asked is None:
-            put(RECOMPUTE, True, "memory is foreseen with verl and packed responses only")
+    _fill_vllm(recipe, sizes)
+    _fill_kernels(recipe, model)
+    _fill_token_budgets(recipe, sizes, model)
+
+
+def _fill_vllm(recipe: _Values, sizes: Sizes) -> None:
+    """Responses that vLLM decodes at once, and the batch sizes with a CUDA graph."""
+    if DECODING in recipe.values and recipe.values[DECODING] is None:
+        responses = -(-sizes.prompts * sizes.n // max(1, sizes.ranks // sizes.tensor_parallel))
+        recipe.put(DECODING, memory.max_num_seqs(responses), "a step's responses over vLLM's engines")
+    sequences = recipe.get(DECODING)
+    if recipe.get(GRAPHS) is None and recipe.get("worker.rollout.enforce_eager") is False and type(sequences) is int:
+        recipe.put(GRAPHS, memory.graph_sizes(sequences), f"sizes up to {DECODING}")
+
+
+def _fill_kernels(recipe: _Values, model: memory.Shape | None) -> None:
+    """No fused head for hidden sizes that verl's kernel does not take."""
+    if recipe.get(FUSED) is True and model and model.hidden % FUSED_WIDTH:
+        why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
+        recipe.put(FUSED, False, why)
+
+
+def _fill_token_budgets(recipe: _Values, sizes: Sizes, model: memory.Shape | None) -> None:
+    """Recomputation of activations, and the tokens of passes with and without gradients."""
+    recompute = recipe.get(RECOMPUTE)
+    packed = recipe.get("worker.actor.dynamic_batching") and recipe.get("worker.actor.padding_free")
+    if not (sizes.valid and packed and recipe.get("engine") == "verl"):
+        if recompute is None:
+            recipe.put(RECOMPUTE, True, "memory is foreseen with verl and packed responses only")
         return
-    size = machine.gpu_memory()
-    fits = memory.token_budgets(
+    gpu_bytes = machine.gpu_memory()
+    budgets = memory.token_budgets(
         model,
-        size,
-        ranks=sharing if sharing > 0 else ranks,
-        longest=-(-(prompt + response) // ulysses),
-        image_share=prompt / (prompt + response) if images else 0.0,
-        networks=2 if value_of("algorithm.adv_estimator") == "gae" else 1,
-        adapters=rank > 0,
-        recompute=asked,
-        liger=value_of(LIGER) is not False,
+        gpu_bytes,
+        ranks=sizes.fsdp_size if sizes.fsdp_size > 0 else sizes.ranks,
+        longest=-(-sizes.longest // sizes.ulysses),
+        image_share=sizes.prompt_tokens / sizes.longest if sizes.images else 0.0,
+        networks=2 if recipe.get("algorithm.adv_estimator") == "gae" else 1,
+        adapters=sizes.lora_rank > 0,
+        recompute=recompute,
+        liger=recipe.get(LIGER) is not False,
     )
-    known = "what fits a GPU's memory" if model and size else "the model or the GPU's memory is not known yet"
-    if asked is None:
-        put(RECOMPUTE, fits.recompute, known)
-    # Who states the number of responses of a pass means it.
+    why = "what fits a GPU's memory" if model and gpu_bytes else "the model or the GPU's memory is not known yet"
+    if recompute is None:
+        recipe.put(RECOMPUTE, budgets.recompute, why)
+    # A micro-batch size that the user set takes the place of a token budget.
     update, forward = (f"worker.actor.micro_batch_size_per_device_for_{use}" for use in ("update", "experience"))
-    for key, tokens, micro in ((UPDATE, fits.update, update), (FORWARD, fits.forward, forward)):
-        if value_of(key) is None and not (micro in sources and sources[micro].by_user):
-            given = key == FORWARD and value_of(UPDATE) is not None and sources[UPDATE].by_user
-            put(key, value_of(UPDATE) if given else tokens, known)
+    for key, tokens, micro in ((UPDATE, budgets.update, update), (FORWARD, budgets.forward, forward)):
+        if recipe.get(key) is None and not recipe.is_by_user(micro):
+            follows = key == FORWARD and recipe.get(UPDATE) is not None and recipe.sources[UPDATE].by_user
+            recipe.put(key, recipe.get(UPDATE) if follows else tokens, why)
 
 
 def _keep_padding(values: dict[str, Any], sources: dict[str, Source], model_type: str | None) -> None:

@@ -39,7 +39,7 @@ ADAPTER_STATE_BYTES = 4
 """With LoRA the base has weights only; adapters are a hundredth of them."""
 
 MAX_UPDATE_TOKENS = 32_768
-"""Tokens of one update pass; more was not faster: 376 TFLOP/s at 16,384 tokens, 382 at 32,768 (Qwen3-4B shape, H200)."""
+"""Tokens of one update pass; more is no faster: 376 TFLOP/s at 16,384 tokens, 382 at 32,768 (Qwen3-4B shape, H200)."""
 MIN_TOKENS_WITHOUT_RECOMPUTE = 8_192
 """Below this budget activations are recomputed: 442 TFLOP/s at 8,192 tokens without, 459 at 16,384, 382 with."""
 MAX_FORWARD_TOKENS = 65_536

@@ -131,13 +131,13 @@ def _make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
 
     A logger that is not installed is left out with a message: a run does not depend on it.
     """
-    from recipes.pointer_selector.metrics import JsonLines, Sinks, TensorBoard, Wandb
+    from recipes.pointer_selector.metrics import MetricsFile, Sinks, TensorBoard, Wandb
 
     names = recipe.trainer.logger
     absent = [name for name in ("tensorboard", "wandb") if name in names and not find_spec(name)]
     for name in absent:
         console.print(f"{name} is not installed, so nothing is written for it: pip install {name}")
-    sinks = [JsonLines(folder / "metrics.jsonl")] if "file" in names else []
+    sinks = [MetricsFile(folder / "metrics.jsonl")] if "file" in names else []
     if "tensorboard" in names and "tensorboard" not in absent:
         sinks.append(TensorBoard(folder / "tensorboard"))
     if "wandb" in names and "wandb" not in absent:

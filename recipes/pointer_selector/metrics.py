@@ -19,7 +19,7 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class JsonLines:
+class MetricsFile:
     """`{"step": n, "data": {...}}` a line, as verl's own file logger writes."""
 
     def __init__(self, path: Path) -> None:

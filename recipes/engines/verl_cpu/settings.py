@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes import paths
+from recipes.config import Recipe
 from recipes.engines.support import sampler
 
 PACKAGE = "recipes.engines.verl_cpu"
@@ -25,12 +26,11 @@ UNKNOWN_MODEL_BUCKET = 2048
 """MiB; verl's own default, for a model whose `config.json` is not on this machine."""
 
 
-def keys(recipe: Any) -> dict[str, Any]:
+def keys(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys for this recipe on CPUs.
 
     Args:
-        recipe: read `data`, `worker.actor.model`, `worker.rollout` and `trainer.{nnodes,n_gpus_per_node}`, which counts
-            ranks here.
+        recipe: `trainer.n_gpus_per_node` counts ranks here.
     """
     return {
         **_platform(),
@@ -41,7 +41,7 @@ def keys(recipe: Any) -> dict[str, Any]:
     }
 
 
-def environment(recipe: Any) -> dict[str, str]:
+def environment(recipe: Recipe) -> dict[str, str]:
     """Environment variables of the trainer and of every process that Ray starts for it."""
     return {
         "VERL_PLATFORM": "cpu",
@@ -58,7 +58,7 @@ def environment(recipe: Any) -> dict[str, str]:
     }
 
 
-def _ranks(recipe: Any) -> int:
+def _ranks(recipe: Recipe) -> int:
     return int(recipe.trainer.nnodes) * int(recipe.trainer.n_gpus_per_node)
 
 
@@ -106,7 +106,7 @@ def _models() -> dict[str, Any]:
     return keys | {f"critic.fsdp.mixed_precision.{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")}
 
 
-def _rollout(recipe: Any) -> dict[str, Any]:
+def _rollout(recipe: Recipe) -> dict[str, Any]:
     rollout = "actor_rollout_ref.rollout"
     engine = f"{rollout}.engine_kwargs.vllm"
     model = _model_config(recipe.worker.actor.model.model_path)
@@ -126,7 +126,7 @@ def _few_processes() -> dict[str, Any]:
     }
 
 
-def _tensor_parallel(recipe: Any) -> int:
+def _tensor_parallel(recipe: Recipe) -> int:
     return int(getattr(recipe.worker.rollout, "tensor_parallel_size", 1) or 1)
 
 
@@ -148,7 +148,7 @@ def _bucket_megabytes(model: dict[str, Any]) -> int:
     return max(SMALLEST_BUCKET, -(-embedding // MEBIBYTE) + 1)
 
 
-def _cache_bytes(model: dict[str, Any], recipe: Any) -> int:
+def _cache_bytes(model: dict[str, Any], recipe: Recipe) -> int:
     """Key-value cache for as many full sequences as vLLM decodes at once, at most an eighth of the memory."""
     if not model:
         return 8 * SMALLEST_CACHE

@@ -19,7 +19,7 @@ from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.evaluation import decode
-from recipes.pointer_selector.metrics import JsonLines, Sinks, findings_of_curves, findings_of_epoch
+from recipes.pointer_selector.metrics import MetricsFile, Sinks, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.training import Trainer
 from recipes.pointer_selector.workload import FrozenModel
@@ -134,7 +134,7 @@ def test_a_killed_process_is_resumed_to_the_same_weights(made, whole, tmp_path):
         child = os.fork()
         if child == 0:
             try:
-                trainer(made, tmp_path / "run", recipe, JsonLines(history)).run()
+                trainer(made, tmp_path / "run", recipe, MetricsFile(history)).run()
             finally:
                 os._exit(0)
         limit = time.monotonic() + 60
@@ -146,7 +146,7 @@ def test_a_killed_process_is_resumed_to_the_same_weights(made, whole, tmp_path):
                 break
             time.sleep(0.001)
     assert killed >= 2
-    resumed = trainer(made, tmp_path / "run", recipe, JsonLines(history))
+    resumed = trainer(made, tmp_path / "run", recipe, MetricsFile(history))
     resumed.run()
     assert same(resumed.policy.state_dict(), whole[0])
     steps = [step for step, data in read_history(history) if "actor/lr" in data]
@@ -305,7 +305,7 @@ def test_findings_on_epochs_and_curves():
 def test_history_survives_half_a_line(tmp_path):
     path = tmp_path / "m.jsonl"
     for lines in ([(1, {"a": 1.0, "b": float("nan")})], [(1, {"a": 2.0}), (2, {"a": 3.0})]):
-        sink = JsonLines(path)
+        sink = MetricsFile(path)
         for step, metrics in lines:
             sink.write(step, metrics)
         sink.close()
