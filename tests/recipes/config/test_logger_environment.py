@@ -12,17 +12,6 @@ from recipes.config.machine import logger_environment
 pytest.importorskip("tensorboard")
 
 
-def test_every_logger_writes_below_the_run_unless_the_user_says_where(tmp_path):
-    loggers = ["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
-    variables = logger_environment(loggers, tmp_path, {"HOME": str(tmp_path)})
-    assert variables.pop("WANDB_MODE") == variables.pop("SWANLAB_MODE") == "offline"
-    assert all(str(tmp_path) in value for value in variables.values())
-    assert len(variables) == 4
-    chosen = {"HOME": str(tmp_path), **dict.fromkeys((*variables, "WANDB_MODE"), "mine"), "SWANLAB_API_KEY": "key"}
-    assert logger_environment(loggers, tmp_path, chosen) == {}
-    assert logger_environment(["console", "file"], tmp_path, {}) == {}
-
-
 @pytest.mark.parametrize(("logger", "pattern"), [("tensorboard", "tensorboard/events.*"), ("wandb", "wandb/offline-*")])
 def test_verls_own_tracking_writes_there(tmp_path, logger, pattern):
     """W&B offline, without a login and without the network."""
