@@ -275,3 +275,16 @@ helper.launch.cli()
     for pid in (tmp_path / "pids").read_text().split():
         stat = Path(f"/proc/{pid}/stat")
         assert not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_run_that_gains_nothing_ends_after_a_saved_step_and_the_same_command_does_nothing(launched):
+    keys = ("trainer.early_stop.patience=1", "trainer.early_stop.metric=critic/score/mean")
+    keys += ("trainer.early_stop.min_delta=1.0",)
+    code, text = launched("hang", steps=5, keys=keys)
+    assert code == 0, text
+    assert "ended before its last step: critic/score/mean has not gained for 1 values (best 0.100 at step 1)" in text
+    assert [step.step for step in read_history(launched.run_dir / "metrics.jsonl")] == [0, 1, 2]
+    code, text = launched("crash_at_start", keys=keys)
+    assert code == 0, text
+    assert "nothing to do: " in text
+    assert "raise trainer.early_stop.patience" in text

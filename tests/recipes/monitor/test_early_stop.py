@@ -77,21 +77,48 @@ def test_a_step_without_a_checkpoint_asks_the_trainer_to_save_first_and_a_gain_t
     assert not (tmp_path / STOP_REQUEST).exists()
 
 
-def test_the_callback_ends_verls_loop_after_the_save_and_takes_the_request_back(tmp_path):
+def test_the_callback_ends_verls_own_loop_after_the_save_and_takes_the_request_back(tmp_path, monkeypatch):
+    """verl's `PPOTrainer.fit` as it is; what it calls to generate, update and log is left out."""
     from types import SimpleNamespace
+    from unittest.mock import MagicMock
+
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1 import trainer_base
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from recipes.engines.checkpoint_callbacks import ExactModels
 
-    save(tmp_path, 4)
-    (tmp_path / "global_step_4" / "actor" / "huggingface" / "model.safetensors").unlink()
-    trainer = SimpleNamespace(total_training_steps=60)
-    callback = ExactModels()
-    callback.on_save(trainer, 4, str(tmp_path / "global_step_4"))
-    assert trainer.total_training_steps == 60
-    (tmp_path / STOP_REQUEST).touch()
-    callback.on_save(trainer, 4, str(tmp_path / "global_step_4"))
-    assert trainer.total_training_steps == 4
+    keys = {"total_epochs": 9, "save_freq": 2, "test_freq": 3, "val_before_train": False}
+    keys |= {"project_name": "p", "experiment_name": "e", "logger": []}
+    config = {"trainer": keys, "global_profiler": {"steps": None}}
+    for name in ("SkipManager", "Tracking", "ValidationGenerationsLogger", "DapoFilteredRewardTableLogger", "tq"):
+        monkeypatch.setattr(trainer_base, name, MagicMock())
+    trainer = object.__new__(PPOTrainerSync)
+    trainer.config, trainer.global_steps, trainer.steps_per_epoch = OmegaConf.create(config), 0, 5
+    trainer.total_training_steps = 9
+    done, callback = [], ExactModels()
+
+    def save_checkpoint():
+        save(tmp_path, trainer.global_steps)
+        drop(tmp_path, trainer.global_steps)
+        callback.on_save(trainer, trainer.global_steps, str(tmp_path / f"global_step_{trainer.global_steps}"))
+
+    def step(metrics, timing):
+        done.append(trainer.global_steps)
+        if trainer.global_steps == 3:
+            (tmp_path / STOP_REQUEST).touch()
+        return SimpleNamespace(keys=[], partition_id="train")
+
+    trainer.step, trainer._save_checkpoint, trainer.checkpoint_manager = step, save_checkpoint, MagicMock()
+    for name in ("_start_profiling", "_stop_profiling", "_validate", "_compute_metrics", "_shutdown_dump_executor"):
+        setattr(trainer, name, MagicMock(return_value={"val-core/x/acc/mean@1": 0.5}))
+    trainer._reissue_inflight_prompts = MagicMock()
+    trainer.fit(MagicMock())
+    assert done == [1, 2, 3, 4]
+    assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "4"
     assert not (tmp_path / STOP_REQUEST).exists()
+    assert trainer.logger.log.call_args.kwargs["step"] == 4, "the last step is logged"
+    assert trainer._shutdown_dump_executor.called
 
 
 @pytest.mark.parametrize(
