@@ -88,7 +88,21 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
 def remarks(recipe: Recipe) -> list[str]:
     """What runs, but hardly as meant: guessed variables, KL estimators in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
-    return [*recipe.notes, *kl.remarks(recipe), *loss.remarks(recipe, updates)]
+    return [*recipe.notes, *kl.remarks(recipe), *loss.remarks(recipe, updates), *_adapters(recipe)]
+
+
+RATE_OF_ADAPTERS = 3e-6
+"""The learning rate of verl's LoRA example; full training usually takes a tenth of what adapters take."""
+
+
+def _adapters(recipe: Recipe) -> list[str]:
+    """A learning rate of full training with LoRA, which hardly moves the adapters."""
+    actor = recipe.worker.actor
+    if not actor.model.lora.rank or actor.optim.lr >= RATE_OF_ADAPTERS:
+        return []
+    return [
+        f"worker.actor.optim.lr {actor.optim.lr:g} is one of full training; adapters usually take ten times as much"
+    ]
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:

@@ -164,6 +164,7 @@ def test_no_kl_is_one_variable_whatever_a_file_says_of_it(task, algorithm):
         ({"ALGORITHM": "gspo", "CLIP_RATIO_HIGH": "0.2"}, "nothing will be clipped"),
         ({"ALGORITHM": "dapo"}, "one update a step"),
         ({"ALGORITHM": "cispo"}, "one update a step"),
+        ({"LORA_RANK": "8", "LR": "1e-6"}, "ten times as much"),
     ],
 )
 def test_what_hardly_acts_is_remarked_on(resolve, environ, words):
