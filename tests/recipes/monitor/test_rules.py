@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ CURVES = {
     "grad_norm": "actor/grad_norm",
     "seconds": "timing_s/step",
 }
-RECORDED = Path(__file__).parent / "recorded"
 
 
 def recipe(*arguments):
