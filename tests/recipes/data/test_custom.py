@@ -363,3 +363,21 @@ def test_images_in_the_file_are_let_in(file, tmp_path, words, limit):
 
 def test_text_alone_asks_for_no_images(file):
     assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 0
+
+
+def test_the_embedded_model_makes_room_for_the_users_prompts_unless_the_user_says_how_much(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
+    rows = [
+        {"prompt": f"How many eggs are {i} eggs? " * 4, "ground_truth": str(i), "data_source": "math"}
+        for i in range(20)
+    ]
+    (tmp_path / "my.json").write_text(json.dumps(rows))
+    (tmp_path / "long.json").write_text(json.dumps([{**row, "prompt": row["prompt"] * 9} for row in rows[:9]] + rows))
+
+    def limit(file, *arguments):
+        recipe = load("custom", arguments=["--data", str(tmp_path / file), *arguments], environ={}, hardware="cpu")
+        return ready(recipe, lambda line: None).data.max_prompt_length
+
+    assert 48 < limit("my.json") < 448
+    assert limit("long.json") == 512 - 64, "the model's positions, less the response's"
+    assert limit("my.json", "--max_prompt_length", "300") == 300
