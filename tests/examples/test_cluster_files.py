@@ -58,7 +58,7 @@ STANDINS = {
     "srun": 'while [[ "$1" == --* ]]; do [[ "$1" == --nodelist=* ]] && export HOST="${1#*=}"; shift; done; exec "$@"',
     "scontrol": "printf '%s\\n' n1 n2 n3",
     "ray": 'echo "$HOST: ray $*" >> "$LOG"',
-    "launcher": 'sleep 0.5; echo "$HOST: $RAY_ADDRESS $NNODES $GPUS_PER_NODE $*" >> "$LOG"',
+    "launcher.sh": 'sleep 0.5; echo "$HOST: $RAY_ADDRESS $NNODES $GPUS_PER_NODE $*" >> "$LOG"',
 }
 
 
@@ -69,13 +69,13 @@ def test_the_slurm_script_starts_a_head_workers_and_the_launcher(tmp_path):
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "LOG": str(tmp_path / "log"),
-        "LAUNCHER": str(tmp_path / "launcher"),
         "SLURM_SUBMIT_DIR": str(ROOT),
         "SLURM_JOB_NUM_NODES": "3",
         "SLURM_JOB_NODELIST": "n[1-3]",
         "SLURM_GPUS_ON_NODE": "4",
     }
-    subprocess.run(["bash", str(CLUSTER / "slurm.sbatch"), "data.seed=1"], env=environment, check=True, timeout=60)
+    command = ["bash", str(CLUSTER / "slurm.sbatch"), str(tmp_path / "launcher.sh"), "data.seed=1"]
+    subprocess.run(command, env=environment, check=True, timeout=60)
     lines = sorted((tmp_path / "log").read_text().splitlines())
     assert lines[0] == "n1: n1:6379 3 4 data.seed=1"
     assert lines[1].startswith("n1: ray start --head --port=6379")
