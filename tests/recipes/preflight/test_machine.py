@@ -13,7 +13,14 @@ from recipes.errors import RecipeError
 from recipes.preflight import machine
 
 
-def test_a_good_machine(make, monkeypatch):
+@pytest.fixture
+def calm(monkeypatch):
+    """A machine on which no other Ray runs and files are plenty, whatever the one is that the tests run on."""
+    monkeypatch.setattr(machine, "stale_ray", list)
+    monkeypatch.setattr(machine, "open_files", list)
+
+
+def test_a_good_machine(make, monkeypatch, calm):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
     assert machine.inspect(make()) == []
 
@@ -32,7 +39,7 @@ def test_a_folder_that_cannot_be_written(make, files, monkeypatch):
         machine.inspect(make(f"trainer.save_checkpoint_path={files}/locked/deeper"))
 
 
-def test_little_shared_memory_is_remarked(make, monkeypatch):
+def test_little_shared_memory_is_remarked(make, monkeypatch, calm):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
     (remark,) = machine.inspect(make())
     assert "64 MiB free" in remark
