@@ -12,7 +12,10 @@ from recipes.engines.checkpoints import last_checkpoint
 from recipes.monitor import runs
 from recipes.paths import ROOT
 
-pytestmark = pytest.mark.trainer
+pytestmark = [
+    pytest.mark.trainer,
+    pytest.mark.skipif("FAULTS" not in os.environ, reason="minutes of real illnesses: FAULTS=some or FAULTS=all"),
+]
 CONSTANT = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     return {"score": 0.5, "acc": 0.0}

@@ -20,7 +20,10 @@ import pytest
 from recipes.monitor.metrics import read_history
 from recipes.paths import ROOT
 
-pytestmark = pytest.mark.trainer
+pytestmark = [
+    pytest.mark.trainer,
+    pytest.mark.skipif("FAULTS" not in os.environ, reason="minutes of real nodes: FAULTS=some or FAULTS=all"),
+]
 
 SCRIPT = ROOT / "examples" / "cluster" / "ray_cluster.sh"
 MARK = "CLUSTER_OF_THIS_TEST"
