@@ -72,8 +72,8 @@ _CHAIN = ("During handling of the above exception", "The above exception was the
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
-_CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups",)
-"""What the trainer's process raises because of an error elsewhere: verl's, when every generation of a step failed."""
+_CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
+"""What follows from an error elsewhere: every generation of a step failed (verl), or a process was told to end."""
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 
@@ -163,6 +163,7 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     real = [(exception, tb) for tb in found for exception in tb.exceptions if not exception[0].startswith(passed_on)]
     wrapped = [(exception, tb) for tb in found for exception in tb.exceptions]
     fatal = _fatal(found)
+    wrapped = [one for one in wrapped if not one[0][0].startswith("SystemExit")]
     chosen = ([one for one in real if one[0][0] in fatal] or real or wrapped)[:1]
     tail = "\n".join(line.text for line in everything[-200:])
     if not chosen:
