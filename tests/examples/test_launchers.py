@@ -12,7 +12,7 @@ from recipes.config import load, tasks
 from recipes.config.variables import VARIABLES
 from recipes.paths import ROOT
 
-LAUNCHERS = sorted(ROOT.glob("examples/*/*.sh"))
+LAUNCHERS = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if path.parent.name != "cluster"]
 ENTRY = re.compile(r"#   ([A-Z][A-Z_]+) +(\S+)( .*)?")
 EXEC = re.compile(r'exec bash "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/\.\./\.\./scripts/launch\.sh" (\w+) "\$@"')
 KEYS = {name: variable.key for variable in VARIABLES for name in variable.names}

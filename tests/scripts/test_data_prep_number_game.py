@@ -42,7 +42,7 @@ def test_screenshots_from_chromium(call, small, tmp_path):
     assert {row["answer"] for row in rows} == {"0", "1", "2"}
     assert rows[0]["images"][0]["bytes"].startswith(b"\x89PNG")
     manifest = read_manifest(tmp_path / "train.parquet", verify=True)
-    assert manifest["counts"]["screens"] == {"140x224": 9}
+    assert sum(manifest["counts"]["screens"].values()) == 9
     assert set(manifest["counts"]["light_and_answer"].values()) == {1}
     again = call("--preset", "tiny", *small)
     assert "2 episodes were there, 0 played now" in again.output
