@@ -23,7 +23,7 @@ from recipes.errors import reported_errors
 from recipes.monitor import agreement, rundir
 from recipes.monitor.early_stop import EarlyStop, best_checkpoint
 from recipes.monitor.health import Health
-from recipes.monitor.metrics import MetricsFollower, Sources, read_history, rollout_accuracy
+from recipes.monitor.metrics import MetricsFollower, Sources, Step, read_history, rollout_accuracy
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
@@ -72,10 +72,11 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         if resumes:
             resume.repair(recipe)
         last = last_checkpoint(resume.folder(recipe))
+        history = read_history(files.metrics)
         if last and resumes:
             limits = agreement.bounds(recipe, os.environ)
-            agreement.refuse_spoilt(read_history(files.metrics), last.step, limits, str(shown(last.folder.parent)))
-        done = [step for step in read_history(files.metrics) if last and resumes and step.step <= last.step]
+            agreement.refuse_spoilt(history, last.step, limits, str(shown(last.folder.parent)))
+        done = [step for step in history if last and resumes and step.step <= last.step]
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
         if last and total and resumes and last.step >= total:
@@ -128,6 +129,10 @@ def train(
     def by_source(step: int) -> dict[str, float]:
         return sources.accuracy(rollouts / f"{step}.jsonl") if rollouts else {}
 
+    def after_step(step: Step) -> str | None:
+        health.saw(step)
+        return stop.saw(step)
+
     with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
@@ -139,7 +144,7 @@ def train(
             limits,
             lambda step: rollouts is None or accuracy(step) is not None,
             agreement.rule(agreement.bounds(recipe, os.environ)),
-            lambda step: health.saw(step) or stop.saw(step),
+            after_step,
         )
 
 
