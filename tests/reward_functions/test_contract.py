@@ -7,7 +7,7 @@ import inspect
 import math
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -176,13 +176,12 @@ SIZE = 50_000  # characters; quadratic work on that would take seconds
 
 
 @pytest.mark.parametrize("wrap", ["{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}"])
-def test_linear_time_on_adversarial_input(reward, sample, wrap):
+def test_linear_time_on_adversarial_input(reward, sample, wrap, cpu_seconds):
     slow = {}
     for piece in PIECES:
         text = wrap.format(piece * (SIZE // len(piece)))
-        begin = time.process_time()
         assert_result(reward, reward.compute_score("any", text, sample[0]))
-        elapsed = time.process_time() - begin
+        elapsed = cpu_seconds(partial(reward.compute_score, "any", text, sample[0]), enough=0.2)
         if elapsed > 0.2:
             slow[piece] = elapsed
     assert not slow

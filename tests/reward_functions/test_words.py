@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -238,15 +238,14 @@ HARD = (
 
 
 @pytest.mark.parametrize("source", ["math_reasoning", "qa", "classification"])
-def test_linear_time_on_adversarial_text(source):
+def test_linear_time_on_adversarial_text(source, cpu_seconds):
     truth = {"math_reasoning": "x + 1", "qa": ["a b", "中国"], "classification": SENTIMENT}[source]
     slow = {}
     for piece in HARD:
         for wrap in ("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "answer: {}", "#### {}"):
             text = wrap.format(piece * (30_000 // len(piece)))
-            begin = time.process_time()
             result = dispatch.compute_score(source, text, truth)
-            elapsed = time.process_time() - begin
+            elapsed = cpu_seconds(partial(dispatch.compute_score, source, text, truth), enough=0.2)
             assert result["reason"] in dispatch.REASONS
             assert len(result["pred"]) <= 100
             if elapsed > 0.2:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from recipes.evaluation import suspicious
@@ -90,12 +88,9 @@ def test_repeated_text():
     assert REPEATED not in flags(prose, GOLD, FULL)
 
 
-def test_rules_are_linear_in_the_text():
+def test_rules_are_linear_in_the_text(cpu_seconds):
     hostile = ["<answer>" * 50_000, "####" * 100_000, r"\boxed{" * 60_000, "<think>" * 50_000, "# " * 200_000]
-    begin = time.perf_counter()
-    for text in hostile:
-        flags(text, GOLD, FULL)
-    assert time.perf_counter() - begin < 5
+    assert cpu_seconds(lambda: [flags(text, GOLD, FULL) for text in hostile], enough=5) < 5
 
 
 def same(answers_by_group: list[list[str]], golds: list[str] | None = None) -> list[dict]:
