@@ -75,7 +75,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         history = read_history(files.metrics)
         if last and resumes:
             limits = agreement.bounds(recipe, os.environ)
-            agreement.refuse_spoilt(history, last.step, limits, str(shown(last.folder.parent)))
+            agreement.refuse_checkpoint_after_mismatch(history, last.step, limits, str(shown(last.folder.parent)))
         done = [step for step in history if last and resumes and step.step <= last.step]
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
@@ -89,7 +89,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
 
 
 def embedded_parts(recipe: Recipe) -> str:
-    """What of the recipe's embedded block takes part, in words; empty where the user brought a model."""
+    """One phrase on which embedded parts the run uses; empty where the user gave a model."""
     if not recipe.embedded_on or recipe.source_of("worker.actor.model.model_path").by_user:
         return ""
     if not recipe.source_of("data.train_files").by_user:
@@ -99,10 +99,10 @@ def embedded_parts(recipe: Recipe) -> str:
 
 def checked(recipe: Recipe, console: Console) -> Recipe:
     """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
-    preflight.inspect_machine(recipe)
+    preflight.check_before_data(recipe)
     make_missing(recipe, console.print)
     recipe = resume.with_own_name(ready(recipe, console.print), console.print)
-    for remark in preflight.inspect(recipe):
+    for remark in preflight.run_checks(recipe):
         console.print(f"note: {remark}")
     return recipe
 
@@ -136,15 +136,15 @@ def train(
     with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
-            Child(command, {**os.environ, **variables}, files.log, ROOT),
-            files.log,
-            offset,
-            MetricsFollower(files.attempt, files.metrics),
-            progress,
-            limits,
-            lambda step: rollouts is None or accuracy(step) is not None,
-            agreement.rule(agreement.bounds(recipe, os.environ)),
-            after_step,
+            child=Child(command, {**os.environ, **variables}, files.log, ROOT),
+            log=files.log,
+            offset=offset,
+            metrics=MetricsFollower(files.attempt, files.metrics),
+            progress=progress,
+            limits=limits,
+            rollouts_ready=lambda step: rollouts is None or accuracy(step) is not None,
+            judge=agreement.rule(agreement.bounds(recipe, os.environ)),
+            after_step=after_step,
         )
 
 
@@ -201,12 +201,12 @@ def show_plan(recipe: Recipe) -> int:
     for name, value in accounting(recipe, rows).table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
-    found = preflight.dry(recipe)
-    for line in [*notes, *(f"note: {remark}" for remark in found.remarks)]:
+    findings = preflight.dry(recipe)
+    for line in [*notes, *(f"note: {remark}" for remark in findings.remarks)]:
         print(f"# {line}")
-    for error in found.errors:
+    for error in findings.errors:
         print(f"error: {error}", file=sys.stderr)
-    return 2 if found.errors else 0
+    return 2 if findings.errors else 0
 
 
 def cli() -> None:

@@ -211,7 +211,8 @@ _MICRO = {
 
 
 def fill_batches(values: dict[str, Any], sources: dict[str, Source]) -> None:
-    """Put sizes where a recipe's file has null: an update is the whole step, a micro-batch divides; changes both."""
+    """Replaces null batch sizes in `values` and records why in `sources` (both changed in place): an update takes the
+    whole step, and a micro-batch divides a GPU's share of it."""
 
     def value(key: str) -> Any:
         return values.get(key, leaves(Recipe)[key].default)

@@ -143,7 +143,7 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
         )
     if recipe.algorithm.online_filtering and n < 2:  # EasyR1 would drop by the mean, verl would drop nothing
         yield recipe.error(
-            "algorithm.online_filtering drops groups whose responses agree, and worker.rollout.n is 1",
+            "algorithm.online_filtering drops zero-variance groups, and worker.rollout.n is 1",
             "set ROLLOUT_N to 2 or more, or ONLINE_FILTERING=false",
             "worker.rollout.n",
             "algorithm.online_filtering",

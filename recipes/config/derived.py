@@ -22,7 +22,7 @@ EXPERIMENT = "{experiment_name}"
 """Stands for the experiment's name in trainer.save_checkpoint_path."""
 
 
-def finished(values: dict[str, Any], sources: dict[str, Source], environ: Mapping[str, str]) -> Recipe:
+def resolve_derived(values: dict[str, Any], sources: dict[str, Source], environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others, and absolute paths; changes both mappings.
 
     Values of a wrong type pass through, to be named by the one check of types at the end.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.config.derived import finished
+from recipes.config.derived import resolve_derived
 from recipes.config.gpus import without_libraries
 from recipes.config.layers import (
     VERL,
@@ -85,7 +85,7 @@ def load(
         check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
     values.setdefault("name", path.stem)
     values["hardware"] = kind
-    recipe = finished(values, sources, environ)
+    recipe = resolve_derived(values, sources, environ)
     recipe._embedded_on = embedded
     recipe._notes.extend([*dict.fromkeys(source.note for source in sources.values() if source.note)])
     recipe._notes.extend(ambiguous(environ))

@@ -49,6 +49,7 @@ class Control:
 
 
 _MODEL, _ACTOR, _ROLLOUT = "worker.actor.model", "worker.actor", "worker.rollout"
+# Each row sets a recipe key; verl's name is the key's `verl=` in config/schema, written by engines/verl.py.
 VARIABLES: tuple[Variable, ...] = (
     Variable("ENGINE", "engine"),
     Variable(

@@ -1,4 +1,8 @@
-"""Prompt lengths in tokens, as the trainer counts them, and what a limit drops."""
+"""Prompt lengths in tokens, as the trainer counts them, and what a limit drops.
+
+Here whole splits are counted when they are made. recipes/preflight/data.py counts the first prompts before a run,
+recipes/preflight/images.py those with images. verl drops by itself, with data.filter_overlong_prompts.
+"""
 
 from __future__ import annotations
 

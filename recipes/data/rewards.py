@@ -86,8 +86,3 @@ def gold_checked(rows: Iterable[dict], score: Score, gold_response: Callable[[di
                 fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
             )
         yield row
-
-
-def check_gold(rows: Iterable[dict], score: Score, gold_response: Callable[[dict], str]) -> int:
-    """Check rows that are already made, and return how many they are; see `gold_checked`."""
-    return sum(1 for _ in gold_checked(rows, score, gold_response))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from recipes.engines.verl import PREFIX
+from recipes.engines.verl import ON_POLICY_PREFIX
 
 Loss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 
@@ -64,4 +64,4 @@ def register() -> None:
 
     for name, loss in list(POLICY_LOSS_REGISTRY.items()):
         if name != "bypass_mode":
-            register_policy_loss(PREFIX + name)(on_policy(loss))
+            register_policy_loss(ON_POLICY_PREFIX + name)(on_policy(loss))

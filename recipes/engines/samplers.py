@@ -28,7 +28,7 @@ class BoundedReplayBuffer(ReplayBuffer):
         super().__init__(sampler_kwargs=sampler_kwargs, refill_fn=refill, **_filtering(given), **kwargs)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """A step's batch. Raises RuntimeError where too many groups in a row agree."""
+        """A step's batch. Raises RuntimeError where too many groups in a row have zero variance."""
         self._replaced = 0
         return super().sample(*args, **kwargs)
 

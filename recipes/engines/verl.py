@@ -24,12 +24,12 @@ from recipes.paths import run_dir
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 EXTENSIONS = "recipes.engines.extensions"
 """What verl imports in each process that holds a model on GPUs."""
-PREFIX = "on_policy_"
-"""Of the losses in `on_policy.py`, which this module must not import: it would import torch."""
+ON_POLICY_PREFIX = "on_policy_"
+"""Begins the names of the losses in `on_policy.py`; it stands here because that module imports torch."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
-    """verl's dotted keys for the recipe: its own translation, then what CPUs need, then the keys below `verl`.
+    """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
     Raises:
         RecipeError: a key that verl cannot do, or a key below `verl` that disagrees with its name in the recipe.
@@ -67,7 +67,7 @@ def native(recipe: Recipe) -> dict[str, Any]:
 
 
 def _renamed(recipe: Recipe) -> dict[str, Any]:
-    """The keys that verl has under another name, with the value as it is or as verl writes it."""
+    """The keys that verl has under another name; a value is copied, or converted where verl writes it differently."""
     keys: dict[str, Any] = {}
     for path, leaf in leaves(Recipe).items():
         if leaf.info.computed or not leaf.info.verl or path in OWN or not is_used(recipe, path):
@@ -97,7 +97,7 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
     if recipe.has_critic:
         keys["critic.loss_agg_mode"] = loss.AVERAGES[recipe.worker.critic.loss_avg_mode]
     if recipe.algorithm.online_filtering:
-        # verl's own replay buffer has no bound; ours has, and is used where there is one to keep.
+        # verl's replay buffer samples without a limit; ours stops after max_try_make_batch batches.
         most = max(0, recipe.trainer.max_try_make_batch)
         keys["algorithm.filter_groups.max_num_gen_batches"] = most
         keys |= sampler("recipes.engines.samplers", "BoundedReplayBuffer") if most else {}
@@ -105,15 +105,16 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
 
 
 def is_on_policy(recipe: Recipe) -> bool:
-    """Whether a step has one update over all its responses, once."""
+    """Whether each step makes exactly one update, over all its responses."""
     actor = recipe.worker.actor
     return actor.global_batch_size == recipe.data.rollout_batch_size and actor.ppo_epochs == 1
 
 
 def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
-    """Without the pass before the update, our losses take the current log-probabilities (`on_policy.py`).
+    """With one update a step, skips the pass for old log-probabilities: `on_policy.py` takes the current ones.
 
-    A KL in the reward then comes from vLLM's log-probabilities, which are the policy's where it samples from all of it.
+    A KL in the reward is then computed from vLLM's log-probabilities. They equal the policy's only without top-p and
+    top-k, so with these limits the pass is kept.
     """
     actor, rollout = recipe.worker.actor, recipe.worker.rollout
     samples_all = rollout.top_p == 1 and rollout.top_k == -1
@@ -125,13 +126,13 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
         return {}
     return {
         "algorithm.rollout_correction.bypass_mode": True,
-        f"{ACTOR}.policy_loss.loss_mode": PREFIX + LOSS.to_verl(actor.loss_type),
+        f"{ACTOR}.policy_loss.loss_mode": ON_POLICY_PREFIX + LOSS.to_verl(actor.loss_type),
         f"{ACTOR}.calculate_entropy": True,
     }
 
 
 def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """What makes GPUs fast; of verl's backends Triton's is the one that never has the logits in memory."""
+    """Fused kernels and packed attention on GPUs. Of verl's fused heads only Triton's keeps no logits in memory."""
     fused = recipe.worker.actor.use_fused_kernels
     keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
     if fused:
@@ -144,7 +145,7 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 
 
 def _data(recipe: Recipe) -> dict[str, Any]:
-    """Sizes of images, only for prompts with images: the processors of text models know no such arguments."""
+    """Image sizes, for prompts with images only: processors of text models reject these arguments."""
     if not recipe.worker.rollout.limit_images:
         return {}
     sizes = {"min_pixels": recipe.data.min_pixels, "max_pixels": recipe.data.max_pixels}
@@ -152,7 +153,7 @@ def _data(recipe: Recipe) -> dict[str, Any]:
 
 
 def _models(recipe: Recipe) -> dict[str, Any]:
-    """Which weights, and whose code. The reference follows the actor, unless a layer says otherwise."""
+    """Model paths and trust in remote code. The reference takes the actor's strategy unless a layer sets its own."""
     actor, critic = recipe.worker.actor.model, recipe.worker.critic.model
     keys: dict[str, Any] = {
         "actor_rollout_ref.model.path": actor.model_path,
@@ -168,11 +169,11 @@ def _models(recipe: Recipe) -> dict[str, Any]:
 
 
 _PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-"""What verl takes where its configuration says nothing."""
+"""verl's defaults."""
 
 
 def _precision(recipe: Recipe) -> dict[str, Any]:
-    """Offloading by FSDP, and precision. Raises RecipeError for an offloading that FSDP 1 does wrongly."""
+    """Offloading and precision. Raises RecipeError for CPU offload with FSDP 1, which accumulates gradients wrongly."""
     places = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
     if recipe.has_critic:
         places["critic"] = "critic.fsdp"
@@ -198,7 +199,7 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 
 
 def _batches(recipe: Recipe) -> dict[str, Any]:
-    """Micro-batches filled by tokens hold as many as their responses would have at full length, as in EasyR1."""
+    """Token budgets of micro-batches. Without a budget of its own, a micro-batch of k responses gets k full lengths."""
 
     def tokens(network: Any, responses: int) -> int:
         return network.max_token_len_per_device or -(-responses * recipe.longest // network.ulysses_size)
@@ -211,7 +212,7 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
         keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = tokens(actor, actor.micro_batch_size_per_device_for_update)
         keys |= dict.fromkeys([f"{place}.log_prob_max_token_len_per_gpu" for place in (ROLLOUT, REF)], experience)
     if recipe.has_critic:
-        # verl's V1 trainer hands the critic's engine only a token budget; the rest has to be said to the engine itself.
+        # verl's V1 trainer hands the critic's engine only a token budget; the rest is set on the engine.
         most = tokens(critic, critic.micro_batch_size_per_device_for_update)
         keys |= {
             "critic.use_dynamic_bsz": critic.dynamic_batching,
@@ -230,10 +231,10 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
 def _rollout(recipe: Recipe) -> dict[str, Any]:
     """Length and first weights of vLLM, and sampling in validation.
 
-    verl leaves the length to the model's maximum, for which vLLM would reserve cache. Random first weights are harmless
-    where every weight is sent before the first use; LoRA sends adapters only, and vLLM 0.28 keeps the normalisation of
-    images in buffers that are never sent. verl's validation is greedy unless sampling is asked for; EasyR1's samples as
-    training does.
+    By default verl takes the model's maximum length, and vLLM would reserve cache for it. vLLM may start from random
+    weights where the trainer sends every weight before the first use. It may not with LoRA, which sends adapters only,
+    nor with images: vLLM 0.28 keeps their normalisation in buffers that are never sent. verl's validation is greedy
+    unless sampling is set; EasyR1's samples as training does.
     """
     rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
     needs_weights = recipe.worker.actor.model.lora.rank > 0 or rollout.limit_images > 0
@@ -255,7 +256,7 @@ DAPO_SHARE = 5
 
 
 def _reward(recipe: Recipe) -> dict[str, Any]:
-    """The function, and the penalty on length, which only verl's DAPO reward manager knows."""
+    """The reward function, and the length penalty, which only verl's DAPO reward manager implements."""
     reward, longest = recipe.worker.reward, recipe.data.max_response_length
     keys: dict[str, Any] = {}
     if reward.reward_function is not None:
@@ -274,7 +275,10 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
 
 
 def _duration(recipe: Recipe) -> dict[str, Any]:
-    """verl stops at whichever ends first; here, as in EasyR1, max_steps alone decides. An epoch has a step at least."""
+    """verl stops at max_steps or total_epochs, whichever comes first; here, as in EasyR1, max_steps decides if set.
+
+    An epoch has at least one step, so max_steps epochs are always enough.
+    """
     steps, epochs = recipe.trainer.max_steps, recipe.trainer.total_epochs
     return {
         "trainer.total_training_steps": steps,
@@ -283,7 +287,7 @@ def _duration(recipe: Recipe) -> dict[str, Any]:
 
 
 def _checkpoints(recipe: Recipe) -> dict[str, Any]:
-    """What a checkpoint holds, how many are kept, and where a run goes on."""
+    """Checkpoint contents, the number kept, and where the run resumes."""
     trainer = recipe.trainer
     contents = ["model"] if trainer.save_model_only else ["model", "optimizer", "extra"]
     limit = trainer.save_limit if trainer.save_limit >= 0 else None
@@ -301,7 +305,7 @@ def _checkpoints(recipe: Recipe) -> dict[str, Any]:
 
 
 def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
-    """A key below `verl` may replace a translation that an earlier layer made, and no other."""
+    """Raises where a key below `verl` contradicts a recipe key that was set in the same or a later layer."""
     feeding: dict[str, list[str]] = {}
     for path, leaf in leaves(Recipe).items():
         for name in leaf.info.verl:
@@ -311,7 +315,7 @@ def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
         if plain not in keys or keys[plain] == value:
             continue
         source = recipe.source_of(f"verl.{name}")
-        rivals = [path for path in feeding.get(plain, []) if _wins(recipe.source_of(path), source)]
+        rivals = [path for path in feeding.get(plain, []) if _overrides_native(recipe.source_of(path), source)]
         if rivals:
             raise RecipeError(
                 f"{plain} is {value!r}, but {rivals[0]} makes it {keys[plain]!r}",
@@ -320,14 +324,14 @@ def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
             )
 
 
-def _wins(rival: Source, native: Source) -> bool:
+def _overrides_native(rival: Source, native: Source) -> bool:
     """Whether the recipe's own key was set as late as verl's, or by the user as well."""
     return rival.layer != "default" and (rival.rank >= native.rank or (rival.by_user and native.by_user))
 
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*")
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
-_WORDS = ("null", "true", "false", "nan", "inf")
+_LITERALS = ("null", "true", "false", "nan", "inf")
 
 
 def overrides(recipe: Recipe) -> list[str]:
@@ -370,10 +374,10 @@ def quoted(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{quoted(item)}" for key, item in value.items()) + "}"
     text = str(value)
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+    if _PLAIN.fullmatch(text) and text.lower() not in _LITERALS:
         return text
     # Hydra reads a backslash as an escape only before a quote, and at the end of the text.
-    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 

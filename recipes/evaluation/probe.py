@@ -1,4 +1,4 @@
-"""The signal probe: do groups disagree, and which questions to keep."""
+"""The signal probe: how many groups have zero variance, and which questions to keep."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def judge_variance(value: float) -> Verdict:
     elif value > VARIANCE_GOOD:
         level, text = "good", "good: the answers of a group differ in score"
     else:
-        level, text = "weak", "weak: few groups differ, so the gradient comes from few prompts"
+        level, text = "weak", "weak: most groups have zero variance, so the gradient comes from few prompts"
     return Verdict("score_variance", value, level, text)
 
 
@@ -151,9 +151,9 @@ def judge_entropy(value: float) -> Verdict:
     """Mean entropy of a group's mean accuracy in bits: 0.2-0.8 good."""
     low, high = ENTROPY_GOOD
     if value < low:
-        level, text = "weak", "low: most groups agree with themselves"
+        level, text = "weak", "low: most groups are all right or all wrong"
     elif value > high:
-        level, text = "weak", "high: nearly every group is a coin flip, so single advantages are noisy"
+        level, text = "weak", "high: accuracy near 0.5 in most groups, so single advantages are noisy"
     else:
         level, text = "good", "good: groups are split, but not by chance alone"
     return Verdict("group_entropy_bits", value, level, text)
@@ -189,7 +189,7 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
         judge_variance(_value(summary, "score_variance")),
         judge_entropy(_value(summary, "group_entropy_bits")),
     ]
-    share = _dead(summary)
+    share = _zero_variance_share(summary)
     kept = None if batch is None else batch * (1.0 - share)
     return Probe(verdicts, batch, kept, share, recommend(summary, batch))
 
@@ -216,15 +216,15 @@ def recommend(summary: PassSummary, batch: int | None) -> Headline:
             "Do not train on this set as it is: questions are either always or never solved. Drop them with "
             "--filter_out and see what is left, or sample more answers at a higher temperature.",
         )
-    dead = _dead(summary)
-    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - dead):.0f} carry a signal"
-    if dead > FILTER_FROM:
+    share = _zero_variance_share(summary)
+    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - share):.0f} carry a signal"
+    if share > FILTER_FROM:
         return Headline(
             "weak",
-            f"Train, but first drop the questions that teach nothing (--filter_out): {dead:.1%} of the groups have no "
+            f"Train, but first drop the questions that teach nothing (--filter_out): {share:.1%} of the groups have no "
             f"variance{left}.",
         )
-    return Headline("good", f"Train: {1.0 - dead:.1%} of the groups disagree{left}.")
+    return Headline("good", f"Train: {1.0 - share:.1%} of the groups have some variance{left}.")
 
 
 def _value(summary: PassSummary, name: str) -> float:
@@ -232,7 +232,7 @@ def _value(summary: PassSummary, name: str) -> float:
     return figure.value if figure else 0.0
 
 
-def _dead(summary: PassSummary) -> float:
+def _zero_variance_share(summary: PassSummary) -> float:
     return summary.groups.zero_variance.share if summary.groups else 0.0
 
 

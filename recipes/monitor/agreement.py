@@ -1,4 +1,4 @@
-"""Whether vLLM and the trainer see the same image, judged by the probabilities that they give the same tokens.
+"""Detects vLLM and trainer processing images differently, by log-prob mismatch.
 
 A model that is served blind goes on answering, and training goes on with it: every metric is there and the exit code is
 0. Only one thing shows it. vLLM states the probability of each token that it samples, the trainer computes the same
@@ -60,11 +60,11 @@ def bounds(recipe: Recipe, environ: Mapping[str, str]) -> Bounds | None:
 def disagreement(step: Step, limits: Bounds) -> str | None:
     """What is wrong with a step, in one line; None where nothing is, or where it was a validation only."""
     kl, difference = (step.get(name, f"actor/{name}") for name in (KL, DIFFERENCE))
-    found = [(KL, kl, limits.kl, " nats a token"), (DIFFERENCE, difference, limits.difference, "")]
+    measured = [(KL, kl, limits.kl, " nats a token"), (DIFFERENCE, difference, limits.difference, "")]
     # A comparison with what is not a number is false, so this asks whether a value lies within its bound.
     over = [
         f"{name} is {value:.3g}{unit}, at most {most:g} is rounding"
-        for name, value, most, unit in found
+        for name, value, most, unit in measured
         if value is not None and most < math.inf and not value <= most
     ]
     if not over:
@@ -77,7 +77,7 @@ def rule(limits: Bounds | None) -> Rule:
     return lambda step: disagreement(step, limits) if limits else None
 
 
-def refuse_spoilt(history: list[Step], upto: int, limits: Bounds | None, folder: str) -> None:
+def refuse_checkpoint_after_mismatch(history: list[Step], upto: int, limits: Bounds | None, folder: str) -> None:
     """Raise where a run would go on from a checkpoint that such a step has made.
 
     Args:
@@ -85,10 +85,10 @@ def refuse_spoilt(history: list[Step], upto: int, limits: Bounds | None, folder:
         upto: the step of the checkpoint.
         folder: where the checkpoints are.
     """
-    found = next((told for step in history if step.step <= upto and (told := rule(limits)(step))), None)
-    if found:
+    mismatch = next((text for step in history if step.step <= upto and (text := rule(limits)(step))), None)
+    if mismatch:
         raise RecipeError(
-            f"the checkpoint to go on from was trained on a wrong image: {found}",
+            f"the checkpoint to go on from was trained on a wrong image: {mismatch}",
             where=folder,
             fix=f"remove that folder, or choose another EXPERIMENT_NAME; {ADVICE}",
         )

@@ -138,7 +138,7 @@ class EarlyStop:
             self._log(f"warning: the validation has no {self._keys.metric}, so the run is not ended early: {hint}")
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_early_stop(recipe: Recipe) -> list[str]:
     """Raise where the metric names a data source that the validation does not have; runs when the data is there."""
     keys = recipe.trainer.early_stop
     if not (recipe.trainer.keep_best or keys.patience) or not keys.metric.startswith("val-core/"):

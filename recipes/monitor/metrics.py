@@ -1,4 +1,4 @@
-"""Metrics and rollouts of a run, read while it lives."""
+"""Reads what the trainer logged; to show or judge a metric: progress.py, rules.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training responses of a step say that verl's metrics do not: groups without variance, and right answers."""
+"""Counts of a step's training responses that verl's metrics do not have: zero-variance groups, and right answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Groups:
 
     Attributes:
         groups: how many there are.
-        flat: those whose responses all have the same score, which have no advantage and teach nothing.
-        all_right: flat groups in which every response is right.
+        zero_variance: those whose responses all have the same score: every advantage is zero.
+        all_right: zero-variance groups in which every response is right.
         accuracy: share of right responses.
     """
 
     groups: int
-    flat: int
+    zero_variance: int
     all_right: int
     accuracy: float
 
     @property
-    def flat_share(self) -> float:
-        return self.flat / self.groups
+    def zero_variance_share(self) -> float:
+        return self.zero_variance / self.groups
 
 
 def groups(file: Path) -> Groups | None:
@@ -51,10 +51,10 @@ def groups(file: Path) -> Groups | None:
         return None
     if not members:
         return None
-    flat = [group for group in members.values() if _spread(score for score, _ in group) < _EQUAL]
+    zero_variance = [group for group in members.values() if _spread(score for score, _ in group) < _EQUAL]
     right = [is_one_right for group in members.values() for _, is_one_right in group]
-    all_right = sum(all(is_one_right for _, is_one_right in group) for group in flat)
-    return Groups(len(members), len(flat), all_right, sum(right) / len(right))
+    all_right = sum(all(is_one_right for _, is_one_right in group) for group in zero_variance)
+    return Groups(len(members), len(zero_variance), all_right, sum(right) / len(right))
 
 
 def _spread(values: Iterable[float]) -> float:

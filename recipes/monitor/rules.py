@@ -119,7 +119,7 @@ def _entropy(run: Evidence) -> Verdict:
         return TOO_FEW
     last = _mean([value for _, value in series[-2:]])
     if last < run.bounds.entropy_collapse:
-        return "failure", f"{number(last)} nats a token over the last steps: collapsed"
+        return "failure", f"{number(last)} nats a token over the last steps: entropy collapse"
     windows = run.windows(series)
     if windows is None:
         return TOO_FEW
@@ -188,21 +188,23 @@ def _groups(run: Evidence) -> Verdict:
         spread = list(zip(run.series("critic/advantages/max"), run.series("critic/advantages/min"), strict=False))
         if not spread:
             return NO_METRIC
-        flat = [high == low for (_, high), (_, low) in spread[-run.bounds.window :]]
-        if len(flat) < 2:
+        zero_variance = [high == low for (_, high), (_, low) in spread[-run.bounds.window :]]
+        if len(zero_variance) < 2:
             return TOO_FEW
-        if all(flat):
-            return "failure", f"all advantages are equal at each of the last {len(flat)} steps"
+        if all(zero_variance):
+            return "failure", f"all advantages are equal at each of the last {len(zero_variance)} steps"
         return "ok", "advantages differ; the share of groups is not known, since no rollouts were written"
     last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
     if len(last) < 2:
         return TOO_FEW
-    count, flat = sum(each.groups for each in last), sum(each.flat for each in last)
+    count, zero_variance = sum(each.groups for each in last), sum(each.zero_variance for each in last)
     right = sum(each.all_right for each in last)
-    evidence = f"{flat} of {count} groups have one score ({right} all right), over the last {len(last)} steps"
-    if flat == count:
+    evidence = (
+        f"{zero_variance} of {count} groups have zero variance ({right} all right), over the last {len(last)} steps"
+    )
+    if zero_variance == count:
         return "failure", evidence
-    return ("warning" if flat > run.bounds.flat_groups * count else "ok"), evidence
+    return ("warning" if zero_variance > run.bounds.flat_groups * count else "ok"), evidence
 
 
 def _clipping(run: Evidence) -> Verdict:
@@ -246,7 +248,7 @@ def _rollout(run: Evidence) -> Verdict:
 
 
 _SHARE_OF_GAIN = 0.1
-"""Held-out accuracy that gains less than this part of what the score gains is called flat."""
+"""Held-out accuracy that gains less than this part of what the score gains is counted as no gain."""
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
@@ -329,7 +331,7 @@ class Rule:
     Attributes:
         name: what messages call it.
         judge: gives status and evidence.
-        healthy: range in a good run, in words.
+        healthy: range in a good run, as text.
         meaning: what a warning or failure usually means.
         advice: what to try.
     """
@@ -343,90 +345,90 @@ class Rule:
 
 RULES = (
     Rule(
-        "numbers",
-        _numbers,
-        "every value is finite",
-        "the update overflowed, or divided by an empty batch; the weights may be spoilt",
-        "go back to a checkpoint before that step; lower LR, use bf16 or fp32 instead of fp16",
+        name="numbers",
+        judge=_numbers,
+        healthy="every value is finite",
+        meaning="the update overflowed, or divided by an empty batch; the weights may be corrupt",
+        advice="go back to a checkpoint before that step; lower LR, use bf16 or fp32 instead of fp16",
     ),
     Rule(
-        "entropy",
-        _entropy,
-        "steady or slightly rising, 0.2 to 0.3 for a 3 to 4 B model; below 0.01 it has collapsed",
-        "falling: the policy settles on one kind of response and groups stop to differ; rising without end: noise",
-        "lower LR, raise KL_COEF or clip_ratio_high, keep temperature 1; go on from a checkpoint before the change",
+        name="entropy",
+        judge=_entropy,
+        healthy="steady or slightly rising, 0.2 to 0.3 for a 3 to 4 B model; below 0.01 it has collapsed",
+        meaning="falling: entropy collapse, groups lose their variance; rising without end: noise",
+        advice="lower LR, raise KL_COEF or clip_ratio_high, keep temperature 1; resume from an earlier checkpoint",
     ),
     Rule(
-        "KL",
-        _kl,
-        "rises slowly and levels off, 0.01 to 0.1",
-        "the policy runs away from the reference, often to please the reward in a way that nobody meant",
-        "lower LR, raise KL_COEF; read the responses",
+        name="KL",
+        judge=_kl,
+        healthy="rises slowly and levels off, 0.01 to 0.1",
+        meaning="the policy drifts far from the reference, often reward hacking",
+        advice="lower LR, raise KL_COEF; read the responses",
     ),
     Rule(
-        "grad-norm",
-        _grad_norm,
-        "0.05 to 0.2 for a 3 to 4 B model, up to 1 for a tiny one",
-        "spikes: LR too high or few groups that differ; 0: no group differs",
-        "lower LR, more prompts a step (ROLLOUT_BATCH_SIZE), max_grad_norm 1",
+        name="grad-norm",
+        judge=_grad_norm,
+        healthy="0.05 to 0.2 for a 3 to 4 B model, up to 1 for a tiny one",
+        meaning="spikes: LR too high, or most groups have zero variance; 0: all groups have zero variance",
+        advice="lower LR, more prompts a step (ROLLOUT_BATCH_SIZE), max_grad_norm 1",
     ),
     Rule(
-        "groups",
-        _groups,
-        "less than half of the groups have one score",
-        "problems too easy or too hard for the model, or a reward that gives everything the same score",
-        "probe the data first (scripts/eval.py ... analyse), larger ROLLOUT_N, online_filtering; check the reward",
+        name="groups",
+        judge=_groups,
+        healthy="less than half of the groups have zero variance",
+        meaning="problems too easy or too hard for the model, or a reward that gives everything the same score",
+        advice="probe the data (scripts/eval.py ... analyse), larger ROLLOUT_N, online_filtering; check the reward",
     ),
     Rule(
-        "clipping",
-        _clipping,
-        "0 with one update a step, below 0.1 otherwise",
-        "many updates on the same responses: the policy is far from the one that sampled",
-        "fewer updates a step (larger GLOBAL_BATCH_SIZE), lower LR",
+        name="clipping",
+        judge=_clipping,
+        healthy="0 with one update a step, below 0.1 otherwise",
+        meaning="many updates on the same responses: the policy is far from the one that sampled",
+        advice="fewer updates a step (larger GLOBAL_BATCH_SIZE), lower LR",
     ),
     Rule(
-        "truncation",
-        _truncation,
-        "below 0.1",
-        "responses do not end: the limit is short, or the policy rambles; cut responses score 0",
-        "raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
+        name="truncation",
+        judge=_truncation,
+        healthy="below 0.1",
+        meaning="over-long responses: the limit is short, or the policy does not stop; truncated responses score 0",
+        advice="raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
     ),
     Rule(
-        "length",
-        _length,
-        "changes slowly",
-        "the reward pays for length, or for saying nothing",
-        "read the responses; Dr.GRPO's loss_avg_mode, overlong_buffer",
+        name="length",
+        judge=_length,
+        healthy="changes slowly",
+        meaning="length bias: the reward or the loss favours long responses, or short ones",
+        advice="read the responses; Dr.GRPO's loss_avg_mode, overlong_buffer",
     ),
     Rule(
-        "vLLM and trainer",
-        _rollout,
-        "rounding: below 0.01 in float32, below 0.02 in 16 bits",
-        "vLLM samples from another policy than the trainer trains: old weights, another image, another temperature",
-        "see worker.rollout.load_format and the keys below verl; compare with enforce_eager=true",
+        name="vLLM and trainer",
+        judge=_rollout,
+        healthy="rounding: below 0.01 in float32, below 0.02 in 16 bits",
+        meaning="vLLM and the trainer have different policies: old weights, another image, another temperature",
+        advice="see worker.rollout.load_format and the keys below verl; compare with enforce_eager=true",
     ),
     Rule(
-        "reward and validation",
-        _reward_and_validation,
-        "both rise",
-        "the policy learns what the reward pays for and not the task, or learns the training data by heart",
-        "read the responses with the highest scores; mend the reward; more data; early_stop",
+        name="reward and validation",
+        judge=_reward_and_validation,
+        healthy="both rise",
+        meaning="reward hacking, or the policy overfits the training data",
+        advice="read the responses with the highest scores; fix the reward; more data; early_stop",
     ),
     Rule(
-        "step time",
-        _step_time,
-        "steady, or growing with the responses",
-        "longer responses, memory that runs full, another program on the machine",
-        "see which phase grows; gpu_memory_utilization, MAX_RESPONSE_LENGTH",
+        name="step time",
+        judge=_step_time,
+        healthy="steady, or growing with the responses",
+        meaning="longer responses, memory that runs full, another program on the machine",
+        advice="see which phase grows; gpu_memory_utilization, MAX_RESPONSE_LENGTH",
     ),
     Rule(
-        "silence",
-        _silence,
-        "a line or a step in every step's time",
-        "a hung worker or a very long response; the launcher's watchdog ends the run after WATCHDOG_MINUTES",
-        "see the end of train.log",
+        name="silence",
+        judge=_silence,
+        healthy="a line or a step in every step's time",
+        meaning="a hung worker or a very long response; the launcher's watchdog ends the run after WATCHDOG_MINUTES",
+        advice="see the end of train.log",
     ),
-    Rule("kl_loss", _kl_loss, "0 when KL is taken from the reward", "", ""),
+    Rule(name="kl_loss", judge=_kl_loss, healthy="0 when KL is taken from the reward", meaning="", advice=""),
 )
 
 

@@ -127,10 +127,10 @@ def _required(data: PointerData, name: str, mode: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Advantages:
-    """Advantages [B, N], 0 at padding; and per group [B] whether it is silent, all its rewards being equal."""
+    """Advantages [B, N], 0 at padding; and per group [B] whether it has zero variance (all rewards are equal)."""
 
     values: Tensor
-    silent: Tensor
+    zero_variance: Tensor
 
 
 def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, clip: float) -> Advantages:
@@ -149,7 +149,7 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, 
     mean = rewards.sum(-1, keepdim=True) / count
     low = rewards.masked_fill(~mask, float("inf")).amin(-1)
     high = rewards.masked_fill(~mask, float("-inf")).amax(-1)
-    silent = ~(high - low > SAME)
+    zero_variance = ~(high - low > SAME)
     if kind == "rank":
         values = _ranks(rewards, mask, count)
     else:
@@ -159,8 +159,8 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, 
             values = values / deviation.clamp(min=floor)
         elif kind != "mean":
             raise ValueError(f"advantages are zscore, rank or mean, not {kind!r}")
-    values = values.clamp(-clip, clip).masked_fill(~mask | silent[:, None], 0.0)
-    return Advantages(values, silent)
+    values = values.clamp(-clip, clip).masked_fill(~mask | zero_variance[:, None], 0.0)
+    return Advantages(values, zero_variance)
 
 
 def _ranks(rewards: Tensor, mask: Tensor, count: Tensor) -> Tensor:

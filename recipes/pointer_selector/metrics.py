@@ -104,7 +104,7 @@ def memory_peak_mib() -> float:
 
 
 KL_LOW, KL_HIGH = 0.01, 0.1
-CLIPPED_HIGH, RATIO_HIGH, SILENT_HIGH, ADVANTAGE_LOW = 0.3, 10.0, 0.5, 0.05
+CLIPPED_HIGH, RATIO_HIGH, ZERO_VARIANCE_HIGH, ADVANTAGE_LOW = 0.3, 10.0, 0.5, 0.05
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,10 @@ def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[F
     ratio = data.get("actor/ratio_max", 1)
     if ratio > RATIO_HIGH:
         findings["ratio_high"] = f"a ratio reached {ratio:.0f}: updates within an epoch are too large"
-    silent = data.get("critic/silent_groups", 0)
+    zero_variance = data.get("critic/silent_groups", 0)
     deviation = data.get("critic/advantages/std")
-    if silent > SILENT_HIGH:
-        findings["silent"] = f"{silent:.0%} of the groups have equal rewards: use a graded reward"
+    if zero_variance > ZERO_VARIANCE_HIGH:
+        findings["silent"] = f"{zero_variance:.0%} of the groups have equal rewards: use a graded reward"
     elif deviation is not None and deviation < ADVANTAGE_LOW:
         findings["advantage_small"] = (
             f"advantages have a deviation of {deviation:.3f}: rewards hardly differ within groups"

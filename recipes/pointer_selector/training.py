@@ -142,7 +142,7 @@ def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
             "critic/advantages/std": values.std(unbiased=False),
             "critic/advantages/max": values.max(),
             "critic/advantages/min": values.min(),
-            "critic/silent_groups": advantage.silent.to(values.dtype).mean(),
+            "critic/silent_groups": advantage.zero_variance.to(values.dtype).mean(),
         }
 
     return step

@@ -14,19 +14,19 @@ from recipes.preflight import cluster, data, hub, images, machine, memory, model
 Check = Callable[[Recipe], list[str]]
 
 CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
-    "machine": (machine.inspect, ()),
-    "cluster": (cluster.inspect, ()),
-    "attention": (model.inspect_attention, ()),
-    "model": (model.inspect, ()),
-    "hub": (hub.inspect, ("model",)),
-    "prompts": (prompts.inspect, ("model",)),
-    "memory": (memory.inspect, ("model",)),
-    "resume": (resume.inspect, ()),
-    "data": (data.inspect, ()),
-    "disk": (machine.inspect_disk, ("machine", "model")),
-    "reward": (reward.inspect_reward, ("data",)),
-    "images": (images.inspect, ("data", "model")),
-    "early stop": (early_stop.inspect, ("data",)),
+    "machine": (machine.check_machine, ()),
+    "cluster": (cluster.check_cluster, ()),
+    "attention": (model.check_attention, ()),
+    "model": (model.check_model, ()),
+    "hub": (hub.check_hub, ("model",)),
+    "prompts": (prompts.check_prompts, ("model",)),
+    "memory": (memory.check_memory, ("model",)),
+    "resume": (resume.check_resume, ()),
+    "data": (data.check_data, ()),
+    "disk": (machine.check_disk, ("machine", "model")),
+    "reward": (reward.check_reward, ("data",)),
+    "images": (images.check_images, ("data", "model")),
+    "early stop": (early_stop.check_early_stop, ("data",)),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 
@@ -43,32 +43,32 @@ class Findings:
     skipped: list[str] = field(default_factory=list)
 
 
-def inspect_machine(recipe: Recipe) -> None:
+def check_before_data(recipe: Recipe) -> None:
     """What needs no data: the values, the GPUs and the engine's version. Raises `RecipeError`."""
     check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
     if recipe.engine == "verl":
         support.check(recipe.hardware)
-    model.inspect_attention(recipe)
+    model.check_attention(recipe)
 
 
 def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
     """Run every check; one that depends on a failed or skipped one is skipped."""
     found = Findings(remarks=remarks(recipe))
     failed = set(skip)
-    for name, (inspect_one, needed) in CHECKS.items():
+    for name, (run_check, needed) in CHECKS.items():
         if name in failed or failed & set(needed):
             failed.add(name)
             found.skipped.append(name)
             continue
         try:
-            found.remarks += inspect_one(recipe)
+            found.remarks += run_check(recipe)
         except RecipeError as error:
             found.errors.append(error)
             failed.add(name)
     return found
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def run_checks(recipe: Recipe) -> list[str]:
     """Run every check.
 
     Returns:

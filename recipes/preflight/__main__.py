@@ -25,7 +25,7 @@ def main(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with reported_errors():
         recipe = load(task, arguments=overrides or ())
-        preflight.inspect_machine(recipe)
+        preflight.check_before_data(recipe)
         recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
     found = preflight.dry(recipe, ask_hub=True)
     for remark in found.remarks:

@@ -21,7 +21,7 @@ _POLL_S = 2.0
 HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_cluster(recipe: Recipe) -> list[str]:
     """Raise where the recipe needs several machines and no cluster is named, or the limit of the wait is no number."""
     if recipe.trainer.nnodes == 1 and not os.environ.get(ADDRESS):
         return []

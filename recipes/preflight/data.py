@@ -32,7 +32,7 @@ def rows(recipe: Recipe, key: str = "data.train_files") -> int:
     return total
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_data(recipe: Recipe) -> list[str]:
     """Raise for a file that is missing, unreadable, empty or lacks columns; for too few rows; for prompts too long."""
     for key in missing(recipe):
         raise RecipeError(

@@ -16,7 +16,7 @@ HUB = "https://huggingface.co"
 REFUSED = (401, 403, 404)
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_hub(recipe: Recipe) -> list[str]:
     """Ask the hub for each model that is not on this machine.
 
     Raises:

@@ -174,7 +174,7 @@ LIMIT_S = 600.0
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_images(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit = recipe.worker.rollout.limit_images
     prompt_key, image_key = prompt_column(recipe), recipe.data.image_key

@@ -25,7 +25,7 @@ SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
 """Bytes below which Ray's object store, the weight transfer or NCCL fail: containers have 64 MiB unless told."""
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_machine(recipe: Recipe) -> list[str]:
     """Raise where an output folder cannot be written, a logger is not installed, or GPUs are taken.
 
     Returns:
@@ -207,7 +207,7 @@ def _shards(recipe: Recipe, lora_rank: int) -> int:
     return SHARDS + (0 if recipe.trainer.save_model_only or lora_rank else ADAM)
 
 
-def inspect_disk(recipe: Recipe) -> list[str]:
+def check_disk(recipe: Recipe) -> list[str]:
     """Raise where the run's checkpoints will not fit; one more than is kept, since the old goes after the new came."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
     nearest = next(path for path in (folder, *folder.parents) if path.exists())

@@ -410,7 +410,7 @@ def advice(plan: MemoryPlan, phase: Phase, gpus: int) -> list[str]:
     return [f"{text} ({after.need / GIGABYTE:.1f} GB)" if after.need else text for text, after in useful[:2]]
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_memory(recipe: Recipe) -> list[str]:
     """Raise where a phase surely does not fit; remark on the estimate of every phase, and on what is close.
 
     Raises:

@@ -16,7 +16,7 @@ WITHOUT_PACKING = (None, "eager", "sdpa", "flash_attention_2")
 """Attention that without flash-attn cannot tell packed responses apart, or is not there; None is verl's own choice."""
 
 
-def inspect_attention(recipe: Recipe) -> list[str]:
+def check_attention(recipe: Recipe) -> list[str]:
     """Raise where verl would ask for flash-attn, or let packed responses see each other; remark on what is without it.
 
     Raises:
@@ -48,7 +48,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_con
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_model(recipe: Recipe) -> list[str]:
     """Raise where the model, or what stands in for its tokenizer, is not there or is not a model."""
     remarks = []
     for key in path_keys(recipe):

@@ -22,7 +22,7 @@ THINKING_ROOM = 4_096
 THINKING = "data.apply_chat_template_kwargs.enable_thinking"
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_prompts(recipe: Recipe) -> list[str]:
     """Remark on a template that hides where the assistant begins, on turns that do not stop, and on thinking.
 
     Raises:

@@ -55,7 +55,7 @@ def fingerprint(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def inspect(recipe: Recipe) -> list[str]:
+def check_resume(recipe: Recipe) -> list[str]:
     """Raise where the run would go on from, or write over, what is not its own, or cannot do what its settings say.
 
     Returns:
@@ -162,8 +162,8 @@ NAMING: dict[str, Callable[[Any], str]] = {
     "lora_rank": lambda value: f"lora{value}" if value else "full",
     "train_files": lambda value: Path(str(value[0] if isinstance(value, list) else value)).parent.name,
 }
-"""What distinguishes runs that a user starts one after the other -> how it is put into a name. Not the ranks: who
-changes these alone means to go on."""
+"""Fingerprint field -> how its value is written into an experiment's name. Ranks are not named: a run on another number
+of GPUs cannot resume and is refused."""
 
 
 def with_own_name(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
@@ -183,16 +183,15 @@ def with_own_name(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
     try:
         theirs = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        return recipe  # `inspect` says what is wrong with it
-    ours = fingerprint(recipe)
-    different = [name for name in ours if theirs.get(name) != ours[name]]
+        return recipe  # `check_resume` says what is wrong with it
+    different = _fingerprint_differences(recipe, theirs)
     named = [name for name in NAMING if name in different]
     if not named or {"recipe", "engine"} & set(different):
         return recipe
     if "algorithm" in named and "adv_estimator" in named:
-        named.remove("adv_estimator" if ours["algorithm"] else "algorithm")
-    new = "-".join([old, *(re.sub(r"[^\w.-]+", "_", NAMING[name](ours[name])) for name in named)])
-    was = ", ".join(f"{name} {theirs.get(name)}" for name in named)
+        named.remove("adv_estimator" if different["algorithm"][1] else "algorithm")
+    new = "-".join([old, *(re.sub(r"[^\w.-]+", "_", NAMING[name](different[name][1])) for name in named)])
+    was = ", ".join(f"{name} {different[name][0]}" for name in named)
     say(f"the experiment {old} is another recipe's ({was}): this run is the experiment {new}")
     changes: dict[str, Any] = {"trainer.experiment_name": new}
     for key, place in (
@@ -214,14 +213,20 @@ def _same_recipe(recipe: Recipe) -> None:
         theirs = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=fix) from error
-    ours = fingerprint(recipe)
     different = [
-        f"{name} {theirs.get(name)!r} there, {ours[name]!r} here" for name in ours if theirs.get(name) != ours[name]
+        f"{name} {there!r} there, {here!r} here"
+        for name, (there, here) in _fingerprint_differences(recipe, theirs).items()
     ]
     if different:
         raise RecipeError(
             f"the folder has checkpoints of another recipe: {'; '.join(different)}", where=str(folder(recipe)), fix=fix
         )
+
+
+def _fingerprint_differences(recipe: Recipe, theirs: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Field -> (value of the checkpoints' run, value of this run), for the fields that differ."""
+    ours = fingerprint(recipe)
+    return {name: (theirs.get(name), value) for name, value in ours.items() if theirs.get(name) != value}
 
 
 def _portable(path: str | list[str]) -> Any:

@@ -33,8 +33,8 @@ WHOLE_REWARD = ("overall", "reward")
 BUDGET_S = 20.0
 """No further row is tried after so long: the rows that were tried tell that the reward is slow."""
 SLOW_S = 0.05
-OTHERS = ("", "\u00e9\u4e2d \\frac{ <answer>")
-"""What a policy may say besides: nothing, and nonsense."""
+INVALID_RESPONSES = ("", "\u00e9\u4e2d \\frac{ <answer>")
+"""Responses that no reward may accept or fail on: an empty one, and one of unfinished markup."""
 
 
 def answers(row: dict[str, Any]) -> list[str]:
@@ -105,7 +105,7 @@ class Trial:
         return [*self._constant(), *self._gold(), *self._slow()]
 
     def _row(self, row: dict[str, Any]) -> None:
-        scores = {response: self._score(row, response) for response in (*OTHERS, *golds(row))}
+        scores = {response: self._score(row, response) for response in (*INVALID_RESPONSES, *golds(row))}
         source = str(row.get("data_source") or "the data")
         if gold := golds(row):
             self.better.setdefault(source, []).append(max(scores[response] for response in gold) > scores[""])
@@ -270,7 +270,7 @@ ROWS_A_SECOND = 2000
 """Rows whose ground truth a reward that judges by data source is given time to read."""
 
 
-def inspect_reward(recipe: Recipe) -> list[str]:
+def check_reward(recipe: Recipe) -> list[str]:
     """Raise where the reward fails at import, cannot be called, or answers with something that is not a score.
 
     Returns:

@@ -60,7 +60,7 @@ def test_without_a_gpu_it_takes_the_tiny_model_unless_another_is_given():
     recipe = load("gsm8k", environ={}, hardware="cpu")
     assert recipe.embedded_on
     assert recipe.worker.actor.model.model_path == str(GSM8K.tiny)
-    assert not model.inspect(recipe)
+    assert not model.check_model(recipe)
     given = load("gsm8k", environ={"MODEL_PATH": "Qwen/Qwen2.5-0.5B"}, hardware="cpu")
     assert given.worker.actor.model.model_path == "Qwen/Qwen2.5-0.5B"
 

@@ -65,6 +65,6 @@ def test_no_command_is_refused_because_of_those_before_it(page, hardware, tmp_pa
         for _ in range(2):
             recipe = load(task, arguments=words, environ=environ, hardware=environ.get("HARDWARE", hardware))
             recipe = resume.with_own_name(ready(recipe, lambda line: None, fetch=False), lambda line: None)
-            remarks = resume.inspect(recipe)
+            remarks = resume.check_resume(recipe)
             finish(recipe)
         assert remarks[0].startswith("resuming from step 1"), f"{command} does not resume"

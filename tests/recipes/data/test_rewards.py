@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.data.rewards import check_gold, gold_checked, load_reward
+from recipes.data.rewards import gold_checked, load_reward
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.data import Problem, row_gold_response, rows
 
@@ -41,7 +41,7 @@ def test_unusable_files_are_named(tmp_path, text, location, message):
 
 def test_gold_answers_pass_and_a_false_one_is_shown():
     score = load_reward("reward_functions/countdown.py").compute_score
-    assert check_gold(rows([GOOD, GOOD], "train"), score, row_gold_response) == 2
+    assert len(list(gold_checked(rows([GOOD, GOOD], "train"), score, row_gold_response))) == 2
     checked = gold_checked(rows([GOOD, WRONG, GOOD], "test"), score, row_gold_response)
     assert next(checked)["extra_info"]["index"] == 0
     with pytest.raises(RecipeError, match="test row 1") as error:
@@ -53,4 +53,4 @@ def test_gold_answers_pass_and_a_false_one_is_shown():
 @pytest.mark.parametrize("value", [0.999, float("nan"), {"score": 0.0}, {"score": float("nan"), "reason": "bug"}])
 def test_anything_but_full_marks_is_refused(value):
     with pytest.raises(RecipeError, match="scores"):
-        check_gold(rows([GOOD], "train"), lambda *_: value, row_gold_response)
+        list(gold_checked(rows([GOOD], "train"), lambda *_: value, row_gold_response))

@@ -77,10 +77,10 @@ def test_the_trial_before_the_start_sees_through_the_adapter(tmp_path, monkeypat
     )
     path = tmp_path / "r.py"
     path.write_text(PLAIN + DICT)
-    assert reward.inspect_reward(recipe_with(path)) == []
+    assert reward.check_reward(recipe_with(path)) == []
     path.write_text(PLAIN + "    return 1 / 0")
     with pytest.raises(RecipeError, match="raises ZeroDivisionError"):
-        reward.inspect_reward(recipe_with(path))
+        reward.check_reward(recipe_with(path))
 
 
 def test_what_is_no_number_is_left_to_the_trial(tmp_path):

@@ -41,7 +41,7 @@ def one_update(loss_mode: str, noise: float):
 @pytest.mark.parametrize("loss", sorted(set(OFFERED)))
 def test_same_value_and_gradient_as_with_an_old_pass(loss):
     value, gradient, metrics, _ = one_update(loss, noise=0.0)
-    own_value, own_gradient, own_metrics, apart = one_update(on_policy.PREFIX + loss, noise=0.3)
+    own_value, own_gradient, own_metrics, apart = one_update(on_policy.ON_POLICY_PREFIX + loss, noise=0.3)
     torch.testing.assert_close(own_value, value)
     torch.testing.assert_close(own_gradient, gradient)
     assert own_metrics.items() >= metrics.items()
@@ -54,5 +54,9 @@ def test_same_value_and_gradient_as_with_an_old_pass(loss):
 
 
 def test_every_loss_of_verl_has_its_form():
-    names = {name for name in POLICY_LOSS_REGISTRY if not name.startswith(on_policy.PREFIX)} - {"bypass_mode"}
-    assert names == {name.removeprefix(on_policy.PREFIX) for name in POLICY_LOSS_REGISTRY if on_policy.PREFIX in name}
+    names = {name for name in POLICY_LOSS_REGISTRY if not name.startswith(on_policy.ON_POLICY_PREFIX)} - {"bypass_mode"}
+    assert names == {
+        name.removeprefix(on_policy.ON_POLICY_PREFIX)
+        for name in POLICY_LOSS_REGISTRY
+        if on_policy.ON_POLICY_PREFIX in name
+    }

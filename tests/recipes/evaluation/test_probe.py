@@ -47,7 +47,7 @@ def summary(accuracy=0.4, variance=0.15, entropy=0.6, dead=0.2, truncated=0.0, r
 @pytest.mark.parametrize(
     ("changes", "level", "words"),
     [
-        ({}, "good", ["Train:", "80.0% of the groups disagree", "of 32 prompts a step about 26"]),
+        ({}, "good", ["Train:", "80.0% of the groups have some variance", "of 32 prompts a step about 26"]),
         ({"dead": 0.6}, "weak", ["--filter_out", "60.0%", "about 13"]),
         ({"accuracy": 0.02}, "bad", ["Fine-tune first", "easier", "2.0%"]),
         ({"accuracy": 0.02, "reasons": {"no_answer": 60, "wrong_value": 40}}, "bad", ["format", "60.0%"]),

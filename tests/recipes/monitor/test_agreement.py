@@ -8,7 +8,15 @@ import pytest
 
 from recipes.config import load
 from recipes.errors import RecipeError
-from recipes.monitor.agreement import DIFFERENCE, KL, Bounds, bounds, disagreement, refuse_spoilt, rule
+from recipes.monitor.agreement import (
+    DIFFERENCE,
+    KL,
+    Bounds,
+    bounds,
+    disagreement,
+    refuse_checkpoint_after_mismatch,
+    rule,
+)
 from recipes.monitor.metrics import Step
 
 EXACT = Bounds(kl=0.01, difference=0.1)
@@ -86,6 +94,6 @@ def test_a_bound_that_is_none(text):
 def test_a_checkpoint_of_a_blind_step_is_not_gone_on_from():
     history = [step(1e-7, number=1), step(1.3, number=2), step(1e-7, number=3)]
     with pytest.raises(RecipeError, match="step 2"):
-        refuse_spoilt(history, 3, EXACT, "checkpoints")
-    refuse_spoilt(history, 1, EXACT, "checkpoints")
-    refuse_spoilt(history, 3, None, "checkpoints")
+        refuse_checkpoint_after_mismatch(history, 3, EXACT, "checkpoints")
+    refuse_checkpoint_after_mismatch(history, 1, EXACT, "checkpoints")
+    refuse_checkpoint_after_mismatch(history, 3, None, "checkpoints")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recipes.config import check, load
 from recipes.engines.checkpoints import STOP_REQUEST
 from recipes.errors import RecipeError
-from recipes.monitor.early_stop import EarlyStop, best_checkpoint, inspect, standing
+from recipes.monitor.early_stop import EarlyStop, best_checkpoint, check_early_stop, standing
 from recipes.monitor.metrics import Step
 
 ACCURACY = "val-core/x/acc/mean@1"
@@ -148,9 +148,9 @@ def test_a_data_source_that_the_validation_does_not_have(tmp_path):
     pq.write_table(pa.table({"data_source": ["countdown"] * 3}), rows)
     keys = ("trainer.early_stop.patience=2", f"data.val_files={rows}")
     with pytest.raises(RecipeError, match="no data source 'contdown'") as error:
-        inspect(recipe(tmp_path, *keys, "trainer.early_stop.metric=val-core/contdown/acc/mean@1"))
+        check_early_stop(recipe(tmp_path, *keys, "trainer.early_stop.metric=val-core/contdown/acc/mean@1"))
     assert "countdown" in error.value.fix
-    assert inspect(recipe(tmp_path, *keys, "trainer.early_stop.metric=val-core/countdown/acc/mean@1")) == []
+    assert check_early_stop(recipe(tmp_path, *keys, "trainer.early_stop.metric=val-core/countdown/acc/mean@1")) == []
 
 
 def test_the_facts_of_a_torn_best_are_not_trusted(tmp_path):

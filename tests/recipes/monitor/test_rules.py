@@ -150,10 +150,10 @@ def test_groups_are_measured_from_the_responses_and_each_file_is_read_once(tmp_p
     (tmp_path / "3.jsonl").write_text("".join(lines))
     (tmp_path / "4.jsonl").write_text(lines[0] + lines[1][:20])
     rollouts = Rollouts(tmp_path)
-    assert rollouts.of([2, 3, 4]) == {3: Groups(groups=3, flat=2, all_right=1, accuracy=0.4)}
+    assert rollouts.of([2, 3, 4]) == {3: Groups(groups=3, zero_variance=2, all_right=1, accuracy=0.4)}
     (tmp_path / "3.jsonl").unlink()
-    assert rollouts.of([3])[3].flat_share == pytest.approx(2 / 3)
+    assert rollouts.of([3])[3].zero_variance_share == pytest.approx(2 / 3)
 
-    flat = {step: Groups(8, 8, 0, 0.0) for step in range(10, 20)}
-    assert judged(run(), groups=flat)["groups"].status == "failure"
-    assert judged(run(), groups={step: Groups(8, 7, 1, 0.2) for step in flat})["groups"].status == "warning"
+    zero_variance = {step: Groups(8, 8, 0, 0.0) for step in range(10, 20)}
+    assert judged(run(), groups=zero_variance)["groups"].status == "failure"
+    assert judged(run(), groups={step: Groups(8, 7, 1, 0.2) for step in zero_variance})["groups"].status == "warning"

@@ -120,7 +120,7 @@ def test_advantages_equal_the_slow_reference(kind):
     equal = torch.tensor([[0.7, 0.7, 0.7], [0.2, 9.0, 9.0], [0.0, 1.0, 0.5]])
     mask = torch.tensor([[True, True, True], [True, False, False], [True, True, True]])
     advantages = group_advantages(equal, mask, kind, floor=0.1, clip=5.0)
-    assert advantages.silent.tolist() == [True, True, False]
+    assert advantages.zero_variance.tolist() == [True, True, False]
     assert (advantages.values[:2] == 0).all()
 
 

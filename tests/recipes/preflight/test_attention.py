@@ -28,29 +28,29 @@ def resolved(monkeypatch):
 
 def test_a_critic_needs_it(resolved):
     with pytest.raises(RecipeError, match="flash-attn is not installed here") as caught:
-        preflight.inspect_machine(resolved(ALGORITHM="ppo"))
+        preflight.check_before_data(resolved(ALGORITHM="ppo"))
     assert "configs/algorithms/ppo.yaml" in caught.value.where
-    preflight.inspect_machine(resolved(ALGORITHM="ppo", missing=False))
-    preflight.inspect_machine(resolved(ALGORITHM="rloo"))
+    preflight.check_before_data(resolved(ALGORITHM="ppo", missing=False))
+    preflight.check_before_data(resolved(ALGORITHM="rloo"))
 
 
 def test_packing_that_the_user_asks_for_needs_it(resolved):
     with pytest.raises(RecipeError, match="cannot keep them apart here") as caught:
-        preflight.inspect_machine(resolved(PADDING_FREE="true"))
+        preflight.check_before_data(resolved(PADDING_FREE="true"))
     assert "variable PADDING_FREE" in caught.value.where
     assert "docs/INSTALLATION.md" in caught.value.fix
-    preflight.inspect_machine(resolved(PADDING_FREE="true", missing=False))
+    preflight.check_before_data(resolved(PADDING_FREE="true", missing=False))
     other = "worker.actor.model.override_config.attn_implementation=flash_attention_3"
-    preflight.inspect_machine(resolved(other, PADDING_FREE="true"))
+    preflight.check_before_data(resolved(other, PADDING_FREE="true"))
 
 
 def test_what_a_machine_without_it_is_told(resolved):
-    (remark,) = model.inspect_attention(resolved())
+    (remark,) = model.check_attention(resolved())
     assert "padding is kept" in remark
-    assert model.inspect_attention(resolved(PADDING_FREE="false")) == []
-    assert model.inspect_attention(resolved(missing=False)) == []
+    assert model.check_attention(resolved(PADDING_FREE="false")) == []
+    assert model.check_attention(resolved(missing=False)) == []
 
 
 def test_cpus_and_easyr1_are_left_alone(resolved, make):
-    assert model.inspect_attention(make()) == []
-    assert model.inspect_attention(resolved(ALGORITHM="ppo").model_copy(update={"engine": "easyr1"})) == []
+    assert model.check_attention(make()) == []
+    assert model.check_attention(resolved(ALGORITHM="ppo").model_copy(update={"engine": "easyr1"})) == []

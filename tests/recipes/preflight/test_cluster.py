@@ -20,18 +20,18 @@ def recipe(monkeypatch):
 
 def test_several_machines_need_the_name_of_a_cluster(recipe, monkeypatch):
     with pytest.raises(RecipeError, match="no Ray cluster is named"):
-        cluster.inspect(recipe)
+        cluster.check_cluster(recipe)
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
-    assert "same paths" in cluster.inspect(recipe)[0]
+    assert "same paths" in cluster.check_cluster(recipe)[0]
     monkeypatch.setenv(cluster.WAIT, "soon")
     with pytest.raises(RecipeError, match="not a number of minutes"):
-        cluster.inspect(recipe)
+        cluster.check_cluster(recipe)
 
 
 def test_one_machine_needs_none(monkeypatch):
     monkeypatch.delenv(cluster.ADDRESS, raising=False)
     recipe = load("countdown", environ={}, hardware="cpu")
-    assert cluster.inspect(recipe) == []
+    assert cluster.check_cluster(recipe) == []
     cluster.wait_for_nodes(recipe, pytest.fail)
     assert cluster.job_variables({"A": "1"}) == {}
 

@@ -50,10 +50,10 @@ def test_the_size_of_a_checkpoint(make, large):
 def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, checkpoints_kept):
     needed = checkpoints_kept * 16_000_000 + machine.MARGIN
     free(needed)
-    assert machine.inspect_disk(make(*changes)) == []
+    assert machine.check_disk(make(*changes)) == []
     free(needed - 1)
     with pytest.raises(RecipeError, match=f"{checkpoints_kept} checkpoints of 0.0 GB") as caught:
-        machine.inspect_disk(make(*changes))
+        machine.check_disk(make(*changes))
     assert "ARTIFACTS_DIR" in caught.value.fix
     assert caught.value.where
 
@@ -64,19 +64,19 @@ def test_only_saves_that_are_still_to_come_count(make, large, free):
     (place / "global_step_6" / "actor").mkdir(parents=True)
     free(16_000_000 + machine.MARGIN)
     with pytest.raises(RecipeError, match="4 checkpoints"):
-        machine.inspect_disk(recipe)
+        machine.check_disk(recipe)
     (place / "latest_checkpointed_iteration.txt").write_text("6")
-    assert machine.inspect_disk(recipe) == []
+    assert machine.check_disk(recipe) == []
 
 
 def test_a_model_that_is_still_to_be_fetched_is_said_to_be_unknown(make, free, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     free(machine.MARGIN)
     recipe = make("worker.actor.model.model_path=Qwen/Qwen3-4B")
-    assert "not known before it is fetched" in machine.inspect_disk(recipe)[0]
+    assert "not known before it is fetched" in machine.check_disk(recipe)[0]
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-4B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text('{"dtype": "bfloat16"}')
     (snapshot / "model.safetensors").write_bytes(bytes(2_000_000))
     with pytest.raises(RecipeError, match="checkpoints of 0.0 GB"):
-        machine.inspect_disk(recipe)
+        machine.check_disk(recipe)

@@ -19,7 +19,7 @@ def asks(make, monkeypatch, tmp_path):
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        return hub.inspect(make("worker.actor.model.model_path=org/model"))
+        return hub.check_hub(make("worker.actor.model.model_path=org/model"))
 
     return ask
 

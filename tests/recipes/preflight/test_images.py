@@ -131,7 +131,7 @@ BAD_ROWS = {
 def test_a_broken_image_is_named_by_its_row(make, name, engine):
     good = (PROMPT, [png(560, 1008)])
     with pytest.raises(RecipeError, match=r"^row 2 has a broken image \(number 0\): ") as raised:
-        images.inspect(make([good, good, BAD_ROWS[name], good], engine=engine))
+        images.check_images(make([good, good, BAD_ROWS[name], good], engine=engine))
     assert "train.parquet" in raised.value.where
     assert "0x" not in str(raised.value), "an address in memory tells nobody anything"
 
@@ -149,16 +149,16 @@ PLACES = {
 def test_images_and_places_must_match(make, name, engine):
     prompt, found, what = PLACES[name]
     with pytest.raises(RecipeError, match=f"row 1 has {what}"):
-        images.inspect(make([(PROMPT, [png(560, 1008)]), (prompt, found)], engine=engine))
+        images.check_images(make([(PROMPT, [png(560, 1008)]), (prompt, found)], engine=engine))
 
 
 def test_more_images_than_the_limit(make):
     rows = [("<image> and <image>", [png(560, 1008)] * 2)]
     with pytest.raises(RecipeError, match="row 0 has 2 images, and worker.rollout.limit_images is 1") as raised:
-        images.inspect(make(rows))
+        images.check_images(make(rows))
     assert "worker.rollout.limit_images=2" in raised.value.fix
     with pytest.raises(RecipeError, match="has 1 image, and worker.rollout.limit_images is 0"):
-        images.inspect(make([(PROMPT, [png(56, 56)])], "worker.rollout.limit_images=0"))
+        images.check_images(make([(PROMPT, [png(56, 56)])], "worker.rollout.limit_images=0"))
 
 
 def test_a_file_without_the_column(make, tmp_path):
@@ -166,19 +166,19 @@ def test_a_file_without_the_column(make, tmp_path):
     table = pq.read_table(tmp_path / "train.parquet")
     pq.write_table(table.drop_columns(["images"]), tmp_path / "train.parquet")
     with pytest.raises(RecipeError, match="1 place <image> in its prompt and no images"):
-        images.inspect(recipe)
+        images.check_images(recipe)
 
 
 def test_several_wrong_rows_are_counted(make):
     with pytest.raises(RecipeError, match="row 0 has a broken image .*; 2 more rows are wrong"):
-        images.inspect(make([(PROMPT, [b"x"]), (PROMPT, []), (PROMPT, [b"y"]), (PROMPT, [png(560, 1008)])]))
+        images.check_images(make([(PROMPT, [b"x"]), (PROMPT, []), (PROMPT, [b"y"]), (PROMPT, [png(560, 1008)])]))
 
 
 def test_the_validation_file_is_looked_at_too(make, tmp_path):
     recipe = make([(PROMPT, [png(560, 1008)])])
     write(tmp_path / "test.parquet", [(PROMPT, [b""])])
     with pytest.raises(RecipeError, match="row 0 has a broken image") as raised:
-        images.inspect(recipe)
+        images.check_images(recipe)
     assert "test.parquet" in raised.value.where
 
 
@@ -195,18 +195,18 @@ def test_images_may_be_paths(tmp_path):
 def test_easyr1s_wrapping_of_the_prompt_counts(in_process, make, processor, tmp_path):
     (tmp_path / "wrap.jinja").write_text("Which card is ? {{ content }} " + "card " * 400)
     rows, wrapped = [(PROMPT, [png(560, 1008)])], f"data.format_prompt={tmp_path / 'wrap.jinja'}"
-    assert images.inspect(make(rows, engine="easyr1", model=processor[1])) == []
+    assert images.check_images(make(rows, engine="easyr1", model=processor[1])) == []
     with pytest.raises(RecipeError, match="shown to the model as 560 x 1008, 1,133 tokens with its text"):
-        images.inspect(make(rows, wrapped, engine="easyr1", model=processor[1]))
+        images.check_images(make(rows, wrapped, engine="easyr1", model=processor[1]))
     (tmp_path / "wrap.jinja").write_text("<image>{{ content }}")
     with pytest.raises(RecipeError, match="2 places <image> in its prompt and 1 image"):
-        images.inspect(make(rows, wrapped, engine="easyr1", model=processor[1]))
+        images.check_images(make(rows, wrapped, engine="easyr1", model=processor[1]))
 
 
 def test_recipes_of_text_are_not_read(monkeypatch):
     monkeypatch.setattr(images, "scan", lambda *_, **__: pytest.fail("text has no images"))
     monkeypatch.setattr(images.data, "files", lambda recipe: [])
-    assert images.inspect(load("countdown", environ={}, hardware="gpu")) == []
+    assert images.check_images(load("countdown", environ={}, hardware="gpu")) == []
 
 
 def test_rows_of_one_kind_are_counted_together(tmp_path):
@@ -255,18 +255,18 @@ def test_counts_are_what_the_engine_makes_of_real_pixels(processor, engine, own,
 def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(in_process, make, processor):
     rows = [(PROMPT, [png(720, 1280)])] * 3
     with pytest.raises(RecipeError) as raised:
-        images.inspect(make(rows, model=processor[1]))
+        images.check_images(make(rows, model=processor[1]))
     assert raised.value.what == (
         "3 of 3 prompts are longer than data.max_prompt_length 1024: row 0 has an image of 720 x 1280, shown to the "
         "model as 728 x 1288, 1,205 tokens with its text"
     )
     length, pixels = (int(way.split("=")[1]) for way in raised.value.fix.removeprefix("set ").split(" or "))
     assert length == 1205
-    assert images.inspect(make(rows, f"data.max_prompt_length={length}", model=processor[1])) == []
-    assert images.inspect(make(rows, f"data.max_pixels={pixels}", model=processor[1])) == []
+    assert images.check_images(make(rows, f"data.max_prompt_length={length}", model=processor[1])) == []
+    assert images.check_images(make(rows, f"data.max_pixels={pixels}", model=processor[1])) == []
     for less in (f"data.max_prompt_length={length - 1}", f"data.max_pixels={pixels + 784 * 40}"):
         with pytest.raises(RecipeError, match="are longer than"):
-            images.inspect(make(rows, less, model=processor[1]))
+            images.check_images(make(rows, less, model=processor[1]))
 
 
 def test_min_pixels_is_named_where_it_is_what_enlarges(in_process, make, processor, tmp_path):
@@ -274,44 +274,44 @@ def test_min_pixels_is_named_where_it_is_what_enlarges(in_process, make, process
     write(tmp_path / "test.parquet", small)
     short = "data.max_prompt_length=200"
     with pytest.raises(RecipeError, match="image of 224 x 392, shown to the model as 392 x 700") as raised:
-        images.inspect(make(small, short, model=processor[1]))
+        images.check_images(make(small, short, model=processor[1]))
     low = int(raised.value.fix.split("MIN_PIXELS=")[1])
-    assert images.inspect(make(small, short, f"data.min_pixels={low}", model=processor[1])) == []
+    assert images.check_images(make(small, short, f"data.min_pixels={low}", model=processor[1])) == []
 
 
 def test_some_that_are_too_long_are_dropped_and_said(in_process, make, processor, tmp_path):
     rows = [(PROMPT, [png(560, 1008)])] * 3 + [(PROMPT, [png(720, 1280)])]
-    (remark,) = images.inspect(make(rows, model=processor[1]))
+    (remark,) = images.check_images(make(rows, model=processor[1]))
     assert "1 of 4 prompts are longer" in remark
     assert "row 3 has an image of 720 x 1280" in remark
     assert "dropped" in remark
     four = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4")
     for changes in (("data.filter_overlong_prompts=false",), four):
         with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
-            images.inspect(make(rows, *changes, model=processor[1]))
+            images.check_images(make(rows, *changes, model=processor[1]))
     # What is left counts over all files of a split.
     write(tmp_path / "more.parquet", [(PROMPT, [png(720, 1280)])])
     both = f"data.train_files=[{tmp_path}/train.parquet,{tmp_path}/more.parquet]"
-    (remark,) = images.inspect(make([(PROMPT, [png(560, 1008)])] * 4, both, *four, model=processor[1]))
+    (remark,) = images.check_images(make([(PROMPT, [png(560, 1008)])] * 4, both, *four, model=processor[1]))
     assert "more.parquet: 1 of 1 prompts are longer" in remark
 
 
 def test_a_model_that_is_not_here_is_counted_by_the_rule_and_said(in_process, make, no_cache):
-    (remark,) = images.inspect(make([(PROMPT, [png(560, 1008)])]))
+    (remark,) = images.check_images(make([(PROMPT, [png(560, 1008)])]))
     assert "Qwen2-VL's rule" in remark
     with pytest.raises(RecipeError, match="shown to the model as 728 x 1288, 1,196 tokens without its text"):
-        images.inspect(make([(PROMPT, [png(720, 1280)])]))
-    (remark,) = images.inspect(make([(PROMPT, [png(720, 1280)])], model="someone/other-vlm"))
+        images.check_images(make([(PROMPT, [png(720, 1280)])]))
+    (remark,) = images.check_images(make([(PROMPT, [png(720, 1280)])], model="someone/other-vlm"))
     assert "is not known" in remark
 
 
 def test_what_cannot_be_counted_is_named(make, no_cache, monkeypatch, processor):
     with pytest.raises(RecipeError, match="aspect ratio must be smaller than 200"):
-        images.inspect(make([(PROMPT, [png(6000, 28)])]))
+        images.check_images(make([(PROMPT, [png(6000, 28)])]))
     with pytest.raises(RecipeError, match="has no processor for images"):
-        images.inspect(make([(PROMPT, [png(560, 1008)])], model=ROOT / "recipes/tasks/countdown/tiny"))
+        images.check_images(make([(PROMPT, [png(560, 1008)])], model=ROOT / "recipes/tasks/countdown/tiny"))
     ended = subprocess.CompletedProcess([], 1, "", "Traceback\nOSError: preprocessor_config.json is not valid JSON\n")
     monkeypatch.setattr(images.subprocess, "run", lambda *_, **__: ended)
     with pytest.raises(RecipeError, match="cannot be counted: OSError: preprocessor_config.json is") as raised:
-        images.inspect(make([(PROMPT, [png(560, 1008)])], model=processor[1]))
+        images.check_images(make([(PROMPT, [png(560, 1008)])], model=processor[1]))
     assert raised.value.where == str(processor[1])

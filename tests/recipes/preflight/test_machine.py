@@ -22,13 +22,13 @@ def calm(monkeypatch):
 
 def test_a_good_machine(make, monkeypatch, calm):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
-    assert machine.inspect(make()) == []
+    assert machine.check_machine(make()) == []
 
 
 def test_a_folder_that_is_a_file(make, files):
     (files / "taken").write_text("")
     with pytest.raises(RecipeError, match="taken is a file") as caught:
-        machine.inspect(make(f"trainer.save_checkpoint_path={files}/taken"))
+        machine.check_machine(make(f"trainer.save_checkpoint_path={files}/taken"))
     assert caught.value.where == "trainer.save_checkpoint_path"
 
 
@@ -36,12 +36,12 @@ def test_a_folder_that_cannot_be_written(make, files, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
     (files / "locked").mkdir()
     with pytest.raises(RecipeError, match="locked cannot be written"):
-        machine.inspect(make(f"trainer.save_checkpoint_path={files}/locked/deeper"))
+        machine.check_machine(make(f"trainer.save_checkpoint_path={files}/locked/deeper"))
 
 
 def test_little_shared_memory_is_remarked(make, monkeypatch, calm):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
-    (remark,) = machine.inspect(make())
+    (remark,) = machine.check_machine(make())
     assert "64 MiB free" in remark
     assert "--shm-size" in remark
 
@@ -50,11 +50,11 @@ def test_more_gpus_than_there_are(make, monkeypatch):
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 2)
     recipe = make("trainer.n_gpus_per_node=4", "data.rollout_batch_size=16").model_copy(update={"hardware": "gpu"})
     with pytest.raises(RecipeError, match="this machine has 2 GPUs") as caught:
-        preflight.inspect_machine(recipe)
+        preflight.check_before_data(recipe)
     assert "GPUS_PER_NODE=2" in caught.value.fix
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 0)
     with pytest.raises(RecipeError, match="this machine has no NVIDIA GPU that a process may use") as caught:
-        preflight.inspect_machine(recipe)
+        preflight.check_before_data(recipe)
     assert "HARDWARE=cpu" in caught.value.fix
 
 
@@ -62,12 +62,12 @@ def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
     recipe = make("trainer.n_gpus_per_node=8", "worker.rollout.tensor_parallel_size=3")
     with pytest.raises(RecipeError, match="3 does not divide the 8 GPUs"):
-        preflight.inspect_machine(recipe.model_copy(update={"hardware": "gpu"}))
+        preflight.check_before_data(recipe.model_copy(update={"hardware": "gpu"}))
 
 
 def test_every_independent_mistake_is_said_at_once(make):
     with pytest.raises(RecipeError) as caught:
-        preflight.inspect(make("data.train_files=/no.parquet", "worker.actor.model.model_path=/no/model"))
+        preflight.run_checks(make("data.train_files=/no.parquet", "worker.actor.model.model_path=/no/model"))
     for mistake in ("the model /no/model does not exist", "the data file /no.parquet does not exist"):
         assert mistake in str(caught.value)
     found = preflight.findings(make("data.train_files=/no.parquet", f"trainer.save_checkpoint_path={__file__}/x"))
@@ -81,8 +81,8 @@ def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, mon
     monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
     recipe = make().model_copy(update={"hardware": hardware})
     with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
-        preflight.inspect_machine(recipe)
-    preflight.inspect_machine(recipe.model_copy(update={"engine": "easyr1"}))
+        preflight.check_before_data(recipe)
+    preflight.check_before_data(recipe.model_copy(update={"engine": "easyr1"}))
 
 
 GPUS = """0, GPU-aaaa, 4, 81559
@@ -120,7 +120,7 @@ def test_gpus_that_others_use(make, monkeypatch):
 def test_a_logger_that_is_not_installed(make, monkeypatch):
     monkeypatch.setitem(machine.PACKAGES, "swanlab", "no_such_module")
     with pytest.raises(RecipeError, match="swanlab is not installed") as caught:
-        machine.inspect(make("trainer.logger=[console,swanlab]"))
+        machine.check_machine(make("trainer.logger=[console,swanlab]"))
     assert "pip install" in caught.value.fix
 
 

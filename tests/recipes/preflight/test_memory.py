@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_named_with_two_changes_that_make_it_fit(monkeypatc
     ]
     recipe = recipe_on(monkeypatch, gpu, gpus, *arguments, task=task)
     with pytest.raises(RecipeError, match=f"does not fit: {phase}") as caught:
-        memory.inspect(recipe)
+        memory.check_memory(recipe)
     changes = caught.value.fix.split("; or ")
     assert len(changes) == 2
     plan = memory.plan_of(recipe)
@@ -115,22 +115,22 @@ def test_what_does_not_fit_is_named_with_two_changes_that_make_it_fit(monkeypatc
 
 def test_recipes_on_the_machines_they_were_made_for_fit_and_say_what_they_take(monkeypatch):
     for task in ("countdown", "gsm8k", "number_game", "custom"):
-        remarks = memory.inspect(recipe_on(monkeypatch, H100, 8, task=task))
+        remarks = memory.check_memory(recipe_on(monkeypatch, H100, 8, task=task))
         assert "backward pass" in remarks[0]
         assert "responses of full length" in remarks[1]
         assert "host" in remarks[2]
-    close = memory.inspect(recipe_on(monkeypatch, H100, 8, host=64 << 30))
+    close = memory.check_memory(recipe_on(monkeypatch, H100, 8, host=64 << 30))
     assert any("loading comes close to the limit" in remark and "GPUS_PER_NODE=4" in remark for remark in close)
 
 
 def test_vllm_must_hold_its_weights_and_one_response(monkeypatch):
     recipe = recipe_on(monkeypatch, H100, 8, "worker.rollout.gpu_memory_utilization=0.08")
     with pytest.raises(RecipeError, match="8% of a GPU, 6.8 GB, do not hold its weights") as caught:
-        memory.inspect(recipe)
+        memory.check_memory(recipe)
     assert "TENSOR_PARALLEL_SIZE=2" in caught.value.fix
 
 
 def test_an_unknown_shape_says_so(make, monkeypatch):
-    assert "shape" in memory.inspect(make("worker.actor.model.model_path=org/unheard-of"))[0]
+    assert "shape" in memory.check_memory(make("worker.actor.model.model_path=org/unheard-of"))[0]
     recipe = recipe_on(monkeypatch, None, 8)
-    assert memory.inspect(recipe) == ["memory is not estimated: the GPU's memory is not known"]
+    assert memory.check_memory(recipe) == ["memory is not estimated: the GPU's memory is not known"]

@@ -12,13 +12,13 @@ from recipes.preflight import model
 
 def broken(make, files, message, *changes):
     with pytest.raises(RecipeError, match=message) as caught:
-        model.inspect(make(*changes))
+        model.check_model(make(*changes))
     assert "worker.actor.model.model_path" in caught.value.where
     assert caught.value.fix
 
 
 def test_a_good_model_passes(make):
-    assert model.inspect(make()) == []
+    assert model.check_model(make()) == []
 
 
 def test_a_path_that_does_not_exist(make, files):
@@ -54,15 +54,15 @@ def test_a_hubs_name_is_allowed_with_a_remark(make, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     for name in model._OFFLINE:
         monkeypatch.delenv(name, raising=False)
-    (remark,) = model.inspect(make("worker.actor.model.model_path=Qwen/Qwen3-4B"))
+    (remark,) = model.check_model(make("worker.actor.model.model_path=Qwen/Qwen3-4B"))
     assert "Qwen/Qwen3-4B" in remark
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(RecipeError, match="HF_HUB_OFFLINE forbids"):
-        model.inspect(make("worker.actor.model.model_path=Qwen/Qwen3-4B"))
+        model.check_model(make("worker.actor.model.model_path=Qwen/Qwen3-4B"))
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-4B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
-    assert model.inspect(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == []
+    assert model.check_model(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == []
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_prompt_and_response_fit_the_models_positions(make, files, config, fits)
     recipe = make("data.max_prompt_length=48", "data.max_response_length=64")
     (files / "model" / "config.json").write_text(json.dumps({"architectures": ["A"], **config}))
     if fits:
-        assert model.inspect(recipe) == []
+        assert model.check_model(recipe) == []
         return
     with pytest.raises(RecipeError, match="112 tokens together, but the model has positions for 96") as caught:
-        model.inspect(recipe)
+        model.check_model(recipe)
     assert "MAX_RESPONSE_LENGTH" in caught.value.fix

@@ -35,26 +35,26 @@ def folder(files):
 
 def test_a_good_template_passes(make, folder):
     folder()
-    assert prompts.inspect(make()) == []
+    assert prompts.check_prompts(make()) == []
     folder(eos="<|endoftext|>", ids=(8, 7))
-    assert prompts.inspect(make()) == [], "the generation settings may hold the token that ends a turn"
+    assert prompts.check_prompts(make()) == [], "the generation settings may hold the token that ends a turn"
 
 
 def test_what_the_model_would_not_understand_is_remarked(make, folder):
     folder(CHATML.partition("{%- if add")[0])
-    assert "adds nothing where the assistant is to begin" in prompts.inspect(make())[0]
+    assert "adds nothing where the assistant is to begin" in prompts.check_prompts(make())[0]
     folder(eos="<|endoftext|>", ids=(8,))
-    (remark,) = prompts.inspect(make())
+    (remark,) = prompts.check_prompts(make())
     assert "'<|im_end|>', which is no stop token" in remark
     assert "(<|endoftext|>)" in remark
 
 
 def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
     folder(THINKS)
-    (remark,) = prompts.inspect(make())
+    (remark,) = prompts.check_prompts(make())
     assert "room for 64 tokens" in remark
-    assert prompts.inspect(make("data.max_response_length=8192")) == []
-    assert prompts.inspect(make(f"+{prompts.THINKING}=false")) == []
+    assert prompts.check_prompts(make("data.max_response_length=8192")) == []
+    assert prompts.check_prompts(make(f"+{prompts.THINKING}=false")) == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
 def test_what_no_run_survives_is_an_error(make, folder, change, message):
     folder(**change)
     with pytest.raises(RecipeError, match=message) as caught:
-        prompts.inspect(make())
+        prompts.check_prompts(make())
     assert caught.value.where
     assert caught.value.fix
 

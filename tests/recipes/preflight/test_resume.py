@@ -20,14 +20,14 @@ def save(recipe, step):
 
 
 def test_an_empty_folder_is_fine(make):
-    assert resume.inspect(make()) == []
+    assert resume.check_resume(make()) == []
 
 
 def test_the_same_recipe_resumes_and_says_where(make):
     recipe = make()
     resume.record(recipe)
     save(recipe, 2)
-    (remark,) = resume.inspect(make("trainer.max_steps=8"))
+    (remark,) = resume.check_resume(make("trainer.max_steps=8"))
     assert remark.startswith("resuming from step 2")
 
 
@@ -48,7 +48,7 @@ def test_another_recipes_checkpoints_are_refused(make, change, named):
     resume.record(recipe)
     save(recipe, 2)
     with pytest.raises(RecipeError, match="checkpoints of another recipe") as caught:
-        resume.inspect(make(change))
+        resume.check_resume(make(change))
     assert named in caught.value.what
     assert "EXPERIMENT_NAME" in caught.value.fix
 
@@ -56,7 +56,7 @@ def test_another_recipes_checkpoints_are_refused(make, change, named):
 def test_checkpoints_of_unknown_origin_are_refused(make):
     save(make(), 2)
     with pytest.raises(RecipeError, match="another program wrote"):
-        resume.inspect(make())
+        resume.check_resume(make())
 
 
 def test_a_damaged_record_is_refused(make):
@@ -64,7 +64,7 @@ def test_a_damaged_record_is_refused(make):
     save(recipe, 2)
     (resume.folder(recipe) / resume.FINGERPRINT).write_text("{")
     with pytest.raises(RecipeError, match="cannot be read"):
-        resume.inspect(recipe)
+        resume.check_resume(recipe)
 
 
 def test_a_run_without_resume_does_not_write_over_checkpoints(make):
@@ -72,17 +72,17 @@ def test_a_run_without_resume_does_not_write_over_checkpoints(make):
     resume.record(recipe)
     save(recipe, 2)
     with pytest.raises(RecipeError, match="would write over them"):
-        resume.inspect(make("trainer.find_last_checkpoint=false"))
+        resume.check_resume(make("trainer.find_last_checkpoint=false"))
 
 
 def test_a_start_from_a_named_checkpoint(make, tmp_path):
     recipe = make()
     resume.record(recipe)
     start = save(recipe, 2)
-    (remark,) = resume.inspect(make(f"trainer.load_checkpoint_path={start}"))
+    (remark,) = resume.check_resume(make(f"trainer.load_checkpoint_path={start}"))
     assert str(start) in remark
     with pytest.raises(RecipeError, match="is not a checkpoint"):
-        resume.inspect(make(f"trainer.load_checkpoint_path={tmp_path}"))
+        resume.check_resume(make(f"trainer.load_checkpoint_path={tmp_path}"))
 
 
 def test_the_record_of_a_folder_with_checkpoints_stays(make):
@@ -111,7 +111,7 @@ def attempt(recipe, step=2):
 
 def test_settings_that_take_effect_are_listed_old_and_new(make):
     attempt(make())
-    first, *changes = resume.inspect(make("trainer.max_steps=8", "algorithm.kl_coef=0.5", "worker.rollout.n=4"))
+    first, *changes = resume.check_resume(make("trainer.max_steps=8", "algorithm.kl_coef=0.5", "worker.rollout.n=4"))
     assert first.startswith("resuming from step 2")
     assert changes == [
         "changed since the last attempt: algorithm.kl_coef: 0.01 -> 0.5",
@@ -124,20 +124,20 @@ def test_settings_that_take_effect_are_listed_old_and_new(make):
 def test_settings_that_the_checkpoint_decides_are_refused_with_the_way_out(make, change):
     attempt(make())
     with pytest.raises(RecipeError, match="a resumed run cannot change this: ") as caught:
-        resume.inspect(make(change))
+        resume.check_resume(make(change))
     assert change.partition("=")[0] in caught.value.what
     assert "EXPERIMENT_NAME=another MODEL_PATH=" in caught.value.fix
-    resume.inspect(make(change, "trainer.experiment_name=another"))
+    resume.check_resume(make(change, "trainer.experiment_name=another"))
 
 
 def test_a_checkpoint_of_another_run_brings_its_settings_along(make):
     start = attempt(make())
     other = ("trainer.experiment_name=another", f"trainer.load_checkpoint_path={start}")
-    assert resume.inspect(make(*other))[0] == f"going on from {start}"
+    assert resume.check_resume(make(*other))[0] == f"going on from {start}"
     with pytest.raises(RecipeError, match="worker.actor.optim.lr was 0.0001, now 1e-06"):
-        resume.inspect(make(*other, "worker.actor.optim.lr=1e-6"))
+        resume.check_resume(make(*other, "worker.actor.optim.lr=1e-6"))
     with pytest.raises(RecipeError, match="is not a checkpoint") as caught:
-        resume.inspect(make(f"trainer.load_checkpoint_path={start.with_name('global_step_9')}"))
+        resume.check_resume(make(f"trainer.load_checkpoint_path={start.with_name('global_step_9')}"))
     assert "global_step_2" in caught.value.fix
 
 
@@ -151,10 +151,10 @@ def test_a_run_unlike_the_last_one_gets_a_name_of_its_own_unless_the_user_gave_o
     assert other.trainer.experiment_name == "countdown-Big-7B-dapo"
     assert resume.folder(other).name == "countdown-Big-7B-dapo"
     assert other.trainer.rollout_data_dir == str(run_dir("countdown-Big-7B-dapo") / "rollouts")
-    assert resume.inspect(other) == []
+    assert resume.check_resume(other) == []
     assert "countdown-Big-7B-dapo" in said[0]
     for changes in (["trainer.n_gpus_per_node=2"], ["algorithm.preset=dapo", "trainer.experiment_name=countdown"]):
         kept = resume.with_own_name(make(*changes), said.append)
         assert kept.trainer.experiment_name == "countdown"
         with pytest.raises(RecipeError, match="checkpoints of another recipe"):
-            resume.inspect(kept)
+            resume.check_resume(kept)

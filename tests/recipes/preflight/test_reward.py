@@ -17,11 +17,11 @@ HEAD_BATCH = "def compute_score_batch(reward_inputs): "
 def tried(make, files, source, *changes):
     path = files / "my_reward.py"
     path.write_text(source)
-    return reward.inspect_reward(make(f"worker.reward.reward_function={path}", *changes))
+    return reward.check_reward(make(f"worker.reward.reward_function={path}", *changes))
 
 
 def test_the_recipes_own_reward_passes(make):
-    assert reward.inspect_reward(make()) == []
+    assert reward.check_reward(make()) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_reward_that_never_returns(make, files, monkeypatch):
 
 def test_a_file_that_is_missing(make, files):
     with pytest.raises(RecipeError, match="no reward file"):
-        reward.inspect_reward(make(f"worker.reward.reward_function={files}/none.py"))
+        reward.check_reward(make(f"worker.reward.reward_function={files}/none.py"))
 
 
 def test_another_function_and_its_arguments(make, files):
@@ -104,9 +104,9 @@ def test_another_function_and_its_arguments(make, files):
     path = files / "named.py"
     path.write_text(source)
     key = f"worker.reward.reward_function={path}:other"
-    assert reward.inspect_reward(make(key, "worker.reward.reward_function_kwargs={weight: 2}")) == []
+    assert reward.check_reward(make(key, "worker.reward.reward_function_kwargs={weight: 2}")) == []
     with pytest.raises(RecipeError, match="ZeroDivisionError"):
-        reward.inspect_reward(make(key))
+        reward.check_reward(make(key))
 
 
 def test_easyr1_wants_a_list(make, files):
@@ -114,19 +114,19 @@ def test_easyr1_wants_a_list(make, files):
     body = "return [{'overall': float(len(entry['response']))} for entry in reward_inputs]"
     path.write_text(HEAD_BATCH + body)
     recipe = make(f"worker.reward.reward_function={path}").model_copy(update={"engine": "easyr1"})
-    assert reward.inspect_reward(recipe) == []
+    assert reward.check_reward(recipe) == []
     path.write_text("import numpy as np\n" + HEAD_BATCH + body.replace("}", ", 'right': np.bool_(1)}"))
-    assert reward.inspect_reward(recipe) == []
+    assert reward.check_reward(recipe) == []
     for value in ("'wrong'", "'1.0'", "None", "[1.0, 2.0]"):
         path.write_text(HEAD_BATCH + body.replace("}", f", 'reason': {value}}}"))
         with pytest.raises(RecipeError, match="EasyR1 averages every key .* 'reason' is .*, not a number"):
-            reward.inspect_reward(recipe)
+            reward.check_reward(recipe)
     path.write_text("def compute_score_batch(reward_inputs): return 1.0")
     with pytest.raises(RecipeError, match="not one dict a response"):
-        reward.inspect_reward(recipe)
+        reward.check_reward(recipe)
     path.write_text("async def compute_score_batch(reward_inputs): return []")
     with pytest.raises(RecipeError, match="EasyR1 does not wait"):
-        reward.inspect_reward(recipe)
+        reward.check_reward(recipe)
 
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
