@@ -97,7 +97,7 @@ def check_resume(recipe: Recipe) -> list[str]:
 
 
 def repair(recipe: Recipe) -> None:
-    """Have verl go on from the last whole checkpoint where its tracker names another; `inspect` has said so."""
+    """Have verl go on from the last whole checkpoint where its tracker names another; `check_resume` reports it."""
     last, problem = resumable(folder(recipe))
     if last and problem and recipe.engine == "verl":
         go_on_from(last)
