@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import psutil
@@ -60,6 +61,20 @@ class Run:
     def accuracy(self) -> float | None:
         """The last validation, mean over data sources."""
         return next((value for step in reversed(self.history) if (value := mean_validation(step)) is not None), None)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to go, by the median of the last steps, with their validations and saves; None where not known."""
+        times = [
+            (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
+            for step in self.history[-20:]
+            if step.get("timing_s/step") is not None
+        ]
+        if self.total is None or not times or self.state != "running":
+            return None
+        # The mean has the rare long steps in it that the median leaves out, and a first step that warms up.
+        typical = sum(times) / len(times) if len(times) > 5 else median(times)
+        return max(0, self.total - self.step) * typical
 
     @property
     def rollouts(self) -> Path:
