@@ -123,7 +123,7 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         (
             "groups with one score, and right training responses",
             [
-                ("one score", WEAK, (list(flat), [each.flat_share for each in flat.values()])),
+                ("zero variance", WEAK, (list(flat), [each.zero_variance_share for each in flat.values()])),
                 ("right", GOOD, (list(flat), [each.accuracy for each in flat.values()])),
             ],
         ),

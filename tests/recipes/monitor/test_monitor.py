@@ -97,7 +97,7 @@ def test_list_watch_and_report_of_a_good_run(make_run):
     assert code == 0
     assert "held-out accuracy" in text
     assert "0.250 → 0.750" in text
-    assert "0 of 10 groups have one score" in text
+    assert "0 of 10 groups have zero variance" in text
     assert "▲" not in text
     assert "✖" not in text
 
