@@ -5,11 +5,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +15,7 @@ from recipes import paths, provenance
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampler, Sampling
+from recipes.files import write_whole
 
 FORMAT = 1
 
@@ -136,7 +134,7 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
     text = json.dumps(key, sort_keys=True, indent=1)
     folder = cache_dir() / hashlib.sha256(text.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "key.json", text + "\n")
+    write_whole(folder / "key.json", text + "\n")
     return ResponseFile(folder / "responses.jsonl")
 
 
@@ -189,7 +187,7 @@ def hash_file(path: Path) -> str:
     known = json.loads(memory.read_text()) if memory.exists() else {}
     if mark not in known:
         known[mark] = provenance.sha256(path)
-        write_atomically(memory, json.dumps(known, indent=0))
+        write_whole(memory, json.dumps(known, indent=0))
     return known[mark]
 
 
@@ -198,35 +196,6 @@ def hash_model(folder: Path) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     listing = "".join(f"{path.name} {hash_file(path)}\n" for path in files)
     return hashlib.sha256(listing.encode()).hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8") as file:
-        file.write(text)
-    # A temporary file is private to its owner; a report is not.
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
-
-
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """A new folder to write into; it replaces `target` when the block ends well, and vanishes when not."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield fresh
-        fresh.chmod(0o755)
-        if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-            target.rename(retired / target.name)
-            fresh.rename(target)
-            shutil.rmtree(retired)
-        else:
-            fresh.rename(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 class JsonLines:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.evaluation.cache import JsonLines, whole_folder
+from recipes.evaluation.cache import JsonLines
 from recipes.evaluation.scoring import Reward, Score, as_score
 from recipes.evaluation.suspicious import RULES, SAME_ANSWER, SameAnswer, flags
+from recipes.files import whole_folder
 
 # verl's dump (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) is one JSONL file per step with these fields;
 # newer versions add `uid`, and validation dumps hold every key of the reward's result as well.

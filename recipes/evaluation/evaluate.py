@@ -19,7 +19,6 @@ from recipes.evaluation.cache import (
     generate_missing,
     hash_file,
     responses_for,
-    whole_folder,
 )
 from recipes.evaluation.comparison import Comparison, Headline, Passes, compare
 from recipes.evaluation.completions import CompletionCounts, CompletionLog
@@ -35,6 +34,7 @@ from recipes.evaluation.sampling import Group, Sampler, Sampling
 from recipes.evaluation.scoring import Reward, Score
 from recipes.evaluation.suspicious import flags
 from recipes.evaluation.vllm_engine import Engine
+from recipes.files import whole_folder
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]

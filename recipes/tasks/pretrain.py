@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
+from recipes.files import whole_folder
 from recipes.paths import ROOT, artifacts
 from recipes.provenance import command_line, git_commit, sha256, versions
 
@@ -338,30 +339,28 @@ def publish(
     import torch
     import transformers
 
-    temporary = out.with_name(out.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    copy.deepcopy(model).to("cpu", torch.bfloat16).save_pretrained(temporary)
-    spec.save_processor(processor, temporary)
-    files = sorted(temporary.iterdir())
-    for path in files:
-        path.chmod(0o644)  # safetensors keeps its files from others
-    saved = getattr(transformers, spec.auto_model).from_pretrained(temporary, dtype=torch.float32).to(model.device)
-    loaded = getattr(transformers, spec.auto_processor).from_pretrained(temporary)
-    shown = spec.held_out(plan, problems)
-    manifest = {
-        "what": spec.what,
-        **facts,
-        "seed": plan.seed,
-        "versions": {"python": platform.python_version(), **versions("torch", "transformers", "tokenizers")},
-        "parameters": sum(parameter.numel() for parameter in saved.parameters()),
-        "bytes": sum(path.stat().st_size for path in files),
-        "sha256": {path.name: sha256(path) for path in files},
-        "held_out": assess(spec, saved, loaded, shown, seed=plan.seed + 1) | spec.findings(saved, loaded, shown),
-        "plan": plan.as_dict(),
-        **spec.facts(),
-    }
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    temporary.rename(out)
+    with whole_folder(out) as folder:
+        copy.deepcopy(model).to("cpu", torch.bfloat16).save_pretrained(folder)
+        spec.save_processor(processor, folder)
+        files = sorted(folder.iterdir())
+        for path in files:
+            path.chmod(0o644)  # safetensors keeps its files from others
+        saved = getattr(transformers, spec.auto_model).from_pretrained(folder, dtype=torch.float32).to(model.device)
+        loaded = getattr(transformers, spec.auto_processor).from_pretrained(folder)
+        shown = spec.held_out(plan, problems)
+        manifest = {
+            "what": spec.what,
+            **facts,
+            "seed": plan.seed,
+            "versions": {"python": platform.python_version(), **versions("torch", "transformers", "tokenizers")},
+            "parameters": sum(parameter.numel() for parameter in saved.parameters()),
+            "bytes": sum(path.stat().st_size for path in files),
+            "sha256": {path.name: sha256(path) for path in files},
+            "held_out": assess(spec, saved, loaded, shown, seed=plan.seed + 1) | spec.findings(saved, loaded, shown),
+            "plan": plan.as_dict(),
+            **spec.facts(),
+        }
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return manifest
 
 

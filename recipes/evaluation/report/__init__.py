@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.evaluation.cache import write_atomically
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.page import html_page, markdown_page
 from recipes.evaluation.report.samples import Sample
+from recipes.files import write_whole
 
 if TYPE_CHECKING:
     from recipes.evaluation.evaluate import Result
@@ -23,6 +23,6 @@ def write_report(folder: Path, result: Result, samples: list[Sample], figures: l
         samples: questions with some answers, and `figures`: both for the page.
     """
     text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
-    write_atomically(folder / "report.json", text + "\n")
-    write_atomically(folder / "report.html", html_page(result, samples, figures))
-    write_atomically(folder / "report.md", markdown_page(result))
+    write_whole(folder / "report.json", text + "\n")
+    write_whole(folder / "report.html", html_page(result, samples, figures))
+    write_whole(folder / "report.md", markdown_page(result))

@@ -1,0 +1,39 @@
+"""Files and folders that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(file.name, 0o644)  # a temporary file is private to its owner
+    os.replace(file.name, path)
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A new folder to write into; it replaces `target` when the block ends well, and vanishes when it does not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield draft
+        draft.chmod(0o755)
+        if target.exists():
+            # The old folder is moved aside first and deleted last, so that one of the two is always whole.
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+            target.rename(old / target.name)
+            draft.rename(target)
+            shutil.rmtree(old)
+        else:
+            draft.rename(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
