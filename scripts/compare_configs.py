@@ -41,9 +41,6 @@ def main(
         list[str] | None,
         typer.Option(help="easyr1 or verl (its 3B and 7B examples), or one by name: easyr1:qwen3_4b_math, verl:7b."),
     ] = None,
-    checkout: Annotated[
-        Path | None, typer.Option(help="Read the official files from this checkout instead of the snapshots.")
-    ] = None,
     form: Annotated[
         Format, typer.Option("--format", help="How the table is shown; in a file, terminal is Markdown.")
     ] = Format.terminal,
@@ -55,16 +52,15 @@ def main(
 ) -> None:
     """Key by key: ours, the official values, aligned or different for the task or the hardware, and why."""
     from recipes.config import official
-    from recipes.config.official import html, page, terminal
 
     with reported_errors():
-        table = official.compare(recipe, official.examples(against or ["easyr1"], checkout))
+        table = official.compare(recipe, official.examples(against or ["easyr1"]))
         if form is Format.terminal and output is None:
             from rich.console import Console
 
-            Console().print(terminal(table))
+            Console().print(official.terminal(table))
         else:
-            text = html(table) if form is Format.html else page(table)
+            text = official.html(table) if form is Format.html else official.page(table)
             if output is None:
                 print(text, end="")
             else:

@@ -16,6 +16,7 @@ import typer
 
 from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
 from recipes.config.docs import markdown, pages_with_blocks, rendered, stale
+from recipes.config.official import block as comparison
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.rules import documented
 from recipes.paths import ROOT
@@ -28,7 +29,13 @@ def memory_table() -> str:
     return markdown(("what", "measured", "estimated", "ratio"), memory.table())
 
 
-BLOCKS = {**RECIPE_BLOCKS, "memory": memory_table, "pointer-selector-keys": key_table, "health-rules": documented}
+BLOCKS = {
+    **RECIPE_BLOCKS,
+    "comparison": comparison,
+    "memory": memory_table,
+    "pointer-selector-keys": key_table,
+    "health-rules": documented,
+}
 PAGES = (
     "docs/ALGORITHMS.md",
     "docs/COMPARISON.md",

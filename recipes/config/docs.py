@@ -9,7 +9,6 @@ from typing import Any
 
 from recipes.config import kl, resolve
 from recipes.config.layers import flow
-from recipes.config.official import block as comparison
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
 from recipes.errors import RecipeError
@@ -119,7 +118,6 @@ def kl_table() -> str:
 
 BLOCKS: dict[str, Callable[..., str]] = {
     "algorithms": algorithm_table,
-    "comparison": comparison,
     "environment": environment_table,
     "kl": kl_table,
     "controls": control_table,

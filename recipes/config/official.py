@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from functools import cache
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
+from recipes.config.docs import markdown
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
@@ -21,9 +22,10 @@ from recipes.paths import CONFIGS
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-Engine = Literal["easyr1", "verl"]
 Status = Literal["aligned", "task", "hardware"]
 SNAPSHOTS = CONFIGS / "official"
+SHARED = ("defaults", "config")
+"""Files of an engine that its examples build on, in this order."""
 SHORT: dict[str, dict[str, str]] = {
     "easyr1": {"3b": "qwen2_5_vl_3b_geo3k", "7b": "qwen2_5_vl_7b_geo3k"},
     "verl": {"3b": "qwen2_5_3b_gsm8k_lora", "7b": "qwen2_7b_gsm8k"},
@@ -40,162 +42,53 @@ class Official:
         origin: repository, commit and file.
         values: every key that the example determines, its engine's defaults included.
         chosen: the keys that its launcher or shared configuration sets; the others are defaults.
-        outside: keys of the engine that the schema has no counterpart for.
+        outside: keys of the engine without a counterpart in the schema -> value and why.
     """
 
     title: str
     origin: str
     values: Mapping[str, Any]
     chosen: frozenset[str]
-    outside: Mapping[str, Any] = field(default_factory=dict)
+    outside: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
 
 def names() -> list[str]:
-    """The examples that have a snapshot, as `engine:name`."""
-    return [path.stem.replace("_", ":", 1) for path in sorted(SNAPSHOTS.glob("*.yaml")) if "launcher" in _head(path)]
+    """The examples, as `engine:name`."""
+    stems = sorted(path.stem for path in SNAPSHOTS.glob("*.yaml"))
+    return [stem.replace("_", ":", 1) for stem in stems if stem.partition("_")[2] not in SHARED]
 
 
-def _head(path: Path) -> str:
-    return path.read_text(encoding="utf-8").split("\nlayer: ", 1)[-1].splitlines()[0]
+def examples(requested: Iterable[str]) -> list[Official]:
+    """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order.
 
-
-def snapshot(stem: str) -> dict[str, Any]:
-    """One file of configs/official as it is."""
-    return read(SNAPSHOTS / f"{stem}.yaml")
-
-
-def examples(words: Iterable[str], checkout: Path | None = None) -> list[Official]:
-    """The examples that `--against` asks for: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order.
-
-    With a checkout, its own files are read, and every launcher in it has a name. Raises RecipeError for an unknown one.
+    Raises RecipeError for an unknown one.
     """
-    wanted = dict.fromkeys(pair for word in words for part in word.split(",") for pair in _named(part.strip()))
-    if checkout is not None:
-        from recipes.config.official_checkout import example
-
-        return [_joined(engine, *example(checkout, engine, name)) for engine, name in wanted]
-    return [_from_snapshot(engine, name) for engine, name in wanted]
+    parts = [part.strip() for text in requested for part in text.split(",")]
+    return [_read(name) for name in dict.fromkeys(name for part in parts for name in _full_names(part))]
 
 
-def _named(word: str) -> list[tuple[Engine, str]]:
-    engine, _, name = word.partition(":")
-    if engine not in get_args(Engine):
-        raise RecipeError(
-            f"unknown official example {word!r}",
-            where="--against",
-            fix=did_you_mean(word, names()) or "begin with easyr1 or verl, for instance easyr1:7b",
-        )
-    return [(engine, SHORT[engine].get(each, each)) for each in ([name] if name else SHORT[engine])]
-
-
-def _from_snapshot(engine: Engine, name: str) -> Official:
-    if f"{engine}:{name}" not in names():
-        listed = [each for each in names() if each.startswith(f"{engine}:")]
-        raise RecipeError(
-            f"unknown official example '{engine}:{name}'",
-            where="--against",
-            fix=did_you_mean(f"{engine}:{name}", listed) or f"use one of {', '.join(listed)}, or name a checkout",
-        )
-    tree = snapshot(f"{engine}_{name}")
-    shared, hidden = (
-        snapshot(f"{engine}_{layer}")["values"] if layer in tree["below"] else {} for layer in ("config", "defaults")
+def _full_names(text: str) -> list[str]:
+    engine, _, name = text.partition(":")
+    short = SHORT.get(engine, {})
+    full = [f"{engine}:{short.get(each, each)}" for each in ([name] if name else short)]
+    if full and set(full) <= set(names()):
+        return full
+    known = [each for each in names() if engine not in SHORT or each.startswith(f"{engine}:")]
+    raise RecipeError(
+        f"unknown official example {text!r}",
+        where="--against",
+        fix=did_you_mean(text, known) or f"use one of {', '.join(known)}",
     )
+
+
+def _read(name: str) -> Official:
+    engine, _, rest = name.partition(":")
+    tree = read(SNAPSHOTS / f"{engine}_{rest}.yaml")
+    files = {layer: SNAPSHOTS / f"{engine}_{layer}.yaml" for layer in SHARED}
+    defaults, config = (read(path)["values"] if path.is_file() else {} for path in files.values())
     origin = f"{tree['repository']}, commit {tree['commit']}, {tree['file']}"
-    return _joined(engine, tree["title"], origin, hidden, shared, tree["values"])
-
-
-def _joined(engine: Engine, title: str, origin: str, hidden: Mapping, shared: Mapping, launcher: Mapping) -> Official:
-    """An example of its engine's defaults, the configuration that its launchers share, and the launcher."""
-    values, said = {**hidden, **shared, **launcher}, {**shared, **launcher}
-    if engine == "easyr1":
-        return Official(title, origin, values, frozenset(said))
-    outside = {key: value for key, value in launcher.items() if not has_counterpart(key) and not repeats(key, launcher)}
-    return Official(title, origin, to_schema(values), frozenset(to_schema(said)), outside)
-
-
-# From verl's keys to the recipe's: the reverse of recipes/engines/verl.py for the keys that it computes.
-_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-_IN_REWARD, _IN_LOSS = "algorithm.use_kl_in_reward", f"{_ACTOR}.use_kl_loss"
-_CONTENTS, _KEPT = f"{_ACTOR}.checkpoint.save_contents", "trainer.max_actor_ckpt_to_keep"
-Reading = tuple[tuple[str, ...], Callable[..., Any]]
-
-
-def _where_kl_acts(in_loss: str, in_reward: str) -> Reading:
-    return (_IN_LOSS, in_loss, in_reward), lambda loss, for_loss, for_reward: for_loss if loss else for_reward
-
-
-_COMPUTED: dict[str, Reading] = {
-    "algorithm.disable_kl": ((_IN_REWARD, _IN_LOSS), lambda reward, loss: not (reward or loss)),
-    "algorithm.use_kl_in_reward": ((_IN_REWARD,), lambda value: value),
-    "algorithm.kl_coef": _where_kl_acts(f"{_ACTOR}.kl_loss_coef", "algorithm.kl_ctrl.kl_coef"),
-    "algorithm.kl_penalty": _where_kl_acts(f"{_ACTOR}.kl_loss_type", "algorithm.kl_penalty"),
-    "data.min_pixels": (("data.mm_processor_kwargs.min_pixels",), lambda value: value),
-    "data.max_pixels": (("data.mm_processor_kwargs.max_pixels",), lambda value: value),
-    "worker.actor.dynamic_batching": ((f"{_ACTOR}.use_dynamic_bsz",), lambda value: value),
-    "worker.actor.max_token_len_per_device": (
-        (f"{_ACTOR}.ppo_max_token_len_per_gpu", f"{_ACTOR}.use_dynamic_bsz"),
-        lambda tokens, dynamic: tokens if dynamic else None,
-    ),
-    "worker.actor.loss_avg_mode": (
-        (f"{_ACTOR}.loss_agg_mode",),
-        lambda mode: "token" if (mode or "token").startswith("token") else "seq",
-    ),
-    "worker.actor.fsdp.enable_cpu_offload": ((f"{_ACTOR}.fsdp_config.offload_policy",), lambda value: value),
-    "worker.rollout.max_model_len": ((f"{_ROLLOUT}.max_model_len",), lambda value: value),
-    "worker.rollout.load_format": ((f"{_ROLLOUT}.load_format",), lambda value: value),
-    "worker.reward.reward_function": (("custom_reward_function.path",), lambda value: value),
-    "trainer.save_limit": ((_KEPT,), lambda value: -1 if value is None else value),
-    "trainer.save_model_only": ((_CONTENTS,), lambda contents: "optimizer" not in contents),
-    "trainer.save_hf_model": ((_CONTENTS,), lambda contents: "hf_model" in contents),
-    "trainer.find_last_checkpoint": (("trainer.resume_mode",), lambda value: value == "auto"),
-    "trainer.load_checkpoint_path": (("trainer.resume_from_path",), lambda value: value),
-}
-"""Key of the recipe -> verl's keys that decide it, and how they do."""
-_IN_ANOTHER = ("algorithm.kl_loss_coef", "algorithm.kl_loss_type", "worker.actor.loss_agg_mode")
-"""Keys of the recipe whose value another key of that table has already."""
-
-OUTSIDE = {
-    "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": "follows from worker.actor.dynamic_batching here",
-    "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": "follows from the actor's micro-batches here",
-    "actor_rollout_ref.ref.use_torch_compile": "the reference follows the actor",
-    "actor_rollout_ref.rollout.engine_kwargs.vllm.disable_mm_preprocessor_cache": "an argument of one vLLM version",
-    "actor_rollout_ref.rollout.layered_summon": "sends weights layer by layer, to save memory",
-    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu": "follows from the actor's micro-batches here",
-    "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": "follows from worker.actor.dynamic_batching here",
-    "data.truncation": "error is the default; overlong prompts are filtered out before",
-}
-"""verl's keys in official launchers that the schema has no counterpart for, and why."""
-
-
-@cache
-def _readings() -> dict[str, Reading]:
-    table: dict[str, Reading] = {}
-    for path, leaf in leaves(Recipe).items():
-        renamed = (leaf.info.alias or leaf.info.convert) and not leaf.is_open and path not in _IN_ANOTHER
-        if renamed and leaf.info.verl:
-            back = leaf.info.convert.from_verl if leaf.info.convert else lambda value: value
-            table[path] = ((leaf.info.verl[0],), back)
-    return {**table, **_COMPUTED}
-
-
-def has_counterpart(name: str) -> bool:
-    """Whether one of verl's keys says something that the recipe's keys can say."""
-    return any(name in verls for verls, _ in _readings().values())
-
-
-def repeats(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether a key is a further name of one that `values` holds with the same value, such as the reference's batch."""
-    first = [leaf.info.verl[0] for leaf in leaves(Recipe).values() if name in leaf.info.verl[1:]]
-    return bool(first) and first[0] in values and values[first[0]] == values[name]
-
-
-def to_schema(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's keys and values that a set of verl's keys amounts to."""
-    return {
-        path: convert(*(values.get(name) for name in verls))
-        for path, (verls, convert) in _readings().items()
-        if any(name in values for name in verls)
-    }
+    own = {**config, **tree["values"]}
+    return Official(tree["title"], origin, {**defaults, **own}, frozenset(own), tree.get("outside", {}))
 
 
 class _Absent:
@@ -261,9 +154,6 @@ class Table:
     rows: tuple[Row, ...]
     same: int
 
-    def of(self, status: Status) -> list[Row]:
-        return [row for row in self.rows if row.status == status]
-
     def require_reasons(self) -> None:
         """Raise RecipeError naming the differences that the recipe gives no reason for."""
         bare = [row.key for row in self.rows if row.status != "aligned" and not row.reason]
@@ -277,13 +167,13 @@ class Table:
 
 def compare(task_or_path: str, official: Sequence[Official]) -> Table:
     """Our recipe, resolved for GPUs from its files alone, beside the examples."""
-    recipe = load(task_or_path, environ=AS_WRITTEN, hardware="gpu")
-    mine, theirs = _effective(_ours(recipe, task_or_path)), [_effective(each.values) for each in official]
+    recipe, path, gpu = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path), "hardware/gpu.yaml"
+    mine, theirs = (
+        _effective(_ours(recipe, read(path), read(CONFIGS / gpu))),
+        [_effective(each.values) for each in official],
+    )
     idle = {key for switch, keys in _DETAILS.items() if not mine.get(switch) for key in keys}
-    reasons = {
-        "recipe": comments(find(task_or_path)),
-        "hardware": comments(CONFIGS / "hardware" / f"{recipe.hardware}.yaml"),
-    }
+    reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
     rows, same = [], 0
     for key in _keys(recipe, mine, theirs):
         leaf, layer = leaves(Recipe).get(key), recipe.source_of(key).layer
@@ -292,17 +182,16 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
         value, ours_alone = mine.get(key, ABSENT), all(other is ABSENT for other in values)
         if layer == "default" and (key in idle or ours_alone):
             continue
-        equal = all(other is ABSENT or _equal(value, other) for other in values)
-        if equal and not ours_alone and layer == "default" and all(defaults):
+        equal = not ours_alone and all(other is ABSENT or _equal(value, other) for other in values)
+        if equal and layer == "default" and all(defaults):
             same += 1
             continue
-        status: Status = "hardware" if any(fnmatch(key, pattern) for pattern in HARDWARE) else "task"
-        if equal and not ours_alone:
-            status = "aligned"
+        by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
+        status: Status = "aligned" if equal else "hardware" if by_machine else "task"
         unable = leaf.info.not_on.get(recipe.engine, "") if leaf and layer == "default" else ""
         reason = reasons[layer].get(key, "") if layer in reasons else unable or OF_DEFAULTS.get(key, "")
-        rows.append(Row(key, ABSENT if unable and status != "aligned" else value, values, defaults, status, reason))
-    return Table(shown_path(find(task_or_path)), tuple(official), tuple(rows), same)
+        rows.append(Row(key, ABSENT if unable and not equal else value, values, defaults, status, reason))
+    return Table(shown_path(path), tuple(official), tuple(rows), same)
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -317,10 +206,9 @@ def _keys(recipe: Recipe, mine: Mapping[str, Any], theirs: Sequence[Mapping[str,
     return known + sorted(key for key in mine if key.startswith("verl."))
 
 
-def _ours(recipe: Recipe, task_or_path: str) -> dict[str, Any]:
+def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
     """Our recipe's keys and values; paths, and what a machine's size decides, as the files write them."""
-    written = flatten(read(find(task_or_path)))
-    machine = flatten(read(CONFIGS / "hardware" / "gpu.yaml"))
+    written, machine = flatten(file), flatten(hardware)
 
     def value(key: str, leaf: Leaf) -> Any:
         if leaf.info.path is not None:
@@ -417,13 +305,8 @@ KINDS: dict[Status, str] = {
 }
 
 
-def header(table: Table) -> list[str]:
-    """Heads of the columns."""
-    return ["key", "ours", *(each.title for each in table.official), "kind", "reason"]
-
-
 def cells(row: Row) -> list[str]:
-    """The row as plain text; an official value that is its engine's default says so."""
+    """Key, our value, the official values, status and reason; an official default says so."""
     official = [
         shown(value) + (" (default)" if default and value is not ABSENT else "")
         for value, default in zip(row.official, row.defaults, strict=True)
@@ -437,46 +320,32 @@ def shown(value: Any) -> str:
     return repr(value) if value is ABSENT else flow(value)
 
 
-def summary(table: Table) -> str:
+def _summary(table: Table) -> str:
     """How many keys are as in the examples, and how many are not."""
-    counts = [len(table.of(status)) for status in ("aligned", "task", "hardware")]
+    counts = [sum(row.status == status for row in table.rows) for status in KINDS]
     return (
         f"{counts[0]} keys aligned, {counts[1]} different for the task, {counts[2]} for the hardware; "
-        f"{table.same} more are set by no side and equal everywhere."
+        f"{table.same} more are set by no side and equal everywhere. {STEPS}"
     )
 
 
-def notes(table: Table) -> list[str]:
-    """Where the official values are from, and what they set that has no counterpart here."""
-    outside = {key: value for each in table.official for key, value in each.outside.items()}
-    return [f"{each.title}: {each.origin}." for each in table.official] + [
-        f"Outside the schema: `{key}: {shown(value)}` ({OUTSIDE.get(key, 'not known here')})."
-        for key, value in outside.items()
-    ]
-
-
-def markdown(table: Table, status: Status) -> str:
-    """The rows of one kind as a Markdown table, without the columns that are empty or equal for all of them."""
-    from recipes.config.docs import markdown as laid_out
-
-    def code(cell: str) -> str:
-        value, default, _ = cell.partition(" (default)")
-        return cell if cell == repr(ABSENT) else f"`{value}`{default}"
-
-    def styled(row: Row) -> list[str]:
-        *values, _, reason = cells(row)
-        return [*map(code, values), *([] if status == "aligned" else [reason])]
-
-    heads = [name for name in header(table) if name != "kind"]
-    return laid_out(heads[:-1] if status == "aligned" else heads, [styled(row) for row in table.of(status)])
-
-
 def page(table: Table, level: str = "##") -> str:
-    """Summary, the tables of the three kinds, and notes."""
-    parts = [f"{summary(table)} {STEPS}"]
-    for status, title in KINDS.items():
-        parts += [f"{level} {title}", markdown(table, status)]
-    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes(table))]) + "\n"
+    """Markdown: summary, one table for each kind of row, where the official values are from."""
+    parts, titles = [_summary(table)], [each.title for each in table.official]
+    for status, kind in KINDS.items():
+        rows = [_markdown_cells(row) for row in table.rows if row.status == status]
+        heads = ["key", "ours", *titles, *([] if status == "aligned" else ["reason"])]
+        parts += [f"{level} {kind}", markdown(heads, rows)]
+    outside = {key: pair for each in table.official for key, pair in each.outside.items()}
+    notes = [f"- {each.title}: {each.origin}." for each in table.official]
+    notes += [f"- Outside the schema: `{key}: {shown(value)}` ({why})." for key, (value, why) in outside.items()]
+    return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
+
+
+def _markdown_cells(row: Row) -> list[str]:
+    *values, status, reason = cells(row)
+    coded = [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != repr(ABSENT) else cell for cell in values]
+    return coded if status == "aligned" else [*coded, reason]
 
 
 def block(task: str = "", *against: str) -> str:
@@ -498,50 +367,18 @@ def terminal(table: Table) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(title=table.recipe, caption=f"{summary(table)} {STEPS}", show_lines=False)
-    for name in header(table):
+    drawn = RichTable(title=f"{table.recipe} beside official examples", caption=_summary(table))
+    for name in ("key", "ours", *(each.title for each in table.official), "kind", "reason"):
         drawn.add_column(name, overflow="fold")
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in cells(row)), style=_COLOURS[row.status])
     return drawn
 
 
-_HTML = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 96rem; padding: 0 1rem; }
-:root { color-scheme: light dark; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #8884; padding: .3rem .6rem; text-align: left; vertical-align: top; }
-td:not(:nth-last-child(-n+2)) { font-family: ui-monospace, monospace; font-size: .9em; overflow-wrap: anywhere; }
-tr.aligned { opacity: .6; } tr.task td:nth-last-child(2) { color: #b07a00; }
-tr.hardware td:nth-last-child(2) { color: #0a7dba; }
-</style></head><body>
-<h1>{{ title }}</h1>
-<p>{{ summary }} {{ steps }}</p>
-<div class="wide"><table>
-<thead><tr>{% for head in heads %}<th>{{ head }}</th>{% endfor %}</tr></thead>
-<tbody>{% for status, row in rows %}
-<tr class="{{ status }}">{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}
-</tbody></table></div>
-<ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>
-</body></html>
-"""
-
-
 def html(table: Table) -> str:
-    """One page, without scripts and without the network."""
-    from jinja2 import Environment
+    """The rich table as one page, without scripts and without the network."""
+    from rich.console import Console
 
-    return (
-        Environment(autoescape=True)
-        .from_string(_HTML)
-        .render(
-            title=f"{table.recipe} beside official examples",
-            summary=summary(table),
-            steps=STEPS.replace("`", ""),
-            heads=header(table),
-            rows=[(row.status, cells(row)) for row in table.rows],
-            notes=[note.replace("`", "") for note in notes(table)],
-        )
-    )
+    console = Console(record=True, width=200, file=StringIO())
+    console.print(terminal(table))
+    return console.export_html()

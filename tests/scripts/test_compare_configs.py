@@ -70,7 +70,6 @@ def test_check_fails_where_a_reason_is_missing(run, tmp_path):
     [
         (("countdown", "--against", "easyr1:3bb"), "unknown official example"),
         (("countdwn",), "unknown task"),
-        (("countdown", "--checkout", "/nowhere"), "no checkout of EasyR1 or verl"),
     ],
 )
 def test_mistakes_end_with_2_and_one_message(run, words, message):
