@@ -110,6 +110,7 @@ REPORTED_ARMS: dict[str, Changes] = {
         "reward.beta": 1.0,
         "trainer.early_stop_patience": 3,
     },
+    **{f"reported/25+25 epochs, {count} queries": {**LONG, "data.train_queries": count} for count in (100, 400)},
     "reported/25 epochs of RCE alone": {**LONG, "grpo.epochs": 0},
     "reported/3 epochs of RCE alone": {**SHORT, "grpo.epochs": 0},
 }
@@ -140,7 +141,7 @@ FACTORS: dict[str, Changes] = {
     **{f"advantage/{kind}": {"grpo.advantage": kind} for kind in ("zscore", "rank", "mean")},
     **{f"ratio/{level}": {"grpo.level": level} for level in ("sequence", "step")},
     "backbone/frozen in GRPO": {"grpo.freeze_backbone": True},
-    "layers/2": {"policy.layers": 2},
+    **{f"layers/{count}": {"policy.layers": count} for count in (1, 2, 3)},
     "start/random": {"policy.start": "random"},
 }
 SUPERVISED: Changes = {
