@@ -21,10 +21,7 @@ def clone(tmp_path_factory):
     root = tmp_path_factory.mktemp("clone")
     for name in SHARED:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_dir():
-            subprocess.run(["cp", "-r", ROOT / name, root / name], check=True)
-        else:
-            (root / name).write_bytes((ROOT / name).read_bytes())
+        subprocess.run(["cp", "-r", ROOT / name, root / name], check=True)
     for name, text in BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
@@ -36,28 +33,15 @@ def clone(tmp_path_factory):
     return root, run
 
 
-def test_the_example_has_its_five_files(clone):
-    root, _ = clone
-    for name in (
-        "reward_functions/reverse.py",
-        "scripts/data_prep_reverse.py",
-        "configs/reverse.yaml",
-        "examples/reverse/qwen2_5_0_5b_reverse_grpo.sh",
-        "tests/reward_functions/test_reverse.py",
-    ):
-        assert (root / name).is_file(), name
-
-
-def test_its_data_its_tests_and_its_dry_run(clone):
+def test_its_data_its_tests_its_dry_run_and_its_reward(clone):
     root, run = clone
     made = run(sys.executable, "scripts/data_prep_reverse.py")
     assert made.returncode == 0, made.stderr
     assert (root / "artifacts/data/reverse/train.manifest.json").is_file()
 
-    tested = run(
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py"
-    )
-    assert tested.returncode == 0, tested.stdout
+    assert (root / "examples/reverse/qwen2_5_0_5b_reverse_grpo.sh").is_file()
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py"]
+    tested = run(sys.executable, *words)
     assert "7 passed" in tested.stdout
 
     dry = run(sys.executable, "-m", "recipes.launch", "reverse", DRY_RUN="1", HARDWARE="cpu")
@@ -65,9 +49,6 @@ def test_its_data_its_tests_and_its_dry_run(clone):
     assert "data.train_batch_size=16" in dry.stdout
     assert "recipes/tasks/countdown/tiny" in dry.stdout
 
-
-def test_its_reward_keeps_the_contract(clone):
-    _, run = clone
     code = (
         "from recipes.data.rewards import load_reward; r = load_reward('reward_functions/reverse.py');"
         "one = r.compute_score('reverse', '<answer>2 1</answer>', '1 2');"
