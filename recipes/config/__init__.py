@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check, remarks
-from recipes.config.derived import PathKey, path_keys, split_function
 from recipes.config.machine import logged_in, visible_gpus, wandb_environment
+from recipes.config.path_keys import PathKey, path_keys, split_function
 from recipes.config.resolve import find, load, tasks, to_yaml
 from recipes.config.schema import Recipe
 from recipes.config.variables import dry_run

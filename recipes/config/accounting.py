@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.field import Source
+from recipes.config.schema import Recipe, Source, leaves
 from recipes.errors import RecipeError
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from recipes.config import machine, memory
 from recipes.config.layers import Setting
 from recipes.config.machine import has_packed_attention, lacks_flash_attention, lacks_liger
-from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.field import Source
+from recipes.config.schema import Recipe, Source, leaves
 from recipes.paths import ROOT, local_model
 
 PACKED_ATTENTION = "torch_varlen_flash"

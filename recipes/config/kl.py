@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recipes.config.schema import Recipe
-from recipes.config.schema.field import Source
+from recipes.config.schema import Recipe, Source
 from recipes.errors import RecipeError
 
 Place = Literal["reward", "loss"]

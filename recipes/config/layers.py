@@ -26,11 +26,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from recipes.config.schema.field import DEFAULT, Resolved, Source, describe_type, leaves, sections
+from recipes.config.schema import Source, describe_type, leaves, sections
+from recipes.config.schema.keys import DEFAULT, Resolved
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import ROOT
-
-__all__ = ["DEFAULT", "Setting", "Source"]
 
 VERL = "verl"
 """The recipe's key that holds verl's own keys, by their dotted names."""

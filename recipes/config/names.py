@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from recipes.config.layers import VERL, flatten, open_leaf
-from recipes.config.schema import Recipe, leaves, sections
-from recipes.config.schema.field import Source
+from recipes.config.schema import Recipe, Source, leaves, sections
+from recipes.config.variables import meaning
 from recipes.errors import RecipeError, did_you_mean
 
 NATIVE = f"{VERL}."
@@ -125,7 +125,7 @@ def _by_ending(ending: str, source: Source) -> str | None:
         raise RecipeError(
             f"{ending} is the end of several keys: {', '.join(nearest[:6])}",
             where=source.where,
-            fix="write more of the name",
+            fix=meaning(ending) or "write more of the name",
         )
     return nearest[0] if nearest else None
 
@@ -141,7 +141,9 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
     return RecipeError(
         f"unknown key {name}",
         where=source.where,
-        fix=did_you_mean(name, [*leaves(Recipe), *shared]) or "see docs/CONFIGURATION.md for every key",
+        fix=meaning(name)
+        or did_you_mean(name, [*leaves(Recipe), *shared])
+        or "see docs/CONFIGURATION.md for every key",
     )
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.config.derived import resolve_derived
-from recipes.config.gpus import without_libraries
+from recipes.config import kl, machine
+from recipes.config.accounting import fill_batches
+from recipes.config.gpus import fill_gpus, without_libraries
 from recipes.config.layers import (
     VERL,
     Setting,
-    Source,
     dump,
     merge,
     nest,
@@ -24,13 +24,13 @@ from recipes.config.layers import (
     shown_path,
     validated,
 )
-from recipes.config.machine import kind_of_machine
 from recipes.config.names import canonical, check_verl_value
-from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.trainer import EngineName
+from recipes.config.path_keys import located
+from recipes.config.schema import Recipe, Source, leaves
+from recipes.config.schema.recipe import EngineName
 from recipes.config.variables import CONTROL_OPTIONS, ambiguous, argument_settings, is_on, variable_settings
 from recipes.errors import RecipeError, did_you_mean
-from recipes.paths import CONFIGS
+from recipes.paths import CONFIGS, checkpoint_dir, run_dir
 
 PRESET = "algorithm.preset"
 """The key that names an algorithm; the variable ALGORITHM sets it."""
@@ -66,7 +66,7 @@ def load(
     shown = shown_path(path)
     tree = read(path, shown)
     _refuse_other_trainers(tree, path, shown)
-    given = {setting.path: setting for setting in argument_settings(arguments)}
+    given = {setting.path: setting for setting in argument_settings(arguments, canonical)}
     controls = {name: str(given.pop(name).value) for name in CONTROL_OPTIONS if name in given}
     kind = _hardware(hardware, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
     user = [*variable_settings(environ), *given.values()]
@@ -85,7 +85,7 @@ def load(
         check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
     values.setdefault("name", path.stem)
     values["hardware"] = kind
-    recipe = resolve_derived(values, sources, environ)
+    recipe = _derive(values, sources, environ)
     recipe._embedded_on = embedded
     recipe._notes.extend([*dict.fromkeys(source.note for source in sources.values() if source.note)])
     recipe._notes.extend(ambiguous(environ))
@@ -195,12 +195,12 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
 def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str], in_file: Any, shown: str) -> str:
     variable = environ.get("HARDWARE", "").strip()
     if given is not None:
-        return kind_of_machine(given, "hardware", environ)
+        return machine.kind_of_machine(given, "hardware", environ)
     if argument is not None:
-        return kind_of_machine(argument, f"argument hardware={argument}", environ)
+        return machine.kind_of_machine(argument, f"argument hardware={argument}", environ)
     if variable:
-        return kind_of_machine(variable, f"variable HARDWARE={variable}", environ)
-    return kind_of_machine(in_file, shown, environ)
+        return machine.kind_of_machine(variable, f"variable HARDWARE={variable}", environ)
+    return machine.kind_of_machine(in_file, shown, environ)
 
 
 def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting], user: list[Setting]) -> list[Setting]:
@@ -219,6 +219,57 @@ def _embedded(
     if asked is not None:
         return asked
     return kind == "cpu" and not any(setting.path in unless for setting in user)
+
+
+EXPERIMENT = "{experiment_name}"
+"""Stands for the experiment's name in trainer.save_checkpoint_path."""
+
+
+def _derive(values: dict[str, Any], sources: dict[str, Source], environ: Mapping[str, str]) -> Recipe:
+    """The recipe with every value that follows from others, and absolute paths; changes both mappings.
+
+    Values of a wrong type pass through, to be named by the one check of types at the end.
+    """
+    kl.switch_off(values, sources)
+    fill_batches(values, sources)
+    if values["hardware"] == "gpu":
+        fill_gpus(values, sources)
+    _fill_critic(values, sources)
+    experiment = str(values.get("trainer.experiment_name") or values["name"])
+    folders: dict[str, Any] = {"trainer.save_checkpoint_path": checkpoint_dir}
+    if values.get("engine", "verl") == "verl":
+        folders["trainer.rollout_data_dir"] = lambda name: run_dir(name) / "rollouts"
+        folders["trainer.validation_data_dir"] = lambda name: run_dir(name) / "validation"
+    follows = {"trainer.experiment_name": experiment, **{key: str(of(experiment)) for key, of in folders.items()}}
+    for key, value in follows.items():
+        if values.get(key) is None:
+            values[key] = value
+            sources.setdefault(key, Source("default", "follows from the experiment's name"))
+    values["trainer.save_checkpoint_path"] = str(values["trainer.save_checkpoint_path"]).replace(EXPERIMENT, experiment)
+    listed = values.get("trainer.logger", leaves(Recipe)["trainer.logger"].default)
+    if isinstance(listed, list):
+        asked = "trainer.logger" in sources and sources["trainer.logger"].by_user
+        values["trainer.logger"] = machine.loggers(listed, asked, environ)
+    values.update(located(Recipe, values, sources))
+    return validated(Recipe, values, sources)
+
+
+_ACTOR, _CRITIC = "worker.actor.", "worker.critic."
+_OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
+"""What a value network has for itself; its `model_path` is the actor's where none is given."""
+
+
+def _fill_critic(values: dict[str, Any], sources: dict[str, Source]) -> None:
+    """With GAE, keys of the critic that no layer set are the actor's: batch sizes, sharding, precision, offloading."""
+    if values.get("algorithm.adv_estimator") != "gae":
+        return
+    for path in leaves(Recipe):
+        name = path.removeprefix(_CRITIC)
+        leader = f"{_ACTOR}{name}"
+        if name == path or name.startswith(_OF_ITS_OWN) or path in sources or leader not in sources:
+            continue
+        values[path] = values[leader]
+        sources[path] = Source("default", f"follows {leader}, from {sources[leader]}", sources[leader].follows)
 
 
 def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
 
-from recipes.config.layers import Name, Setting, Source
-from recipes.config.names import canonical
+from recipes.config.layers import Name, Setting
+from recipes.config.schema import Source
 from recipes.errors import RecipeError, did_you_mean
 
 
@@ -38,6 +38,10 @@ class Variable:
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key, *self.also)
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,7 @@ def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] 
             where = f"variable {name}={text}" + (f", read as {variable.name}" if guessed else "")
             note = f"the variable {name}={text} is read as {variable.name}" if guessed else ""
             source = Source("environment", where, note=note)
-            settings += [Setting(key, text, source) for key in (variable.key, *variable.also)]
+            settings += [Setting(key, text, source) for key in variable.keys]
     return settings
 
 
@@ -326,26 +330,20 @@ FLAGS = ("dry_run", "help")
 """Options without a value; the launcher reads them before these."""
 
 
-class Given(NamedTuple):
+class Argument(NamedTuple):
     """One setting of the command line: a dotted key, its text, and the words as they were typed."""
 
     key: str
     text: str
     words: tuple[str, ...]
 
-    @property
-    def shown(self) -> str:
-        """For messages."""
-        kind = "option" if self.words[0].startswith("--") else "argument"
-        return f"{kind} {' '.join(self.words)}"
-
 
 @cache
-def options() -> dict[str, Variable]:
+def options(variables: tuple[Variable, ...] = VARIABLES) -> dict[str, Variable]:
     """Every option without its dashes, the usual name of each variable first."""
     return {
         name: variable
-        for variable in VARIABLES
+        for variable in variables
         for name in (*variable.options, *(name.lower() for name in (*variable.names, *variable.guesses)))
     }
 
@@ -355,38 +353,48 @@ def usual_name(variable: Variable) -> str:
     return variable.options[0] if variable.options else variable.name.lower()
 
 
-def argument_settings(arguments: Sequence[str], name: Name = canonical) -> list[Setting]:
+def meaning(bare: str) -> str:
+    """What to write instead of a name without dots that is no key; empty where no variable has that name."""
+    variable = options().get(bare.lower())
+    if variable:
+        return f"write {variable.key}"
+    return f"use {AMBIGUOUS[bare.upper()]}" if bare.upper() in AMBIGUOUS else ""
+
+
+def argument_settings(
+    arguments: Sequence[str], name: Name, variables: tuple[Variable, ...] = VARIABLES
+) -> list[Setting]:
     """The settings that arguments make, as text; `name` turns a key as it is typed into the key that it means.
 
     Raises RecipeError for an argument that is neither an option nor `key=value`, for an unknown key, or for one key
     with two values.
     """
     settings: dict[str, Setting] = {}
-    for given in read_words(arguments):
-        source = Source("argument", given.shown)
-        path = given.key if given.key in CONTROL_OPTIONS else name(given.key, source)
+    for key, text, words in read_arguments(arguments, variables):
+        source = Source("argument", f"{'option' if words[0].startswith('--') else 'argument'} {' '.join(words)}")
+        path = key if key in CONTROL_OPTIONS else name(key, source)
         earlier = settings.get(path)
-        if earlier is not None and earlier.value != given.text:
+        if earlier is not None and earlier.value != text:
             raise RecipeError(
-                f"{path} is given twice: {earlier.value!r} and {given.text!r}",
+                f"{path} is given twice: {earlier.value!r} and {text!r}",
                 where=f"{earlier.source}; {source}",
                 fix="give it once",
             )
-        settings[path] = Setting(path, given.text, source, "" if path == given.key else given.key)
+        settings[path] = Setting(path, text, source, "" if path == key else key)
     return list(settings.values())
 
 
-def read_words(words: Sequence[str]) -> Iterator[Given]:
-    """Options and `key=value` arguments in their order; the keys are not checked here.
+def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIABLES) -> Iterator[Argument]:
+    """Options and `key=value` arguments in their order; a variable's name stands for its keys in both.
 
-    Raises:
-        RecipeError: an unknown option, one without a value, or an argument that is neither.
+    Dotted keys are not checked here. Raises RecipeError for an unknown option, one without a value, or an argument that
+    is neither.
     """
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         if word.startswith("--"):
-            yield from _option(word, waiting)
+            yield from _option(word, waiting, variables)
             continue
         key, equals, text = word.partition("=")
         if not equals or not key.strip():
@@ -395,25 +403,26 @@ def read_words(words: Sequence[str]) -> Iterator[Given]:
                 where="arguments",
                 fix="for instance trainer.max_steps=1, or --max_steps 1; a data file is --data FILE",
             )
-        yield Given(key.strip(), text, (word,))
+        variable = options(variables).get(key.strip().lower())
+        for path in variable.keys if variable else (key.strip(),):
+            yield Argument(path, text, (word,))
 
 
-def _option(word: str, waiting: list[str]) -> Iterator[Given]:
+def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> Iterator[Argument]:
     """One option; its value may be the next word."""
     typed, equals, text = word[2:].partition("=")
     name = typed.replace("-", "_").lower()
-    variable = options().get(name)
+    variable = options(variables).get(name)
     if variable is None and name not in CONTROL_OPTIONS:
-        meant = did_you_mean(name, [*options(), *CONTROL_OPTIONS, *FLAGS]).replace("mean ", "mean --")
+        meant = did_you_mean(name, [*options(variables), *CONTROL_OPTIONS, *FLAGS]).replace("mean ", "mean --")
         raise RecipeError(
             f"unknown option --{typed}",
             where="arguments",
-            fix=meant or "see --help for every option; any other key is key=value",
+            fix=meaning(name) or meant or "see --help for every option; any other key is key=value",
         )
     if not equals:
         if not waiting or waiting[0].startswith("--"):
             raise RecipeError(f"the option --{typed} has no value", where="arguments", fix=f"write --{typed} VALUE")
         text = waiting.pop(0)
-    words = (word,) if equals else (word, text)
-    for key in (name,) if variable is None else (variable.key, *variable.also):
-        yield Given(key, text, words)
+    for path in variable.keys if variable else (name,):
+        yield Argument(path, text, (word,) if equals else (word, text))

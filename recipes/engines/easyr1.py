@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import kl
-from recipes.config.derived import split_function
 from recipes.config.layers import flow
 from recipes.config.machine import logger_environment
+from recipes.config.path_keys import split_function
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.support import OWN, require_supported
 from recipes.errors import RecipeError

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from recipes.config.schema import Leaf, Recipe, leaves
-from recipes.config.schema.monitor import Monitor
-from recipes.config.schema.trainer import EarlyStop
+from recipes.config.schema import EarlyStop, Leaf, Monitor, Recipe, leaves
 from recipes.errors import RecipeError
 
 OWN = (

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from recipes.config import kl, loss
-from recipes.config.derived import split_function
 from recipes.config.layers import flatten
 from recipes.config.machine import logger_environment
 from recipes.config.names import verl_defaults
-from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.conversions import LOSS
-from recipes.config.schema.field import Source
+from recipes.config.path_keys import split_function
+from recipes.config.schema import Recipe, Source, leaves, verl_loss
 from recipes.engines.support import OWN, is_used, require_supported, sampler
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
@@ -75,7 +73,7 @@ def _renamed(recipe: Recipe) -> dict[str, Any]:
         value = recipe.value(path)
         if leaf.info.not_on.get("verl") is not None or (leaf.is_open and not value):
             continue
-        keys |= dict.fromkeys(leaf.info.verl, leaf.info.convert.to_verl(value) if leaf.info.convert else value)
+        keys |= dict.fromkeys(leaf.info.verl, leaf.info.convert(value) if leaf.info.convert else value)
     return keys
 
 
@@ -126,7 +124,7 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
         return {}
     return {
         "algorithm.rollout_correction.bypass_mode": True,
-        f"{ACTOR}.policy_loss.loss_mode": ON_POLICY_PREFIX + LOSS.to_verl(actor.loss_type),
+        f"{ACTOR}.policy_loss.loss_mode": ON_POLICY_PREFIX + verl_loss(actor.loss_type),
         f"{ACTOR}.calculate_entropy": True,
     }
 

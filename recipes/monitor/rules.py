@@ -16,7 +16,7 @@ from typing import Literal
 from recipes.config import Recipe, kl
 from recipes.config.docs import markdown
 from recipes.config.resolve import algorithm
-from recipes.config.schema.monitor import Monitor
+from recipes.config.schema import Monitor
 from recipes.engines.verl import is_on_policy
 from recipes.monitor import agreement
 from recipes.monitor.metrics import Step, mean_validation

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recipes.config import Recipe
-from recipes.config.variables import read_words, variable_names
+from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.monitor import agreement
 from recipes.monitor.metrics import Step, validation
@@ -111,7 +111,7 @@ def next_commands(
 
 def _without_steps(overrides: Sequence[str]) -> list[str]:
     """The arguments without those that say how long to train."""
-    kept = {given.words: None for given in read_words(overrides) if given.key != "trainer.max_steps"}
+    kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
     return [word for part in kept for word in part]
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recipes.config import machine
-from recipes.config.derived import located
 from recipes.config.docs import markdown
 from recipes.config.layers import (
     Setting,
@@ -27,7 +26,8 @@ from recipes.config.layers import (
     validated,
 )
 from recipes.config.machine import kind_of_machine
-from recipes.config.schema.field import Section, describe_type, key, leaves
+from recipes.config.path_keys import located
+from recipes.config.schema import Section, describe_type, key, leaves
 from recipes.config.variables import Variable, argument_settings, variable_settings
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS
@@ -271,7 +271,7 @@ def resolve(
         *settings_of(PointerRecipe, tree, Source("recipe", shown)),
         *_hardware(environ),
         *variable_settings(environ, VARIABLES),
-        *argument_settings(arguments, known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")),
+        *argument_settings(arguments, known_name(PointerRecipe, "docs/POINTER_SELECTOR.md"), VARIABLES),
     ]
     values, sources = merge(PointerRecipe, settings)
     loggers = values.get("trainer.logger", leaves(PointerRecipe)["trainer.logger"].default)

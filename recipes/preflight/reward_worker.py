@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from recipes.config.derived import split_function
+from recipes.config.path_keys import split_function
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.preflight.reward import Trial

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from recipes.config.schema.field import KeyInfo, Leaf, Section, describe_type, leaves, sections
-from recipes.config.schema.trainer import Recipe
+from recipes.config.schema.keys import Leaf, Section, Source, describe_type, key, leaves, sections
+from recipes.config.schema.recipe import EarlyStop, Monitor, Recipe
+from recipes.config.schema.worker import verl_loss
 
-__all__ = ["KeyInfo", "Leaf", "Recipe", "Section", "describe_type", "leaves", "sections"]
+__all__ = [
+    "EarlyStop",
+    "Leaf",
+    "Monitor",
+    "Recipe",
+    "Section",
+    "Source",
+    "describe_type",
+    "key",
+    "leaves",
+    "sections",
+    "verl_loss",
+]

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from recipes.config.schema.conversions import LOSS, MINUS_ONE, NAMES, NULL_IF_ZERO, PRECISION, ZERO_IF_NULL
-from recipes.config.schema.field import Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import Section, key, only_easyr1, only_verl
 
 Precision = Literal["fp32", "bf16", "fp16"]
+_VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def _split_names(value: str) -> str | list[str]:
+    """Names joined by commas as a list; a single one stays text."""
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    return names if len(names) > 1 else value.strip()
+
+
+def verl_loss(name: str) -> str:
+    """verl's name of a policy loss.
+
+    verl's gspo is the token form that EasyR1 calls gspo_token; with one advantage per response, as in GRPO, both forms
+    have the same gradient (arXiv:2507.18071, section 4.3).
+    """
+    return {"default": "vanilla", "gspo_token": "gspo"}.get(name, name)
 
 
 class Lora(Section):
@@ -19,7 +34,7 @@ class Lora(Section):
         "all-linear",
         "modules to adapt: all-linear, or names joined by commas",
         verl="{model}.target_modules",
-        convert=NAMES,
+        convert=_split_names,
     )
     exclude_modules: str | None = key(
         None, "regular expression of modules to leave alone", verl="{model}.exclude_modules"
@@ -84,13 +99,13 @@ class Optim(Section):
         None,
         "steps in which the rate rises; null: by lr_warmup_ratio",
         verl="{role}.optim.lr_warmup_steps",
-        convert=MINUS_ONE,
+        convert=lambda value: -1 if value is None else value,
     )
     min_lr_ratio: float | None = key(
         None,
         "rate at the end of a cosine, as a share of lr; null: 0",
         verl="{role}.optim.min_lr_ratio",
-        convert=ZERO_IF_NULL,
+        convert=lambda value: 0.0 if value is None else value,
     )
     lr_scheduler_type: Literal["constant", "cosine"] = key(
         "constant", "schedule after the warm-up", verl="{role}.optim.lr_scheduler_type"
@@ -192,6 +207,9 @@ class Updates(Section):
     offload: Offload = Offload()
 
 
+_LENGTH_PENALTY = only_verl("on EasyR1 the reward function has to do this")
+
+
 class OverlongBuffer(Section):
     """DAPO's soft penalty for responses that come close to the limit (arXiv:2503.14476)."""
 
@@ -200,14 +218,14 @@ class OverlongBuffer(Section):
         "lower the score of responses that end inside the buffer",
         verl="reward.reward_kwargs.overlong_buffer_cfg.enable",
         computed=True,
-        not_on=only_verl("on EasyR1 the reward function has to do this"),
+        not_on=_LENGTH_PENALTY,
     )
     len: int | None = key(
         None,
         "tokens before the limit in which the penalty grows; null: a fifth of data.max_response_length, as published",
         verl="reward.reward_kwargs.overlong_buffer_cfg.len",
         computed=True,
-        not_on=only_verl("on EasyR1 the reward function has to do this"),
+        not_on=_LENGTH_PENALTY,
         gt=0,
     )
     penalty_factor: float = key(
@@ -215,7 +233,7 @@ class OverlongBuffer(Section):
         "penalty at the limit",
         verl="reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
         computed=True,
-        not_on=only_verl("on EasyR1 the reward function has to do this"),
+        not_on=_LENGTH_PENALTY,
         ge=0,
     )
     log: bool = key(
@@ -223,7 +241,7 @@ class OverlongBuffer(Section):
         "log the penalty",
         verl="reward.reward_kwargs.overlong_buffer_cfg.log",
         computed=True,
-        not_on=only_verl("on EasyR1 the reward function has to do this"),
+        not_on=_LENGTH_PENALTY,
     )
 
 
@@ -285,10 +303,14 @@ class Rollout(Section):
     top_k: int = key(-1, "candidates; -1: all", verl=f"{ROLLOUT}.top_k", ge=-1)
     seed: int = key(1, "seed of sampling", verl=f"{ROLLOUT}.seed")
     limit_images: int = key(
-        0, "images a prompt may hold; 0: text only", verl=f"{ROLLOUT}.limit_images", convert=NULL_IF_ZERO, ge=0
+        0,
+        "images a prompt may hold; 0: text only",
+        verl=f"{ROLLOUT}.limit_images",
+        convert=lambda value: value or None,
+        ge=0,
     )
     dtype: Literal["bf16", "fp16", "fp32"] = key(
-        "bf16", "precision of generation", verl=f"{ROLLOUT}.dtype", convert=PRECISION
+        "bf16", "precision of generation", verl=f"{ROLLOUT}.dtype", convert=_VERL_PRECISIONS.get
     )
     gpu_memory_utilization: float = key(
         0.6,
@@ -411,7 +433,7 @@ class Actor(Updates):
         "default",
         "policy loss (default: PPO's clip)",
         verl="{role}.policy_loss.loss_mode",
-        convert=LOSS,
+        convert=verl_loss,
         values_on={"easyr1": EASYR1_LOSSES},
     )
     entropy_coeff: float = key(0.0, "weight of the entropy bonus", verl="{role}.entropy_coeff", not_on=only_verl())

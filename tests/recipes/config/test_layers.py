@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from recipes.config import layers
 from recipes.config.layers import Setting, Source, flatten, merge, nest, parse_as, settings_of, validated
-from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.field import Section, key
+from recipes.config.schema import Recipe, Section, key, leaves
 from recipes.errors import RecipeError, nearest
 
 Names = list[Literal["console", "file"]]

@@ -93,6 +93,7 @@ def test_names_and_folders_follow_the_file_and_the_experiment(write, monkeypatch
             "data: {rollout_batchsize: 3}",
             ["unknown key data.rollout_batchsize", "toy.yaml", "data.rollout_batch_size?"],
         ),
+        ("learning_rate: 1e-6", ["unknown key learning_rate", "toy.yaml", "write worker.actor.optim.lr"]),
         ("worker: 3", ["worker is a group of keys", "3", "fix: "]),
         ("worker: {rollout: {n: many}}", ["worker.rollout.n is 'many'", "expected whole number", "toy.yaml", "give "]),
         ("worker: {rollout: {n: -1}}", ["worker.rollout.n is -1", "greater than 0"]),

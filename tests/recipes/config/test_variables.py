@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import check, load, remarks
+from recipes.config.names import canonical
 from recipes.config.schema import Recipe, leaves
 from recipes.config.variables import (
     AMBIGUOUS,
@@ -21,7 +22,7 @@ from recipes.config.variables import (
     is_on,
     mistyped,
     options,
-    read_words,
+    read_arguments,
     usual_name,
     variable_names,
     variable_settings,
@@ -61,7 +62,7 @@ def test_each_name_of_a_variable_is_read_from_the_environment_and_as_an_option(v
         assert bool(settings[0].source.note) == (name in variable.guesses)
     for name in (*variable.options, *(name.lower() for name in variable.names)):
         for words in (["--" + name, "7"], [f"--{name}=7"]):
-            settings = argument_settings(words)
+            settings = argument_settings(words, canonical)
             assert [(setting.path, setting.value) for setting in settings] == [(key, "7") for key in keys]
             assert f"--{name}" in settings[0].source.where
 
@@ -101,6 +102,28 @@ def test_a_proper_name_wins_over_a_guess_and_two_guesses_are_asked_about():
     with pytest.raises(RecipeError, match="MODEL=a/b, MODEL_NAME=c/d") as raised:
         variable_settings({"MODEL": "a/b", "MODEL_NAME": "c/d"})
     assert raised.value.fix == "set MODEL_PATH instead"
+
+
+@pytest.mark.parametrize(
+    ("word", "keys"),
+    [
+        ("learning_rate=1e-5", {"worker.actor.optim.lr": 1e-5}),
+        ("LR=1e-5", {"worker.actor.optim.lr": 1e-5}),
+        ("seed=7", {"data.seed": 7, "worker.rollout.seed": 7}),
+        ("rollout_n=3", {"worker.rollout.n": 3}),
+    ],
+)
+def test_a_variables_name_without_dots_is_an_argument(word, keys):
+    recipe = load("countdown", arguments=[word], environ={}, hardware="gpu")
+    assert {key: recipe.value(key) for key in keys} == keys
+    assert all(recipe.source_of(key).where == f"argument {word}" for key in keys)
+
+
+@pytest.mark.parametrize("words", [["batch_size=8"], ["--batch_size", "8"]])
+def test_a_name_of_several_keys_is_answered_with_each(words):
+    with pytest.raises(RecipeError) as raised:
+        load("countdown", arguments=words, environ={}, hardware="gpu")
+    assert "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE" in raised.value.fix
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
@@ -216,7 +239,6 @@ def test_the_kits_commands_reach_verl(words, expected, hardware):
         ("--epoch 3", "--epochs"),
         ("--learning_rte 1", "--learning_rate"),
         ("--dry_rn 1", "--dry_run"),
-        ("--batch_size 8", "batch_size"),
         ("--reward ./a.py", "--reward_f"),
     ],
 )
@@ -233,10 +255,10 @@ def test_mistyped_options_are_answered(words, meant):
 )
 def test_any_words_are_read_or_refused_with_a_fix(words):
     with suppress(RecipeError):
-        assert [word for given in read_words(words) for word in given.words] == words
+        assert [word for given in read_arguments(words) for word in given.words] == words
     for wrong in (["--lr"], ["--lr", "--epochs", "3"], ["lr"], ["=3"], ["--=3"]):
         with pytest.raises(RecipeError) as raised:
-            list(read_words(wrong))
+            list(read_arguments(wrong))
         assert raised.value.fix
 
 

@@ -5,14 +5,14 @@ import torch
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import ActorConfig
 
-from recipes.config.schema.conversions import LOSS
+from recipes.config.schema import verl_loss
 from recipes.config.schema.worker import LossType
 from recipes.engines import on_policy
 
 on_policy.register()
 
 RESPONSES, TOKENS, VOCABULARY = 4, 6, 11
-OFFERED = [LOSS.to_verl(name) for name in LossType.__args__]
+OFFERED = [verl_loss(name) for name in LossType.__args__]
 
 
 def one_update(loss_mode: str, noise: float):

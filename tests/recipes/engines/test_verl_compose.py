@@ -151,13 +151,12 @@ def test_verl_has_the_values_that_the_schema_allows():
     from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
 
-    from recipes.config.schema import leaves
-    from recipes.config.schema.algorithm import VERL_ESTIMATORS
-    from recipes.config.schema.conversions import LOSS
+    from recipes.config.schema import leaves, verl_loss
+    from recipes.config.schema.recipe import VERL_ESTIMATORS
 
     assert set(VERL_ESTIMATORS) <= set(ADV_ESTIMATOR_REGISTRY)
     losses = leaves(Recipe)["worker.actor.loss_type"].field.annotation.__args__
-    assert {LOSS.to_verl(name) for name in losses} <= set(POLICY_LOSS_REGISTRY)
+    assert {verl_loss(name) for name in losses} <= set(POLICY_LOSS_REGISTRY)
     assert {"naive", "dapo"} <= set(REWARD_MANAGER)
 
 

@@ -64,14 +64,6 @@ VERL_PLACES: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """A value as verl writes it, and back."""
-
-    to_verl: Callable[[Any], Any]
-    from_verl: Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
 class KeyInfo:
     """What the schema knows of a key besides its type.
 
@@ -88,7 +80,7 @@ class KeyInfo:
 
     doc: str
     verl: tuple[str, ...] = ()
-    convert: Conversion | None = None
+    convert: Callable[[Any], Any] | None = None
     computed: bool = False
     alias: bool = False
     not_on: Mapping[str, str] = field(default_factory=dict)
@@ -133,7 +125,7 @@ def key(
     doc: str,
     *,
     verl: str | tuple[str, ...] = (),
-    convert: Conversion | None = None,
+    convert: Callable[[Any], Any] | None = None,
     computed: bool = False,
     alias: bool | None = None,
     not_on: Mapping[str, str] | None = None,
@@ -146,14 +138,11 @@ def key(
     Without `alias`, verl's name is one wherever the value is handed over unchanged.
     """
     names = (verl,) if isinstance(verl, str) else verl
-    unchanged = bool(names) and convert is None and not computed
-    info = KeyInfo(
-        doc, names, convert, computed, unchanged if alias is None else alias, not_on or {}, values_on or {}, path
-    )
-    value: dict[str, Callable[[], Any] | Any] = (
-        {"default_factory": default} if callable(default) else {"default": default}
-    )
-    return Field(**value, description=doc, json_schema_extra={"key": info}, **bounds)  # type: ignore[arg-type]
+    if alias is None:
+        alias = bool(names) and convert is None and not computed
+    info = KeyInfo(doc, names, convert, computed, alias, not_on or {}, values_on or {}, path)
+    given = {"default_factory" if callable(default) else "default": default}
+    return Field(**given, description=doc, json_schema_extra={"key": info}, **bounds)  # type: ignore[arg-type]
 
 
 def only_verl(doc_of_easyr1: str = "EasyR1 has no such setting") -> dict[str, str]:
@@ -181,7 +170,7 @@ class Leaf:
     @property
     def is_open(self) -> bool:
         """Whether the key holds a free mapping, whose inner names the schema does not know."""
-        return get_origin(_without_none(self.field.annotation)) is dict
+        return get_origin(self.field.annotation) is dict
 
 
 @cache
@@ -215,13 +204,6 @@ def _placed(info: KeyInfo, prefix: str) -> KeyInfo:
     if role is None:
         return info
     return replace(info, verl=tuple(name.format_map(VERL_PLACES[role]) for name in info.verl))
-
-
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, UnionType):
-        rest = [part for part in get_args(annotation) if part is not type(None)]
-        return rest[0] if len(rest) == 1 else annotation
-    return annotation
 
 
 def describe_type(annotation: Any) -> str:

@@ -1,4 +1,4 @@
-"""Values that follow from other keys: names, folders, loggers, absolute paths, and the critic's."""
+"""Keys that hold paths: absolute paths on load, and a list of them for the checks."""
 
 from __future__ import annotations
 
@@ -10,64 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from recipes.config import kl, machine
-from recipes.config.accounting import fill_batches
-from recipes.config.gpus import fill_gpus
-from recipes.config.layers import validated
-from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.field import Source
-from recipes.paths import ROOT, artifacts, checkpoint_dir, outputs, run_dir
-
-EXPERIMENT = "{experiment_name}"
-"""Stands for the experiment's name in trainer.save_checkpoint_path."""
-
-
-def resolve_derived(values: dict[str, Any], sources: dict[str, Source], environ: Mapping[str, str]) -> Recipe:
-    """The recipe with every value that follows from others, and absolute paths; changes both mappings.
-
-    Values of a wrong type pass through, to be named by the one check of types at the end.
-    """
-    kl.switch_off(values, sources)
-    fill_batches(values, sources)
-    if values["hardware"] == "gpu":
-        fill_gpus(values, sources)
-    _fill_critic(values, sources)
-    experiment = str(values.get("trainer.experiment_name") or values["name"])
-    folders: dict[str, Any] = {"trainer.save_checkpoint_path": checkpoint_dir}
-    if values.get("engine", "verl") == "verl":
-        folders["trainer.rollout_data_dir"] = lambda name: run_dir(name) / "rollouts"
-        folders["trainer.validation_data_dir"] = lambda name: run_dir(name) / "validation"
-    follows = {"trainer.experiment_name": experiment, **{key: str(of(experiment)) for key, of in folders.items()}}
-    for key, value in follows.items():
-        if values.get(key) is None:
-            values[key] = value
-            sources.setdefault(key, Source("default", "follows from the experiment's name"))
-    values["trainer.save_checkpoint_path"] = str(values["trainer.save_checkpoint_path"]).replace(EXPERIMENT, experiment)
-    listed = values.get("trainer.logger", leaves(Recipe)["trainer.logger"].default)
-    if isinstance(listed, list):
-        asked = "trainer.logger" in sources and sources["trainer.logger"].by_user
-        values["trainer.logger"] = machine.loggers(listed, asked, environ)
-    values.update(located(Recipe, values, sources))
-    return validated(Recipe, values, sources)
-
-
-_ACTOR, _CRITIC = "worker.actor.", "worker.critic."
-_OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
-"""What a value network has for itself; its `model_path` is the actor's where none is given."""
-
-
-def _fill_critic(values: dict[str, Any], sources: dict[str, Source]) -> None:
-    """With GAE, keys of the critic that no layer set are the actor's: batch sizes, sharding, precision, offloading."""
-    if values.get("algorithm.adv_estimator") != "gae":
-        return
-    for path in leaves(Recipe):
-        name = path.removeprefix(_CRITIC)
-        leader = f"{_ACTOR}{name}"
-        if name == path or name.startswith(_OF_ITS_OWN) or path in sources or leader not in sources:
-            continue
-        values[path] = values[leader]
-        sources[path] = Source("default", f"follows {leader}, from {sources[leader]}", sources[leader].follows)
-
+from recipes.config.schema import Recipe, Source, leaves
+from recipes.paths import ROOT, artifacts, outputs
 
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w.:-]+)?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")

@@ -1,0 +1,467 @@
+"""The keys of a recipe: `data`, `algorithm`, `trainer`, `monitor`, and the recipe as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import PrivateAttr
+
+from recipes.config.schema.keys import Resolved, Section, key, only_easyr1, only_verl
+from recipes.config.schema.worker import Worker
+from recipes.errors import RecipeError
+
+CONVERTED = dict.fromkeys(
+    ("verl", "easyr1"),
+    "the data is in finished rows; this acts where JSON, JSONL, CSV or plain parquet is converted to rows",
+)
+
+
+def _as_list(value: str | list[str]) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+def _file_text(path: str | None) -> str | None:
+    """verl wants the template itself. Raises RecipeError where the file cannot be read."""
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(
+            f"cannot read the chat template: {error.strerror}",
+            where=f"data.override_chat_template: {path}",
+            fix="name a file that exists",
+        ) from error
+
+
+class Data(Section):
+    """What is read, how long it may be, and how many prompts make a step."""
+
+    train_files: str | list[str] = key(
+        "",
+        "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
+        verl="data.train_files",
+        convert=_as_list,
+        path="data",
+    )
+    val_files: str | list[str] = key(
+        "",
+        "validation rows, as train_files; empty: a share of what is converted",
+        verl="data.val_files",
+        convert=_as_list,
+        path="data",
+    )
+    val_share: float = key(
+        0.05,
+        "share of each data source's prompts that validates, where a file is converted and val_files is empty",
+        not_on=CONVERTED,
+        gt=0,
+        lt=1,
+    )
+    data_source: str | None = key(
+        None,
+        "data source of rows that name none, where a file is converted",
+        not_on=CONVERTED,
+    )
+    system_prompt: str | None = key(
+        None,
+        "text file with the system message, where a file is converted",
+        not_on=CONVERTED,
+        path="input",
+    )
+    prompt_key: str | None = key(
+        None,
+        "column of the prompt; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
+        verl="data.prompt_key",
+        convert=lambda value: value or "prompt",
+    )
+    answer_key: str = key(
+        "answer",
+        "column of the gold answer",
+        not_on=only_easyr1("verl always reads reward_model.ground_truth of the row"),
+    )
+    image_key: str = key("images", "column of the images", verl="data.image_key")
+    video_key: str = key("videos", "column of the videos", verl="data.video_key")
+    image_dir: str | None = key(
+        None,
+        "folder that image paths in the rows are relative to",
+        not_on=only_easyr1("verl reads images from the row or by absolute path"),
+        path="input",
+    )
+    video_fps: float = key(
+        2.0,
+        "frames a second taken from a video",
+        gt=0,
+        not_on=only_easyr1("verl takes the rate from the row's video entry"),
+    )
+    max_prompt_length: int = key(
+        512, "longest prompt, in tokens, image tokens included", verl="data.max_prompt_length", gt=0
+    )
+    max_response_length: int = key(512, "longest response, in tokens", verl="data.max_response_length", gt=0)
+    rollout_batch_size: int = key(512, "prompts a step (not responses)", verl="data.train_batch_size", gt=0)
+    mini_rollout_batch_size: int | None = key(
+        None, "prompts sent to generation at a time; null: all of a step's", verl="data.gen_batch_size", gt=0
+    )
+    val_batch_size: int = key(
+        -1,
+        "validation prompts generated at a time; -1: all at once",
+        verl="data.val_batch_size",
+        convert=lambda value: None if value < 0 else value,
+    )
+    format_prompt: str | None = key(
+        None,
+        "Jinja file that wraps the prompt, where a file is converted (EasyR1: also when finished rows are read)",
+        not_on=only_easyr1("rows for verl hold the finished chat messages; wrap the prompt where the data is made"),
+        path="input",
+    )
+    override_chat_template: str | None = key(
+        None,
+        "Jinja file that replaces the model's chat template",
+        verl="actor_rollout_ref.model.custom_chat_template",
+        convert=_file_text,
+        path="input",
+    )
+    shuffle: bool = key(True, "shuffle the training rows every epoch", verl="data.shuffle")
+    seed: int = key(1, "seed of the shuffling", verl="data.seed")
+    min_pixels: int | None = key(
+        262144,
+        "smallest image, in pixels; smaller ones are enlarged",
+        verl="data.mm_processor_kwargs",
+        computed=True,
+        gt=0,
+    )
+    max_pixels: int | None = key(
+        4194304,
+        "largest image, in pixels; larger ones are reduced",
+        verl="data.mm_processor_kwargs",
+        computed=True,
+        gt=0,
+    )
+    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl="data.filter_overlong_prompts")
+    filter_overlong_prompts_workers: int = key(
+        16, "processes that measure the prompts", verl="data.filter_overlong_prompts_workers", gt=0
+    )
+    train_max_samples: int = key(
+        -1, "train on so many rows at most; -1: all", verl="data.train_max_samples", not_on=only_verl()
+    )
+    val_max_samples: int = key(
+        -1, "validate on so many rows at most; -1: all", verl="data.val_max_samples", not_on=only_verl()
+    )
+    dataloader_num_workers: int = key(
+        8,
+        "processes that read rows",
+        verl="data.dataloader_num_workers",
+        ge=0,
+        not_on=only_verl("EasyR1 always uses 8"),
+    )
+
+
+AdvantageEstimator = Literal[
+    "gae",
+    "grpo",
+    "grpo_passk",
+    "reinforce_plus_plus",
+    "remax",
+    "rloo",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "gpg",
+    "grpo_vectorized",
+    "rloo_vectorized",
+]
+EASYR1_ESTIMATORS = ("gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
+# verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
+VERL_ESTIMATORS = tuple(name for name in AdvantageEstimator.__args__ if name != "remax")  # type: ignore[attr-defined]
+
+KlPenalty = Literal["kl", "abs", "mse", "low_var_kl", "full", "kl+", "low_var_kl+"]
+VERL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "kl+", "low_var_kl+")  # "full" raises NotImplementedError there
+EASYR1_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full")
+
+
+class Algorithm(Section):
+    """How rewards become advantages, and where the KL term acts."""
+
+    preset: str | None = key(
+        None, "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"
+    )
+    gamma: float = key(1.0, "discount of GAE", verl="algorithm.gamma", ge=0, le=1)
+    lam: float = key(1.0, "lambda of GAE", verl="algorithm.lam", ge=0, le=1)
+    adv_estimator: AdvantageEstimator = key(
+        "grpo",
+        "advantage estimator",
+        verl="algorithm.adv_estimator",
+        values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS},
+    )
+    norm_adv_by_std: bool = key(
+        True,
+        "divide the group's advantages by its standard deviation (false: Dr.GRPO)",
+        verl="algorithm.norm_adv_by_std_in_grpo",
+        not_on=only_verl("EasyR1 always divides by the deviation"),
+    )
+    disable_kl: bool = key(
+        False,
+        "no KL term and no reference model",
+        verl=("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"),
+        computed=True,
+    )
+    use_kl_loss: bool = key(
+        False,
+        "KL is a term of the loss; false: it is taken from the reward",
+        verl="actor_rollout_ref.actor.use_kl_loss",
+        computed=True,
+        alias=True,
+    )
+    use_kl_in_reward: bool | None = key(
+        None,
+        "take KL from the reward; null: unless it is in the loss; true beside use_kl_loss: both",
+        verl="algorithm.use_kl_in_reward",
+        computed=True,
+        not_on=only_verl("EasyR1 has one place for KL, chosen by use_kl_loss"),
+    )
+    kl_penalty: KlPenalty = key(
+        "kl",
+        "estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss",
+        verl=("algorithm.kl_penalty", "actor_rollout_ref.actor.kl_loss_type"),
+        computed=True,
+        values_on={"verl": VERL_PENALTIES, "easyr1": EASYR1_PENALTIES},
+    )
+    kl_coef: float = key(
+        1e-3,
+        "weight of KL, wherever it acts",
+        verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"),
+        computed=True,
+        alias=True,
+        ge=0,
+    )
+    kl_loss_coef: float | None = key(
+        None,
+        "weight of KL in the loss; null: kl_coef",
+        verl="actor_rollout_ref.actor.kl_loss_coef",
+        computed=True,
+        alias=True,
+        ge=0,
+    )
+    kl_loss_type: KlPenalty | None = key(
+        None,
+        "estimator of KL in the loss; null: kl_penalty",
+        verl="actor_rollout_ref.actor.kl_loss_type",
+        computed=True,
+        alias=True,
+        values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
+    )
+    kl_type: Literal["fixed", "adaptive"] = key(
+        "fixed", "controller of the weight of KL in the reward", verl="algorithm.kl_ctrl.type"
+    )
+    kl_horizon: float = key(
+        10000.0, "horizon of the adaptive controller, in responses", verl="algorithm.kl_ctrl.horizon", gt=0
+    )
+    kl_target: float = key(0.1, "KL that the adaptive controller aims at", verl="algorithm.kl_ctrl.target_kl", gt=0)
+    online_filtering: bool = key(
+        False, "drop groups that give no signal and generate others (DAPO)", verl="algorithm.filter_groups.enable"
+    )
+    filter_key: str = key(
+        "overall",
+        "reward part that decides whether a group is dropped",
+        verl="algorithm.filter_groups.metric",
+        convert=lambda value: "reward" if value == "overall" else value,
+    )
+    filter_low: float = key(
+        0.01,
+        "drop groups whose mean is not above this",
+        not_on=only_easyr1("verl drops a group when all its values are equal, whatever they are"),
+    )
+    filter_high: float = key(
+        0.99,
+        "drop groups whose mean is not below this",
+        not_on=only_easyr1("verl drops a group when all its values are equal, whatever they are"),
+    )
+
+
+class Monitor(Section):
+    """From where on a rule warns. Windows of steps are compared, never single ones."""
+
+    window: int = key(5, "steps in a window", ge=2)
+    entropy_collapse: float = key(0.01, "nats a token; below it the policy has collapsed", ge=0)
+    entropy_low: float = key(0.03, "nats a token; below it a warning", ge=0)
+    entropy_change: float = key(3.0, "warn where entropy is so many times its first window's, or that part of it", gt=1)
+    kl: float = key(0.5, "nats a token to the reference", gt=0)
+    kl_growth: float = key(4.0, "warn where KL grows by this factor from window to window, above a fifth of kl", gt=1)
+    grad_norm: float = key(5.0, "norm of the gradient before clipping, median of a window", gt=0)
+    grad_norm_spike: float = key(10.0, "warn where a step's norm is so many times the median", gt=1)
+    flat_groups: float = key(0.8, "share of zero-variance groups (all responses have the same score)", gt=0, le=1)
+    clip_fraction: float = key(0.3, "share of tokens whose ratio is clipped", gt=0, le=1)
+    truncation: float = key(0.25, "share of responses cut at max_response_length", gt=0, le=1)
+    length_change: float = key(3.0, "warn where responses are so many times their first length, or that part", gt=1)
+    rollout_kl: float = key(0.02, "nats a token between vLLM and the trainer; rounding in 16 bits stays below", gt=0)
+    reward_gain: float = key(0.1, "rise of the training score that a held-out accuracy should follow", gt=0)
+    step_time: float = key(1.5, "warn where steps take so many times as long as the first window's", gt=1)
+    silence: float = key(10.0, "warn after so many times a step's usual time without a sign of life", gt=1)
+
+
+Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
+
+
+class EarlyStop(Section):
+    """When a run that no longer gains ends before its last step. The checkpoint it ends with is saved first."""
+
+    metric: str = key(
+        "validation",
+        "what has to rise: validation (accuracy, mean over data sources), val-core/..., or critic/score/mean; "
+        "keep_best goes by it too",
+        not_on=only_verl(),
+    )
+    patience: int | None = key(
+        None, "values of the metric in a row without a gain that end the run; null: never", not_on=only_verl(), gt=0
+    )
+    min_delta: float = key(0.0, "a smaller gain counts as none", not_on=only_verl(), ge=0)
+
+
+class Trainer(Section):
+    """How long, on what, and what is written when."""
+
+    total_epochs: int = key(
+        15, "passes over the training rows", verl="trainer.total_epochs", computed=True, alias=True, gt=0
+    )
+    max_steps: int | None = key(
+        None,
+        "steps; null: by total_epochs",
+        verl=("trainer.total_training_steps", "trainer.total_epochs"),
+        computed=True,
+        alias=True,
+        gt=0,
+    )
+    project_name: str = key("grpo-recipes", "project, for loggers", verl="trainer.project_name")
+    experiment_name: str | None = key(
+        None,
+        "name of the run and of its folders; null: the recipe's name",
+        verl="trainer.experiment_name",
+        pattern=r"^\w[\w.-]*$",
+    )
+    logger: list[Backend] = key(
+        lambda: ["console", "file"],
+        "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
+        verl="trainer.logger",
+    )
+    nnodes: int = key(1, "machines", verl="trainer.nnodes", gt=0)
+    n_gpus_per_node: int = key(
+        8, "GPUs of a machine (ranks, on a machine without)", verl="trainer.n_gpus_per_node", gt=0
+    )
+    max_try_make_batch: int = key(
+        20,
+        "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
+        verl="algorithm.filter_groups.max_num_gen_batches",
+        computed=True,
+    )
+    critic_warmup: int = key(0, "steps in which only the critic learns", verl="trainer.critic_warmup", ge=0)
+    val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
+    val_before_train: bool = key(True, "validate at step 0", verl="trainer.val_before_train")
+    val_only: bool = key(False, "validate and stop", verl="trainer.val_only")
+    val_generations_to_log: int = key(0, "validation responses shown by W&B", verl="trainer.log_val_generations", ge=0)
+    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", verl="trainer.save_freq")
+    save_limit: int = key(
+        -1,
+        "checkpoints to keep; -1: all",
+        verl=("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+        computed=True,
+    )
+    keep_best: bool = key(
+        False,
+        "keep the checkpoint with the best validation as best/, whatever save_limit says",
+        not_on=only_verl(),
+    )
+    early_stop: EarlyStop = EarlyStop()
+    save_model_only: bool = key(
+        False,
+        "leave the optimiser out of checkpoints, which then cannot be resumed",
+        verl="actor_rollout_ref.actor.checkpoint.save_contents",
+        computed=True,
+    )
+    save_hf_model: bool = key(
+        True,
+        "write the whole model to actor/huggingface, for vLLM and transformers",
+        verl="actor_rollout_ref.actor.checkpoint.save_contents",
+        computed=True,
+        not_on=only_verl("EasyR1 merges its shards with a script of its own afterwards"),
+    )
+    save_checkpoint_path: str | None = key(
+        None,
+        "folder of the checkpoints; null: artifacts/checkpoints/EXPERIMENT_NAME",
+        verl="trainer.default_local_dir",
+        path="output",
+    )
+    load_checkpoint_path: str | None = key(
+        None,
+        "checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint",
+        verl=("trainer.resume_mode", "trainer.resume_from_path"),
+        computed=True,
+        path="input",
+    )
+    ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
+    find_last_checkpoint: bool = key(
+        True, "go on from the last checkpoint of the experiment", verl="trainer.resume_mode", computed=True
+    )
+    rollout_data_dir: str | None = key(
+        None,
+        "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
+        verl="trainer.rollout_data_dir",
+        not_on=only_verl(),
+        path="output",
+    )
+    validation_data_dir: str | None = key(
+        None,
+        "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
+        verl="trainer.validation_data_dir",
+        not_on=only_verl(),
+        path="output",
+    )
+    balance_batch: bool = key(
+        True, "give every rank as many tokens", verl="trainer.balance_batch", not_on=only_verl("EasyR1 always does")
+    )
+
+
+EngineName = Literal["verl", "easyr1"]
+Hardware = Literal["cpu", "gpu"]
+
+
+class Recipe(Resolved):
+    """A resolved recipe for verl or EasyR1."""
+
+    name: str = key("recipe", "name of the recipe; default: the file's")
+    engine: EngineName = key("verl", "trainer that runs the recipe")
+    hardware: Hardware = key("cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml")
+    prepare: list[str] = key(list, "script and arguments that make the data when it is missing")
+    data: Data = Data()
+    algorithm: Algorithm = Algorithm()
+    worker: Worker = Worker()
+    trainer: Trainer = Trainer()
+    monitor: Monitor = Monitor()
+    verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are")
+
+    _embedded_on: bool = PrivateAttr(default=False)
+    _notes: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def embedded_on(self) -> bool:
+        """Whether the `embedded` block of the recipe (tiny model, tiny data) took part."""
+        return self._embedded_on
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should hear about variables that were guessed, or not read."""
+        return tuple(self._notes)
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of all machines (ranks, without GPUs)."""
+        return self.trainer.nnodes * self.trainer.n_gpus_per_node
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether there is a value network."""
+        return self.algorithm.adv_estimator == "gae"
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence: prompt and response."""
+        return self.data.max_prompt_length + self.data.max_response_length
