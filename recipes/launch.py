@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from recipes import preflight, publish, usage
-from recipes.config import Recipe, accounting, check, dry_run, load, path_keys, to_yaml
+from recipes.config import Recipe, accounting, dry_run, load, path_keys, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
 from recipes.engines import easyr1, verl
@@ -29,7 +29,7 @@ from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, shown
-from recipes.preflight import cluster, data, resume
+from recipes.preflight import cluster, data, duration, resume
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -61,9 +61,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
     Returns:
         The exit code of the launcher.
     """
-    model = embedded_parts(recipe) or recipe.worker.actor.model.model_path
-    name = recipe.trainer.experiment_name or recipe.name
-    console.print(f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {model}; experiment {name}")
+    console.print(preflight.heading(recipe))
     recipe = checked(recipe, console)
     experiment = recipe.trainer.experiment_name or recipe.name
     total = accounting(recipe, data.rows(recipe)).total_steps or None
@@ -84,25 +82,18 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         elif stop.reason:
             console.print(f"nothing to do: {stop.reason}; to go on, raise trainer.early_stop.patience")
         else:
+            if total:
+                console.print(duration.estimate(recipe, total - (last.step if last and resumes else 0)))
             outcome = train(recipe, files, total, console, stop, Health(recipe, done, console.print))
         return close(recipe, files, total, outcome, console, overrides)
 
 
-def embedded_parts(recipe: Recipe) -> str:
-    """One phrase on which embedded parts the run uses; empty where the user gave a model."""
-    if not recipe.embedded_on or recipe.source_of("worker.actor.model.model_path").by_user:
-        return ""
-    if not recipe.source_of("data.train_files").by_user:
-        return "tiny embedded model and data"
-    return "tiny embedded model, since no model is given; your data (MODEL_PATH=... trains another)"
-
-
 def checked(recipe: Recipe, console: Console) -> Recipe:
     """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
-    preflight.check_before_data(recipe)
+    notes = preflight.check_before_data(recipe)
     make_missing(recipe, console.print)
     recipe = resume.with_own_name(ready(recipe, console.print), console.print)
-    for remark in preflight.run_checks(recipe):
+    for remark in [*notes, *preflight.run_checks(recipe)]:
         console.print(f"note: {remark}")
     return recipe
 
@@ -192,15 +183,18 @@ def show_plan(recipe: Recipe) -> int:
     Returns:
         The exit code: 2 where a check would stop the run.
     """
-    notes = [parts] if (parts := embedded_parts(recipe)) else []
+    notes = [preflight.heading(recipe)]
+    notes += [f"note: {remark}" for remark in preflight.check_before_data(recipe, plan_only=True)]
     recipe = resume.with_own_name(ready(recipe, notes.append, fetch=False), notes.append)
-    check(recipe)
     print(to_yaml(recipe))
     print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
     rows = data.rows(recipe)
-    for name, value in accounting(recipe, rows).table():
+    plan = accounting(recipe, rows)
+    for name, value in plan.table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
+    if plan.total_steps:
+        notes.append(duration.estimate(recipe, plan.total_steps))
     findings = preflight.dry(recipe)
     for line in [*notes, *(f"note: {remark}" for remark in findings.remarks)]:
         print(f"# {line}")

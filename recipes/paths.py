@@ -45,13 +45,3 @@ def python_path() -> str:
     """PYTHONPATH for a process that imports this package: the root first and once, then what was there."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([str(ROOT), *(part for part in inherited if part not in ("", str(ROOT)))])
-
-
-def local_model(name: str) -> Path | None:
-    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
-    if Path(name).is_dir():
-        return Path(name)
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    configs = (hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json")
-    return max((path.parent for path in configs), key=lambda folder: folder.stat().st_mtime, default=None)

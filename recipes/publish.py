@@ -22,6 +22,7 @@ from recipes.config import Recipe, load, path_keys, to_yaml
 from recipes.data.rows import manifest_path
 from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoint, saved_steps
 from recipes.errors import RecipeError, reported_errors
+from recipes.model_files import local_model
 from recipes.monitor.learning import learning_curve
 from recipes.monitor.metrics import Step, read_history, validation
 from recipes.provenance import git_commit
@@ -147,7 +148,7 @@ def metadata(recipe: Recipe, rows: list[Validation], licence: str) -> dict[str, 
 
 def licence_of(model: str) -> str:
     """The licence that a local model's card states; `unknown` without one. The repository's own models have its own."""
-    folder = paths.local_model(model)
+    folder = local_model(model)
     if folder is None:
         return UNKNOWN
     if folder.resolve().is_relative_to(paths.ROOT / "recipes"):

@@ -10,7 +10,8 @@ from recipes.config import machine, memory
 from recipes.config.layers import Setting
 from recipes.config.machine import has_packed_attention, lacks_flash_attention, lacks_liger
 from recipes.config.schema import Recipe, Source, leaves
-from recipes.paths import ROOT, local_model
+from recipes.model_files import local_model
+from recipes.paths import ROOT
 
 PACKED_ATTENTION = "torch_varlen_flash"
 """The name under which recipes/engines/packed_attention.py offers PyTorch's kernel to transformers."""

@@ -21,12 +21,13 @@ At the Qwen3-4B shape that is 4.41 MB a token, and 0.327 MB with recomputation; 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from recipes.model_files import model_config, text_config
 
 GIGABYTE = 10**9
 RESERVED_BYTES = 6 * GIGABYTE
@@ -122,25 +123,15 @@ def _kept(layer: float, hidden: int, layers: int, recompute: bool) -> float:
     return 2 * hidden * layers + layer if recompute else layer * layers
 
 
-def _config(folder: Path | None) -> dict[str, Any]:
-    """`config.json`; empty where there is none. One that cannot be read is what the check of the model speaks of."""
-    path = folder / "config.json" if folder else None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
-    except ValueError:
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
 def model_type(folder: Path | None) -> str | None:
     """transformers' name of the architecture; None where it is not known."""
-    return _config(folder).get("model_type")
+    return model_config(folder).get("model_type")
 
 
 def shape(folder: Path | None) -> Shape | None:
     """The shape in a model's `config.json`; None where there is none, or it is no dense decoder."""
     try:
-        return shape_of(_config(folder))
+        return shape_of(model_config(folder))
     except (KeyError, TypeError):
         return None
 
@@ -154,7 +145,7 @@ def published_shape(name: str) -> Shape | None:
 
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
     """As `shape`, from what `config.json` holds. Raises KeyError where a size is missing."""
-    text = {**config, **(config.get("text_config") or {})}
+    text = text_config(config)
     if any("expert" in name for name in text):
         return None
     heads = text["num_attention_heads"]

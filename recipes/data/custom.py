@@ -18,7 +18,7 @@ from recipes import provenance
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
-from recipes.data.lengths import check_lengths, count_split
+from recipes.data.lengths import count_split, tokenizer_of
 from recipes.data.readers import Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rows import (
     IMAGE_MARK,
@@ -33,7 +33,8 @@ from recipes.data.rows import (
 )
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
-from recipes.paths import data_dir, local_model, shown
+from recipes.model_files import local_model, model_config, text_config
+from recipes.paths import data_dir, shown
 from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:
@@ -404,8 +405,7 @@ def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
         changes["worker.rollout.limit_images"] = most_images
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
     recipe = _room_for_prompts(recipe, folder)
-    for remark in _prompt_lengths(recipe, folder, say, fetch):
-        say(f"note: {remark}")
+    say(_prompt_lengths(recipe, folder, fetch))
     return recipe
 
 
@@ -417,7 +417,7 @@ def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
         return recipe
     longest = count_split(folder / "train.parquet", str(here)).longest
-    positions = json.loads((here / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings", longest)
+    positions = text_config(model_config(here)).get("max_position_embeddings", longest)
     room = min(longest, positions - settings.max_response_length)
     if room <= settings.max_prompt_length:
         return recipe
@@ -481,23 +481,20 @@ def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversi
     return lines
 
 
-def _prompt_lengths(recipe: Recipe, folder: Path, say: Say, fetch: bool) -> list[str]:
-    """Count the prompts in the model's tokens, where its tokenizer is here or can be fetched."""
-    model = recipe.worker.actor.model
-    template = recipe.data.override_chat_template
-    text = Path(template).read_text(encoding="utf-8") if template else None
-    limit = recipe.data.max_prompt_length
-    where = f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}"
-    tokenizer = model.tokenizer_path or model.model_path
+def _prompt_lengths(recipe: Recipe, folder: Path, fetch: bool) -> str:
+    """Count the prompts in the model's tokens, where its tokenizer is here or can be fetched; one line for the user.
+
+    `recipes.preflight.data` judges the counts.
+    """
+    tokenizer, template = tokenizer_of(recipe)
     here = local_model(tokenizer)
     if not (fetch or here):
-        return [f"prompts are not counted in tokens: {tokenizer} is not in the hub's cache yet"]
+        return f"note: prompts are not counted in tokens: {tokenizer} is not in the hub's cache yet"
     try:
-        train = count_split(folder / "train.parquet", str(here or tokenizer), text)
-        count_split(folder / "test.parquet", str(here or tokenizer), text)
+        train = count_split(folder / "train.parquet", str(here or tokenizer), template)
+        count_split(folder / "test.parquet", str(here or tokenizer), template)
     except RecipeError as error:
         if here:
             raise
-        return [f"prompts are not counted in tokens: {error.what}"]
-    say(f"prompt tokens: {train.shortest} to {train.longest}; the limit is {limit}")
-    return check_lengths(train, limit, recipe.data.rollout_batch_size, where, "MAX_PROMPT_LENGTH")
+        return f"note: prompts are not counted in tokens: {error.what}"
+    return f"prompt tokens: {train.shortest} to {train.longest}; the limit is {recipe.data.max_prompt_length}"

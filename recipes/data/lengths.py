@@ -1,7 +1,7 @@
 """Prompt lengths in tokens, as the trainer counts them, and what a limit drops.
 
-Here whole splits are counted when they are made. recipes/preflight/data.py counts the first prompts before a run,
-recipes/preflight/images.py those with images. verl drops by itself, with data.filter_overlong_prompts.
+Whole splits are counted when they are made, and the first prompts of other files before a run; prompts with images are
+counted by recipes/preflight/images.py. verl drops by itself, with data.filter_overlong_prompts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
 from recipes.progress_bar import progress_bar, tracked
 
+if TYPE_CHECKING:
+    from recipes.config import Recipe
+
 BATCH = 256
 BARS = 16
+TEMPLATE_ROOM = 64
+"""Tokens that a chat template may add to a prompt."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "vocab.json")
 
 
@@ -107,6 +112,13 @@ class PromptCounter:
         lengths.counts.update(map(len, ids))
 
 
+def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
+    """A recipe's tokenizer, a folder or a hub's name, and the text of the template that stands in for its own."""
+    model, override = recipe.worker.actor.model, recipe.data.override_chat_template
+    template = Path(override).read_text(encoding="utf-8") if override else None
+    return str(model.tokenizer_path or model.model_path), template
+
+
 def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths:
     """The lengths of a split's prompts, counted once: they are kept beside it, by tokenizer and template.
 
@@ -115,22 +127,48 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
         tokenizer: a model's folder, or its name on a hub.
         chat_template: Jinja text that stands in for the model's own.
     """
-    kept = path.with_name(f"{path.stem}.tokens-{_identity(tokenizer, chat_template)}.json")
-    rows = read_manifest(path)["rows"]
-    try:
-        lengths = Lengths(Counter({int(length): count for length, count in json.loads(kept.read_text()).items()}))
-        if lengths.counts.total() == rows:
-            return lengths
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass  # not counted yet, or cut short: it is counted anew
+    if kept := kept_lengths(path, tokenizer, chat_template):
+        return kept
     lengths, counter = Lengths(), PromptCounter(tokenizer, chat_template)
     with progress_bar() as progress:
+        rows = read_manifest(path)["rows"]
         for _ in tracked(counter.over(_prompts(path), lengths), progress, "tokens", rows):
             pass
-    draft = kept.with_suffix(f".{os.getpid()}.tmp")
+    file = _kept_file(path, tokenizer, chat_template)
+    draft = file.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(json.dumps(dict(sorted(lengths.counts.items()))))
-    draft.replace(kept)
+    draft.replace(file)
     return lengths
+
+
+def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths | None:
+    """What `count_split` has counted; None where it has not, or what is kept is cut short or of other rows."""
+    try:
+        counts = json.loads(_kept_file(path, tokenizer, chat_template).read_text())
+        lengths = Lengths(Counter({int(length): count for length, count in counts.items()}))
+        return lengths if lengths.counts.total() == read_manifest(path)["rows"] else None
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
+    """The counts depend on the rows, the tokenizer's files, or its name on a hub, and the template."""
+    digest = sha256((chat_template or "").encode())
+    folder = Path(tokenizer)
+    if not folder.is_dir():
+        digest.update(tokenizer.encode())
+    for name in _TOKENIZER_FILES:
+        if (folder / name).is_file():
+            digest.update((folder / name).read_bytes())
+    return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
+
+
+def count_first(texts: Iterable[str], tokenizer_file: Path) -> Lengths:
+    """The lengths of texts without a chat template, by `tokenizer.json` alone: transformers takes seconds to import."""
+    from tokenizers import Tokenizer
+
+    encoded = Tokenizer.from_file(str(tokenizer_file)).encode_batch(list(texts), add_special_tokens=False)
+    return Lengths(Counter(len(encoding.ids) for encoding in encoded))
 
 
 def _prompts(path: Path) -> Iterator[dict]:
@@ -141,43 +179,36 @@ def _prompts(path: Path) -> Iterator[dict]:
             yield from batch.to_pylist()
 
 
-def _identity(tokenizer: str, chat_template: str | None) -> str:
-    """What the lengths depend on besides the rows: the tokenizer's files, or its name on a hub, and the template."""
-    digest = sha256((chat_template or "").encode())
-    folder = Path(tokenizer)
-    if not folder.is_dir():
-        digest.update(tokenizer.encode())
-    for name in _TOKENIZER_FILES:
-        if (folder / name).is_file():
-            digest.update((folder / name).read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def check_lengths(lengths: Lengths, limit: int, batch: int, where: str, fix_limit: str) -> list[str]:
-    """Remarks on prompts that are too long.
+def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) -> list[str]:
+    """Remarks on training prompts that are longer than data.max_prompt_length.
 
     Args:
         lengths: of the training prompts.
-        limit: data.max_prompt_length.
-        batch: prompts a step.
-        where: who set the limit.
-        fix_limit: how a user sets it.
+        sampled: whether these are some of the prompts, without the tokens of the chat template.
 
     Raises:
         RecipeError: too few prompts are left to train on.
     """
+    limit, batch = recipe.data.max_prompt_length, recipe.data.rollout_batch_size
     total, over = lengths.counts.total(), lengths.over(limit)
-    what = f"{over:,} of {total:,} prompts are longer than data.max_prompt_length {limit}"
-    enough = f"set {fix_limit} to {lengths.longest}, or shorten the prompts"
+    if not over:
+        return []
+    enough = lengths.longest + TEMPLATE_ROOM * sampled
+    what = f"{over:,} of {'the first ' if sampled else ''}{total:,} prompts are longer than data.max_prompt_length"
+    what += f" {limit}"
     if over == total:
-        raise RecipeError(
-            f"every prompt is longer than data.max_prompt_length {limit}: they have {lengths.shortest} tokens and more",
-            where=where,
-            fix=enough,
-        )
-    if over and total - over < batch:
-        raise RecipeError(f"{what}; the other {total - over} do not fill a step of {batch}", where=where, fix=enough)
-    return [f"{what} and are dropped; {fix_limit}={lengths.longest} keeps them all"] if over else []
+        what = f"every prompt is longer than data.max_prompt_length {limit}: the shortest has {lengths.shortest} tokens"
+    elif not sampled and total - over < batch:
+        what += f"; the other {total - over} do not fill a step of {batch}"
+    elif recipe.data.filter_overlong_prompts:
+        return [f"{what} and are dropped; MAX_PROMPT_LENGTH={enough} keeps them all"]
+    else:
+        return [f"{what}, and data.filter_overlong_prompts is off: the trainer will stop there"]
+    raise RecipeError(
+        what,
+        where=f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}",
+        fix=f"set MAX_PROMPT_LENGTH to {enough}, or shorten the prompts",
+    )
 
 
 def print_lengths(split: str, summary: dict[str, Any]) -> None:

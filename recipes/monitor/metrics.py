@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from recipes.data.rewards import is_right
@@ -130,6 +131,19 @@ def mean_validation(step: Step) -> float | None:
     """The mean of a step's validation accuracies over its data sources; None without validation."""
     shares = validation(step)
     return sum(shares.values()) / len(shares) if shares else None
+
+
+def seconds_per_step(history: Sequence[Step], window: int = 20) -> float | None:
+    """Seconds that a step takes, with its share of validations and saves, by the last steps; None before the first."""
+    times = [
+        (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
+        for step in history[-window:]
+        if step.get("timing_s/step") is not None
+    ]
+    if not times:
+        return None
+    # The mean has the rare long steps in it that the median leaves out, but also a first step that warms up.
+    return mean(times) if len(times) > 5 else median(times)
 
 
 _OF_UPDATE = {

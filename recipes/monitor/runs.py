@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Literal
 
 import psutil
@@ -16,7 +15,7 @@ from recipes.engines.checkpoints import Checkpoint, last_checkpoint
 from recipes.errors import RecipeError, nearest
 from recipes.monitor import rules
 from recipes.monitor.early_stop import best_checkpoint
-from recipes.monitor.metrics import Step, mean_validation, read_history, unreadable_lines
+from recipes.monitor.metrics import Step, mean_validation, read_history, seconds_per_step, unreadable_lines
 from recipes.monitor.rollouts import Rollouts
 from recipes.paths import artifacts, checkpoint_dir, run_dir
 
@@ -64,16 +63,10 @@ class Run:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to go, by the median of the last steps, with their validations and saves; None where not known."""
-        times = [
-            (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
-            for step in self.history[-20:]
-            if step.get("timing_s/step") is not None
-        ]
-        if self.total is None or not times or self.state != "running":
+        """Seconds to go, by the last steps; None where that is not known."""
+        typical = seconds_per_step(self.history)
+        if self.total is None or typical is None or self.state != "running":
             return None
-        # The mean has the rare long steps in it that the median leaves out, and a first step that warms up.
-        typical = sum(times) / len(times) if len(times) > 5 else median(times)
         return max(0, self.total - self.step) * typical
 
     @property

@@ -9,17 +9,16 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import support
 from recipes.errors import RecipeError, raise_together
 from recipes.monitor import early_stop
-from recipes.preflight import cluster, data, hub, images, machine, memory, model, prompts, resume, reward
+from recipes.preflight import chat_template, cluster, data, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
 
 CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.check_machine, ()),
     "cluster": (cluster.check_cluster, ()),
-    "attention": (model.check_attention, ()),
     "model": (model.check_model, ()),
-    "hub": (hub.check_hub, ("model",)),
-    "prompts": (prompts.check_prompts, ("model",)),
+    "hub": (model.check_hub, ("model",)),
+    "chat template": (chat_template.check_chat_template, ("model",)),
     "memory": (memory.check_memory, ("model",)),
     "resume": (resume.check_resume, ()),
     "data": (data.check_data, ()),
@@ -43,17 +42,27 @@ class Findings:
     skipped: list[str] = field(default_factory=list)
 
 
-def check_before_data(recipe: Recipe) -> None:
-    """What needs no data: the values, the GPUs and the engine's version. Raises `RecipeError`."""
-    check(recipe, visible_gpus() if recipe.hardware == "gpu" else None)
+def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
+    """Check what needs no data: the values, the GPUs, the engine's version, and attention.
+
+    Args:
+        plan_only: whether nothing is started here, so that the GPUs need not be here either.
+
+    Returns:
+        Remarks that do not stop the run.
+
+    Raises:
+        RecipeError: what would stop it.
+    """
+    check(recipe, visible_gpus() if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
         support.check(recipe.hardware)
-    model.check_attention(recipe)
+    return [*remarks(recipe), *model.check_attention(recipe)]
 
 
 def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
-    """Run every check; one that depends on a failed or skipped one is skipped."""
-    found = Findings(remarks=remarks(recipe))
+    """Run every check of `CHECKS`; one that depends on a failed or skipped one is skipped."""
+    found = Findings()
     failed = set(skip)
     for name, (run_check, needed) in CHECKS.items():
         if name in failed or failed & set(needed):
@@ -69,7 +78,7 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
 
 
 def run_checks(recipe: Recipe) -> list[str]:
-    """Run every check.
+    """Run every check of `CHECKS`.
 
     Returns:
         Remarks that do not stop the run.
@@ -95,3 +104,14 @@ def dry(recipe: Recipe, ask_hub: bool = False) -> Findings:
     if to_prepare:
         found.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
     return found
+
+
+def heading(recipe: Recipe) -> str:
+    """One line on what is run: recipe, engine, hardware, model, experiment."""
+    model = recipe.worker.actor.model.model_path
+    if recipe.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user:
+        model = "tiny embedded model and data"
+        if recipe.source_of("data.train_files").by_user:
+            model = "tiny embedded model, since no model is given; your data (MODEL_PATH=... trains another)"
+    name = recipe.trainer.experiment_name or recipe.name
+    return f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {model}; experiment {name}"

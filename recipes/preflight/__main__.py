@@ -25,10 +25,11 @@ def main(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with reported_errors():
         recipe = load(task, arguments=overrides or ())
-        preflight.check_before_data(recipe)
+        console.print(preflight.heading(recipe))
+        notes = preflight.check_before_data(recipe)
         recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
     found = preflight.dry(recipe, ask_hub=True)
-    for remark in found.remarks:
+    for remark in [*notes, *found.remarks]:
         console.print(f"note: {remark}")
     if found.skipped:
         console.print(f"not checked: {', '.join(found.skipped)}")

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from recipes.config import PathKey, Recipe
 from recipes.data.rows import IMAGE_MARK, prompt_column
 from recipes.errors import RecipeError
-from recipes.paths import ROOT, local_model
+from recipes.model_files import local_model
+from recipes.paths import ROOT
 from recipes.preflight import data
 
 ROWS_AT_ONCE = 64
@@ -182,7 +183,7 @@ def check_images(recipe: Recipe) -> list[str]:
     scans = {
         key: scan(Path(key.path), prompt_key, image_key, **options)
         for key in data.files(recipe)
-        if limit or image_key in data.names(key)
+        if limit or image_key in data.columns(key)
     }
     if not any(kind.sizes for found in scans.values() for kind in found.counts):
         return []

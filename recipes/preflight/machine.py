@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import resource
 import shutil
@@ -16,9 +15,9 @@ from recipes.config import Recipe, accounting, path_keys
 from recipes.config.machine import nvidia_smi
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import RecipeError
-from recipes.paths import local_model, run_dir
+from recipes.model_files import local_model, model_config, text_config, weight_files
+from recipes.paths import run_dir
 from recipes.preflight import data, resume
-from recipes.preflight.model import weights
 
 SHARED_MEMORY = Path("/dev/shm")
 SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
@@ -178,12 +177,11 @@ MARGIN = 512 << 20
 
 def parameters(folder: Path) -> int:
     """Parameters of a local model, from the size of its files; 0 where there are none."""
-    size = sum(file.stat().st_size for file in weights(folder))
+    size = sum(file.stat().st_size for file in weight_files(folder))
     if not size:
         return 0
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    text = config.get("text_config") or {}
-    dtype = config.get("dtype") or config.get("torch_dtype") or text.get("dtype") or text.get("torch_dtype")
+    config = text_config(model_config(folder))
+    dtype = config.get("dtype") or config.get("torch_dtype")
     return size // BYTES.get(str(dtype), 2)
 
 

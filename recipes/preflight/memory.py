@@ -21,7 +21,8 @@ from recipes.config.gpus import FUSED_WIDTH
 from recipes.config.machine import gpu_memory, visible_gpus
 from recipes.config.memory import GIGABYTE, RESERVED_BYTES, Shape
 from recipes.errors import RecipeError
-from recipes.paths import ROOT, local_model
+from recipes.model_files import local_model
+from recipes.paths import ROOT
 
 HALF, FULL = 2, 4
 """Bytes of a number."""

@@ -1,19 +1,24 @@
-"""The model, before the trainer starts."""
+"""The model: is it there, whole and long enough, does a hub that must give it answer, and can its attention pack?"""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.machine import has_packed_attention, lacks_flash_attention
 from recipes.errors import RecipeError
-from recipes.paths import local_model
+from recipes.model_files import local_model, model_config, text_config, weight_files
 
 SECTION = "docs/INSTALLATION.md, section flash-attn"
 WITHOUT_PACKING = (None, "eager", "sdpa", "flash_attention_2")
 """Attention that without flash-attn cannot tell packed responses apart, or is not there; None is verl's own choice."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+HUB = "https://huggingface.co"
+HUB_TIMEOUT_S = 8.0
+POINTER_BYTES = 1024
+"""A file of weights that is smaller is git-lfs's pointer to them."""
 
 
 def check_attention(recipe: Recipe) -> list[str]:
@@ -44,98 +49,110 @@ def check_attention(recipe: Recipe) -> list[str]:
     return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
 
 
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-
-
 def check_model(recipe: Recipe) -> list[str]:
-    """Raise where the model, or what stands in for its tokenizer, is not there or is not a model."""
+    """Raise where the model, or what stands in for its tokenizer, is not there, is not a model, or is too short."""
     remarks = []
     for key in path_keys(recipe):
         if key.kind != "model":
             continue
+        where = f"{key.key}, from {key.source}"
         if key.on_hub:
-            remarks += _on_hub(key)
-        elif key.key.endswith("tokenizer_path"):
-            _has_tokenizer(key)
-        else:
-            _is_model(key)
-    _long_enough(recipe)
+            remarks += _on_hub(key, where)
+            continue
+        if not key.key.endswith("tokenizer_path"):
+            _check_weights(Path(key.path), where)
+        if not any((Path(key.path) / name).is_file() for name in TOKENIZER_FILES):
+            raise RecipeError(f"{key.path} has no tokenizer", where=where, fix="put the model's tokenizer files there")
+    _check_positions(recipe)
     return remarks
 
 
-def weights(folder: Path) -> list[Path]:
-    """The files that hold a model's weights."""
-    return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+def _on_hub(key: PathKey, where: str) -> list[str]:
+    if local_model(key.path):
+        return []
+    offline = next((name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
+    if offline:
+        raise RecipeError(
+            f"the model {key.path} is no folder here and not in the hub's cache, and {offline} forbids asking the hub",
+            where=where,
+            fix=f"unset {offline}, or set MODEL_PATH to a folder",
+        )
+    return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
 
 
-def _long_enough(recipe: Recipe) -> None:
+def _check_weights(folder: Path, where: str) -> None:
+    def refuse(what: str, fix: str) -> RecipeError:
+        return RecipeError(what, where=where, fix=fix)
+
+    if not folder.exists():
+        raise refuse(f"the model {folder} does not exist", "set MODEL_PATH to a folder or a hub's name")
+    file = folder / "config.json"
+    if not file.is_file():
+        raise refuse(f"{folder} is not a model: it has no config.json", "set MODEL_PATH to a model's folder")
+    config, weights = model_config(folder), weight_files(folder)
+    if not config:
+        raise refuse(f"{file} cannot be read: it is no JSON object", "fetch the model again")
+    if not config.get("architectures"):
+        raise refuse(f"{file} names no architecture", "give a causal language model")
+    if not weights:
+        raise refuse(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
+    for pointer in (each for each in weights if each.stat().st_size < POINTER_BYTES):
+        raise refuse(f"{pointer} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
+
+
+def _check_positions(recipe: Recipe) -> None:
     """Prompt and response must fit the positions that the model knows (vLLM refuses only after minutes)."""
-    folder, data = local_model(recipe.worker.actor.model.model_path), recipe.data
-    if folder is None:
-        return
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    text = config.get("text_config") or config
-    positions = text.get("max_position_embeddings")
-    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
-    wanted = data.max_prompt_length + data.max_response_length
-    if not positions or wanted <= positions * float(scaling.get("factor") or 1):
+    config = text_config(model_config(local_model(recipe.worker.actor.model.model_path)))
+    positions = config.get("max_position_embeddings")
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not positions or recipe.longest <= positions * float(scaling.get("factor") or 1):
         return
     raise RecipeError(
-        f"prompt and response may have {wanted} tokens together, but the model has positions for {positions}",
+        f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {positions}",
         where="data.max_prompt_length + data.max_response_length, against max_position_embeddings of the model",
         fix="lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
     )
 
 
-def _is_model(key: PathKey) -> None:
-    folder = Path(key.path)
+def check_hub(recipe: Recipe) -> list[str]:
+    """Ask the hub for each model that is not on this machine, before the trainer's minutes of retries.
+
+    Raises:
+        RecipeError: within `HUB_TIMEOUT_S` of silence, where it cannot be reached; where it does not know the model.
+    """
+    for key in path_keys(recipe):
+        if key.kind == "model" and key.on_hub and "://" not in key.path and not local_model(key.path):
+            _ask_hub(key)
+    return []
+
+
+def _ask_hub(key: PathKey) -> None:
+    import httpx
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError
+
+    hub = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
+    name, _, revision = key.path.partition("@")
     where = f"{key.key}, from {key.source}"
-    if not folder.exists():
-        raise RecipeError(
-            f"the model {folder} does not exist", where=where, fix="set MODEL_PATH to a folder or a hub's name"
-        )
-    config = folder / "config.json"
-    if not config.is_file():
-        raise RecipeError(
-            f"{folder} is not a model: it has no config.json", where=where, fix="set MODEL_PATH to a model's folder"
-        )
+    url = hf_hub_url(name, "config.json", revision=revision or "main", endpoint=hub)
     try:
-        architecture = json.loads(config.read_text(encoding="utf-8")).get("architectures")
-    except (ValueError, AttributeError) as error:
-        raise RecipeError(f"{config} cannot be read: {error}", where=where, fix="fetch the model again") from error
-    if not architecture:
-        raise RecipeError(f"{config} names no architecture", where=where, fix="give a causal language model")
-    if not weights(folder):
-        raise RecipeError(f"{folder} has no weights (*.safetensors)", where=where, fix="fetch the model again, whole")
-    pointer = next((file for file in weights(folder) if file.stat().st_size < 1024), None)
-    if pointer is not None:
-        raise RecipeError(
-            f"{pointer} is too small to hold weights",
-            where=where,
-            fix="fetch it again: `git lfs pull` if it came by git",
-        )
-    _has_tokenizer(key)
-
-
-def _has_tokenizer(key: PathKey) -> None:
-    folder = Path(key.path)
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise RecipeError(
-            f"{folder} has no tokenizer",
-            where=f"{key.key}, from {key.source}",
-            fix="put the model's tokenizer files there",
-        )
-
-
-def _on_hub(key: PathKey) -> list[str]:
-    if local_model(key.path):
-        return []
-    offline = next((name for name in _OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
-    if offline:
-        raise RecipeError(
-            f"the model {key.path} is no folder here and not in the hub's cache, and {offline} forbids asking the hub",
-            where=f"{key.key}, from {key.source}",
-            fix=f"unset {offline}, or set MODEL_PATH to a folder",
-        )
-    return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
+        get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, endpoint=hub)
+        return
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403, 404):
+            raise RecipeError(
+                f"{hub} has no model {name} for you ({status} {error.response.reason_phrase})",
+                where=where,
+                fix="correct the name; for a private or gated model set HF_TOKEN and accept its terms",
+            ) from error
+        cause, problem = error, f"answers with {status} {error.response.reason_phrase}"
+    except httpx.TimeoutException as error:
+        cause, problem = error, f"has not answered for {HUB_TIMEOUT_S:.0f} s"
+    except httpx.HTTPError as error:
+        cause, problem = error, f"cannot be reached: {error}"
+    raise RecipeError(
+        f"the hub {hub} {problem}, and the model is not on this machine",
+        where=where,
+        fix="set MODEL_PATH to a folder, HF_ENDPOINT to a hub that answers, or HTTPS_PROXY to the way out",
+    ) from cause

@@ -22,6 +22,7 @@ from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 
 FINGERPRINT = "recipe.json"
+ANOTHER_NAME = "choose a name for this run: EXPERIMENT_NAME=..., or move the folder away"
 
 RESTORED = {
     **{
@@ -70,8 +71,11 @@ def check_resume(recipe: Recipe) -> list[str]:
             fix=f"{Path(start).parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20",
         )
     saved = saved_steps(folder(recipe))
-    if saved:
-        _same_recipe(recipe)
+    if saved and (different := _recorded_differences(recipe)):
+        listed = "; ".join(f"{name} {there!r} there, {here!r} here" for name, (there, here) in different.items())
+        raise RecipeError(
+            f"the folder has checkpoints of another recipe: {listed}", where=str(folder(recipe)), fix=ANOTHER_NAME
+        )
     if start:
         return [f"going on from {start}", *changed_settings(recipe, Path(start).parent.name)]
     if not saved:
@@ -126,11 +130,13 @@ def changed_settings(recipe: Recipe, experiment: str) -> list[str]:
     restored = [key for key in changes if key in RESTORED]
     if restored:
         was = "; ".join(f"{key} was {changes[key][0]!r}, now {changes[key][1]!r}" for key in restored)
+        last = last_checkpoint(folder(recipe))
+        weights = str(last.model) if last and last.model else ".../global_step_N/actor/huggingface"
         raise RecipeError(
             f"a resumed run cannot change this: {was}: {RESTORED[restored[0]]}",
             where="; ".join(str(recipe.source_of(key)) for key in restored),
             fix="keep the old value; or begin a new run from the trained weights alone: EXPERIMENT_NAME=another "
-            f"MODEL_PATH={_weights(recipe)}",
+            f"MODEL_PATH={weights}",
         )
     return [f"changed since the last attempt: {key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
 
@@ -138,13 +144,8 @@ def changed_settings(recipe: Recipe, experiment: str) -> list[str]:
 NOT_COMPARED = ("trainer.load_checkpoint_path", "trainer.find_last_checkpoint")
 
 
-def _weights(recipe: Recipe) -> str:
-    last = last_checkpoint(folder(recipe))
-    return str(last.model) if last and last.model else ".../global_step_N/actor/huggingface"
-
-
 def record(recipe: Recipe) -> None:
-    """Say in the folder whose checkpoints it holds."""
+    """Write into the folder whose checkpoints it holds."""
     place = folder(recipe)
     place.mkdir(parents=True, exist_ok=True)
     file = place / FINGERPRINT
@@ -166,25 +167,23 @@ NAMING: dict[str, Callable[[Any], str]] = {
 of GPUs cannot resume and is refused."""
 
 
-def with_own_name(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
+def with_own_name(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
     """The recipe; where its default experiment has checkpoints of another, under a name that says what differs.
 
     The same command gets the same name again, and so resumes. A name that the user gives is never changed.
 
     Args:
         recipe: with its final data files.
-        say: takes lines for the user.
+        log: prints a line to the user.
     """
     old = recipe.trainer.experiment_name or recipe.name
     asked = any(recipe.source_of(f"trainer.{key}").by_user for key in ("experiment_name", "save_checkpoint_path"))
-    file = folder(recipe) / FINGERPRINT
-    if asked or recipe.trainer.load_checkpoint_path or not saved_steps(folder(recipe)) or not file.is_file():
+    if asked or recipe.trainer.load_checkpoint_path or not saved_steps(folder(recipe)):
         return recipe
     try:
-        theirs = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        return recipe  # `check_resume` says what is wrong with it
-    different = _fingerprint_differences(recipe, theirs)
+        different = _recorded_differences(recipe)
+    except RecipeError:
+        return recipe  # `check_resume` reports it
     named = [name for name in NAMING if name in different]
     if not named or {"recipe", "engine"} & set(different):
         return recipe
@@ -192,7 +191,7 @@ def with_own_name(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
         named.remove("adv_estimator" if different["algorithm"][1] else "algorithm")
     new = "-".join([old, *(re.sub(r"[^\w.-]+", "_", NAMING[name](different[name][1])) for name in named)])
     was = ", ".join(f"{name} {different[name][0]}" for name in named)
-    say(f"the experiment {old} is another recipe's ({was}): this run is the experiment {new}")
+    log(f"the experiment {old} is another recipe's ({was}): this run is the experiment {new}")
     changes: dict[str, Any] = {"trainer.experiment_name": new}
     for key, place in (
         ("trainer.save_checkpoint_path", folder(recipe).with_name(new)),
@@ -204,27 +203,20 @@ def with_own_name(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
     return replaced(recipe, changes, f"the experiment {old} is another recipe's")
 
 
-def _same_recipe(recipe: Recipe) -> None:
+def _recorded_differences(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Field of the fingerprint -> (value that the folder's checkpoints were made with, value of this run).
+
+    Raises:
+        RecipeError: the folder has no record of whose its checkpoints are, or one that cannot be read.
+    """
     file = folder(recipe) / FINGERPRINT
-    fix = "choose a name for this run: EXPERIMENT_NAME=..., or move the folder away"
     if not file.is_file():
-        raise RecipeError("the folder has checkpoints that another program wrote", where=str(folder(recipe)), fix=fix)
+        what, where = "the folder has checkpoints that another program wrote", str(folder(recipe))
+        raise RecipeError(what, where=where, fix=ANOTHER_NAME)
     try:
         theirs = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=fix) from error
-    different = [
-        f"{name} {there!r} there, {here!r} here"
-        for name, (there, here) in _fingerprint_differences(recipe, theirs).items()
-    ]
-    if different:
-        raise RecipeError(
-            f"the folder has checkpoints of another recipe: {'; '.join(different)}", where=str(folder(recipe)), fix=fix
-        )
-
-
-def _fingerprint_differences(recipe: Recipe, theirs: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Field -> (value of the checkpoints' run, value of this run), for the fields that differ."""
+        raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=ANOTHER_NAME) from error
     ours = fingerprint(recipe)
     return {name: (theirs.get(name), value) for name, value in ours.items() if theirs.get(name) != value}
 

@@ -6,7 +6,6 @@ configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from recipes import paths
 from recipes.config import Recipe
 from recipes.engines.support import sampler
+from recipes.model_files import model_config, text_config
 
 PACKAGE = "recipes.engines.verl_cpu"
 MEBIBYTE = 1 << 20
@@ -109,7 +109,7 @@ def _models() -> dict[str, Any]:
 def _rollout(recipe: Recipe) -> dict[str, Any]:
     rollout = "actor_rollout_ref.rollout"
     engine = f"{rollout}.engine_kwargs.vllm"
-    model = _model_config(recipe.worker.actor.model.model_path)
+    model = text_config(model_config(paths.ROOT / Path(recipe.worker.actor.model.model_path).expanduser()))
     return {
         f"{rollout}.free_cache_engine": False,
         f"{rollout}.enable_sleep_mode": False,
@@ -128,15 +128,6 @@ def _few_processes() -> dict[str, Any]:
 
 def _tensor_parallel(recipe: Recipe) -> int:
     return int(getattr(recipe.worker.rollout, "tensor_parallel_size", 1) or 1)
-
-
-def _model_config(model_path: str) -> dict[str, Any]:
-    """`config.json` of a local model, its text part where it has a vision part too; empty for a hub name."""
-    path = paths.ROOT / Path(model_path).expanduser() / "config.json"
-    if not path.is_file():
-        return {}
-    config = json.loads(path.read_text(encoding="utf-8"))
-    return {**config, **config.get("text_config", {})}
 
 
 def _bucket_megabytes(model: dict[str, Any]) -> int:

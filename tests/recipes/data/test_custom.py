@@ -16,6 +16,7 @@ from recipes.data.custom import Conversion, convert, converted, ready
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.preflight.data import check_data
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -310,8 +311,9 @@ def test_prompts_that_are_too_long_to_train_on(file, tmp_path, limit, batch, mes
     (tmp_path / "mine.jsonl").write_text(lines)
     write_many(tmp_path / "val.jsonl", 1, length=2)
     words = ["--data", "mine.jsonl", "--val_data", "val.jsonl", "--max_prompt_length", str(limit)]
+    recipe, _ = prepared(*words, batch=batch)
     with pytest.raises(RecipeError, match=message) as caught:
-        prepared(*words, batch=batch)
+        check_data(recipe)
     assert "MAX_PROMPT_LENGTH" in caught.value.fix
 
 
@@ -319,8 +321,8 @@ def test_long_prompts_are_counted_before_the_start(file, tmp_path):
     with (tmp_path / "mine.jsonl").open("a") as lines:
         lines.write(json.dumps({"prompt": 100 * "Make ", "ground_truth": 1, "data_source": "qa"}))
     write_many(tmp_path / "val.jsonl", 1, length=2)
-    _, said = prepared("--data", "mine.jsonl", "--val_data", "val.jsonl", "--max_prompt_length", "60")
-    (note,) = (line for line in said if "longer than" in line)
+    recipe, _ = prepared("--data", "mine.jsonl", "--val_data", "val.jsonl", "--max_prompt_length", "60")
+    (note,) = check_data(recipe)
     assert "1 of 41 prompts are longer than data.max_prompt_length 60" in note
 
 

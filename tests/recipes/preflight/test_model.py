@@ -1,68 +1,48 @@
-"""A model that is none is found before the trainer starts."""
+"""A model that is none, is too short, cannot pack, or that its hub does not give, is found before the trainer starts."""
 
 from __future__ import annotations
 
+import http.server
 import json
+import socket
+import threading
 
 import pytest
 
+from recipes import preflight
+from recipes.config import gpus, load, machine
 from recipes.errors import RecipeError
 from recipes.preflight import model
 
-
-def broken(make, files, message, *changes):
-    with pytest.raises(RecipeError, match=message) as caught:
-        model.check_model(make(*changes))
-    assert "worker.actor.model.model_path" in caught.value.where
-    assert caught.value.fix
-
-
-def test_a_good_model_passes(make):
-    assert model.check_model(make()) == []
-
-
-def test_a_path_that_does_not_exist(make, files):
-    broken(make, files, "nowhere does not exist", f"worker.actor.model.model_path={files}/nowhere")
-
-
-def test_a_folder_that_is_no_model(make, files):
-    (files / "model" / "config.json").unlink()
-    broken(make, files, "no config.json")
+LFS_POINTER = "version https://git-lfs.github.com/spec/v1"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "cannot be read"), ("{}", "names no architecture"), ("[]", "cannot be read")]
+    ("file", "content", "message"),
+    [
+        (None, None, "model does not exist"),
+        ("config.json", None, "no config.json"),
+        ("config.json", "{", "cannot be read"),
+        ("config.json", "[]", "cannot be read"),
+        ("config.json", '{"model_type": "qwen3"}', "names no architecture"),
+        ("model.safetensors", LFS_POINTER, "too small to hold weights"),
+        ("model.safetensors", None, "has no weights"),
+        ("tokenizer_config.json", None, "has no tokenizer"),
+    ],
 )
-def test_a_configuration_that_is_none(make, files, text, message):
-    (files / "model" / "config.json").write_text(text)
-    broken(make, files, message)
-
-
-def test_weights_missing_or_a_pointer_to_them(make, files):
-    (files / "model" / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
-    broken(make, files, "too small to hold weights")
-    (files / "model" / "model.safetensors").unlink()
-    broken(make, files, "has no weights")
-
-
-def test_no_tokenizer(make, files):
-    (files / "model" / "tokenizer_config.json").unlink()
-    broken(make, files, "has no tokenizer")
-
-
-def test_a_hubs_name_is_allowed_with_a_remark(make, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    for name in model._OFFLINE:
-        monkeypatch.delenv(name, raising=False)
-    (remark,) = model.check_model(make("worker.actor.model.model_path=Qwen/Qwen3-4B"))
-    assert "Qwen/Qwen3-4B" in remark
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(RecipeError, match="HF_HUB_OFFLINE forbids"):
-        model.check_model(make("worker.actor.model.model_path=Qwen/Qwen3-4B"))
-    snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-4B" / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text("{}")
-    assert model.check_model(make("worker.actor.model.model_path=Qwen/Qwen3-4B")) == []
+def test_a_folder_that_is_no_model(make, files, file, content, message):
+    recipe = make()
+    assert model.check_model(recipe) == []
+    if file is None:
+        (files / "model").rename(files / "elsewhere")
+    elif content is None:
+        (files / "model" / file).unlink()
+    else:
+        (files / "model" / file).write_text(content)
+    with pytest.raises(RecipeError, match=message) as caught:
+        model.check_model(recipe)
+    assert "worker.actor.model.model_path" in caught.value.where
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -84,3 +64,108 @@ def test_prompt_and_response_fit_the_models_positions(make, files, config, fits)
     with pytest.raises(RecipeError, match="112 tokens together, but the model has positions for 96") as caught:
         model.check_model(recipe)
     assert "MAX_RESPONSE_LENGTH" in caught.value.fix
+
+
+@pytest.fixture
+def on_hub(make, monkeypatch, tmp_path):
+    """A recipe whose model is on the hub at a port of this machine."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for name in model.OFFLINE:
+        monkeypatch.delenv(name, raising=False)
+
+    def build(port=9):
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+        return make("worker.actor.model.model_path=org/model")
+
+    return build
+
+
+def test_a_hubs_model_is_fetched_unless_that_is_forbidden(on_hub, monkeypatch, tmp_path):
+    assert "org/model is not in the hub's cache yet" in model.check_model(on_hub())[0]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(RecipeError, match="HF_HUB_OFFLINE forbids"):
+        model.check_model(on_hub())
+    snapshot = tmp_path / "hub" / "hub" / "models--org--model" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    assert model.check_model(on_hub()) == model.check_hub(on_hub()) == []
+
+
+def test_a_hub_that_is_silent_or_not_there_is_an_error_within_seconds(on_hub, monkeypatch):
+    assert model.HUB_TIMEOUT_S < 10
+    monkeypatch.setattr(model, "HUB_TIMEOUT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(RecipeError, match="has not answered") as caught:
+            model.check_hub(on_hub(port))
+    assert "MODEL_PATH" in caught.value.fix
+    assert "worker.actor.model.model_path" in caught.value.where
+    with pytest.raises(RecipeError, match="cannot be reached: .*refused"):
+        model.check_hub(on_hub(port))
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [(200, None), (401, "no model org/model"), (404, "no model org/model"), (503, "503")]
+)
+def test_what_a_hub_answers(on_hub, monkeypatch, code, message):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(code)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        if message is None:
+            assert model.check_hub(on_hub(server.server_port)) == []
+        else:
+            with pytest.raises(RecipeError, match=message):
+                model.check_hub(on_hub(server.server_port))
+        server.shutdown()
+    assert asked == [("/org/model/resolve/main/config.json", "Bearer secret")]
+
+
+@pytest.fixture
+def on_gpus(monkeypatch):
+    """A recipe on eight GPUs whose torch cannot pack, with flash-attn or without it."""
+
+    def build(*arguments: str, missing: bool = True, **environ: str):
+        monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
+        monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+        for module in (gpus, model):
+            monkeypatch.setattr(module, "has_packed_attention", lambda: False)
+        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None if missing else object())
+        return load("countdown", arguments=arguments, environ=environ, hardware="gpu")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("environ", "message", "where"),
+    [
+        ({"ALGORITHM": "ppo"}, "flash-attn is not installed here", "configs/algorithms/ppo.yaml"),
+        ({"PADDING_FREE": "true"}, "cannot keep them apart here", "variable PADDING_FREE"),
+    ],
+)
+def test_a_critic_and_packing_need_flash_attention(on_gpus, environ, message, where):
+    with pytest.raises(RecipeError, match=message) as caught:
+        preflight.check_before_data(on_gpus(**environ))
+    assert where in caught.value.where
+    assert "docs/INSTALLATION.md" in caught.value.fix
+    preflight.check_before_data(on_gpus(**environ, missing=False))
+
+
+def test_what_needs_no_flash_attention(on_gpus, make):
+    (remark,) = model.check_attention(on_gpus(ALGORITHM="rloo"))
+    assert "padding is kept" in remark
+    other = "worker.actor.model.override_config.attn_implementation=flash_attention_3"
+    easyr1 = on_gpus(ALGORITHM="ppo").model_copy(update={"engine": "easyr1"})
+    for recipe in (on_gpus(PADDING_FREE="false"), on_gpus(other, PADDING_FREE="true"), easyr1, make()):
+        assert model.check_attention(recipe) == []

@@ -8,7 +8,7 @@ import pytest
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import prompts
+from recipes.preflight import chat_template
 
 CHATML = (
     "{%- for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}\n"
@@ -35,26 +35,28 @@ def folder(files):
 
 def test_a_good_template_passes(make, folder):
     folder()
-    assert prompts.check_prompts(make()) == []
+    assert chat_template.check_chat_template(make()) == []
     folder(eos="<|endoftext|>", ids=(8, 7))
-    assert prompts.check_prompts(make()) == [], "the generation settings may hold the token that ends a turn"
+    assert chat_template.check_chat_template(make()) == [], (
+        "the generation settings may hold the token that ends a turn"
+    )
 
 
 def test_what_the_model_would_not_understand_is_remarked(make, folder):
     folder(CHATML.partition("{%- if add")[0])
-    assert "adds nothing where the assistant is to begin" in prompts.check_prompts(make())[0]
+    assert "adds nothing where the assistant is to begin" in chat_template.check_chat_template(make())[0]
     folder(eos="<|endoftext|>", ids=(8,))
-    (remark,) = prompts.check_prompts(make())
+    (remark,) = chat_template.check_chat_template(make())
     assert "'<|im_end|>', which is no stop token" in remark
     assert "(<|endoftext|>)" in remark
 
 
 def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
     folder(THINKS)
-    (remark,) = prompts.check_prompts(make())
+    (remark,) = chat_template.check_chat_template(make())
     assert "room for 64 tokens" in remark
-    assert prompts.check_prompts(make("data.max_response_length=8192")) == []
-    assert prompts.check_prompts(make(f"+{prompts.THINKING}=false")) == []
+    assert chat_template.check_chat_template(make("data.max_response_length=8192")) == []
+    assert chat_template.check_chat_template(make(f"+{chat_template.THINKING}=false")) == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
 def test_what_no_run_survives_is_an_error(make, folder, change, message):
     folder(**change)
     with pytest.raises(RecipeError, match=message) as caught:
-        prompts.check_prompts(make())
+        chat_template.check_chat_template(make())
     assert caught.value.where
     assert caught.value.fix
 
@@ -84,4 +86,4 @@ def test_rendering_is_transformers_own(task):
     given = {name: getattr(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token")}
     for begins in (True, False):
         expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=begins)
-        assert prompts.render(tokenizer.chat_template, chat, begins, given) == expected
+        assert chat_template.render(tokenizer.chat_template, chat, begins, given) == expected

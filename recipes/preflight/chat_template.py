@@ -1,7 +1,6 @@
-"""The prompt as the model sees it: where the assistant begins, which tokens end a response, and thinking.
+"""The chat template: where the assistant begins, which tokens end a response, and thinking.
 
-The chat template is rendered with Jinja as transformers renders it (`utils/chat_template_utils.py`), whose import takes
-seconds.
+It is rendered with Jinja as transformers renders it (`utils/chat_template_utils.py`), whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -14,65 +13,71 @@ from typing import Any, NoReturn
 from recipes.config import Recipe
 from recipes.config.layers import flatten
 from recipes.errors import RecipeError
-from recipes.paths import local_model
+from recipes.model_files import local_model, read_json
 
+QUESTION = {"role": "user", "content": "What is 6 times 7?"}
 ANSWER = "The answer is 42."
 THINKING_ROOM = 4_096
 """Tokens under which a model that thinks first is often cut off inside its thoughts."""
-THINKING = "data.apply_chat_template_kwargs.enable_thinking"
+TEMPLATE_VARIABLES = "data.apply_chat_template_kwargs."
+THINKING = f"{TEMPLATE_VARIABLES}enable_thinking"
 
 
-def check_prompts(recipe: Recipe) -> list[str]:
+def check_chat_template(recipe: Recipe) -> list[str]:
     """Remark on a template that hides where the assistant begins, on turns that do not stop, and on thinking.
 
     Raises:
         RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.
     """
+    from jinja2 import TemplateError
+
     model = recipe.worker.actor.model
     folder = local_model(str(model.tokenizer_path or model.model_path))
     if folder is None:
         return []
     template, where = _template(recipe, folder)
     if template is None:
-        if not _files(folder, "tokenizer.json"):
+        if not (folder / "tokenizer.json").is_file():
             return []  # a tokenizer of another kind may build its prompt in code
         raise RecipeError(
             f"{folder} has no chat template, and prompts are chat messages",
             where="chat_template of tokenizer_config.json, or chat_template.jinja",
             fix="take the model's instruct version, or set data.override_chat_template to a Jinja file",
         )
-    from jinja2 import TemplateError
-
     special = _special_tokens(folder)
-    given = {**special, **_given(recipe)}
+    verl_keys = flatten({name.lstrip("+"): value for name, value in recipe.verl.items()})
+    variables = {
+        name.removeprefix(TEMPLATE_VARIABLES): value
+        for name, value in verl_keys.items()
+        if name.startswith(TEMPLATE_VARIABLES)
+    }
+    variables = {**special, **variables}
     try:
-        plain = render(template, [_QUESTION], False, given)
-        prompt = render(template, [_QUESTION], True, given)
-        turn = render(template, [_QUESTION, {"role": "assistant", "content": ANSWER}], False, given)
+        question = render(template, [QUESTION], False, variables)
+        prompt = render(template, [QUESTION], True, variables)
+        turn = render(template, [QUESTION, {"role": "assistant", "content": ANSWER}], False, variables)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             f"the chat template cannot be rendered: {error}",
             where=where,
             fix="mend the template, or take another by data.override_chat_template",
         ) from error
-    return [
-        *_begins(prompt, plain, where),
-        *_stops(folder, turn, special),
-        *_thinks(recipe, template, prompt),
-    ]
+    remarks = []
+    if prompt == question:
+        remarks.append(
+            f"the chat template adds nothing where the assistant is to begin: the model may go on as the user ({where})"
+        )
+    return [*remarks, *_check_stop(folder, turn, special), *_check_thinking(recipe, template, prompt)]
 
 
-_QUESTION = {"role": "user", "content": "What is 6 times 7?"}
-
-
-def render(template: str, messages: list[dict[str, str]], add_generation_prompt: bool, given: dict[str, Any]) -> str:
+def render(template: str, messages: list[dict[str, str]], add_generation_prompt: bool, variables: dict) -> str:
     """A chat as text.
 
     Args:
         template: Jinja.
         messages: role and content.
         add_generation_prompt: whether the assistant is to go on.
-        given: special tokens, and further variables of the template.
+        variables: special tokens, and further variables of the template.
     """
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -84,74 +89,46 @@ def render(template: str, messages: list[dict[str, str]], add_generation_prompt:
     environment.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
     environment.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.now().strftime(form))
     return environment.from_string(template).render(
-        messages=messages, add_generation_prompt=add_generation_prompt, **given
+        messages=messages, add_generation_prompt=add_generation_prompt, **variables
     )
 
 
 def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:
-    """The template and where it stands."""
-    override = recipe.data.override_chat_template
-    if override:
+    """The template, and the file or key that it comes from."""
+    if override := recipe.data.override_chat_template:
         return Path(override).read_text(encoding="utf-8"), f"data.override_chat_template: {override}"
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8"), str(file)
-    template = _read(folder / "tokenizer_config.json").get("chat_template")
+    file = folder / "tokenizer_config.json"
+    template = read_json(file).get("chat_template")
     if isinstance(template, list):
         template = next((each["template"] for each in template if each.get("name") == "default"), None)
-    return template, f"chat_template in {folder / 'tokenizer_config.json'}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """A JSON file; empty where it is missing or broken, of which the check of the model speaks."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _files(folder: Path, name: str) -> bool:
-    return (folder / name).is_file()
+    return template, f"chat_template in {file}"
 
 
 def _special_tokens(folder: Path) -> dict[str, str]:
     """`eos_token`, `pad_token`, `bos_token` and their like, as text."""
-    tokens = {**_read(folder / "special_tokens_map.json"), **_read(folder / "tokenizer_config.json")}
-    named = {name: value for name, value in tokens.items() if name.endswith("_token")}
-    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in named.items()}
-    return {name: text for name, text in texts.items() if isinstance(text, str)}
-
-
-def _given(recipe: Recipe) -> dict[str, Any]:
-    """What the recipe hands to the template under verl's own key."""
-    prefix = "data.apply_chat_template_kwargs."
-    flat = flatten({name.lstrip("+"): value for name, value in recipe.verl.items()})
-    return {name.removeprefix(prefix): value for name, value in flat.items() if name.startswith(prefix)}
-
-
-def _begins(prompt: str, plain: str, where: str) -> list[str]:
-    if prompt != plain:
-        return []
-    return [
-        f"the chat template adds nothing where the assistant is to begin: the model may go on as the user ({where})"
-    ]
+    tokens = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in tokens.items()}
+    return {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
 
 
 def stop_tokens(folder: Path, special: dict[str, str]) -> set[str]:
     """The tokens, as text, at which vLLM ends a response: the tokenizer's and those of the generation settings."""
     ids: list[Any] = []
     for name in ("generation_config.json", "config.json"):
-        eos = _read(folder / name).get("eos_token_id")
+        eos = read_json(folder / name).get("eos_token_id")
         ids += eos if isinstance(eos, list) else [eos]
-    added = {token["id"]: token["content"] for token in _read(folder / "tokenizer.json").get("added_tokens", [])}
+    added = {token["id"]: token["content"] for token in read_json(folder / "tokenizer.json").get("added_tokens", [])}
     return {text for text in (special.get("eos_token"), *(added.get(each) for each in ids)) if text}
 
 
-def _stops(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
+def _check_stop(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
+    """Does the assistant's turn, as the template writes it, end with a token at which vLLM stops?"""
     stops = stop_tokens(folder, special)
     if not stops:
-        if not _files(folder, "tokenizer.json"):
+        if not (folder / "tokenizer.json").is_file():
             return []
         raise RecipeError(
             f"{folder} names no token that ends a response: every one would run to data.max_response_length",
@@ -168,9 +145,9 @@ def _stops(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
     ]
 
 
-def _thinks(recipe: Recipe, template: str, prompt: str) -> list[str]:
-    """A model such as Qwen3 thinks unless told not to; its template then closes an empty thought in the prompt."""
-    if "enable_thinking" not in template or "</think>" in prompt.rpartition(_QUESTION["content"])[2]:
+def _check_thinking(recipe: Recipe, template: str, prompt: str) -> list[str]:
+    """A model such as Qwen3 thinks unless it is asked not to; its template then closes an empty thought."""
+    if "enable_thinking" not in template or "</think>" in prompt.rpartition(QUESTION["content"])[2]:
         return []
     room = recipe.data.max_response_length
     if room >= THINKING_ROOM:

@@ -1,0 +1,63 @@
+"""The files of a model's folder: where it lies, its configuration, its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_CACHED_BYTES = 1 << 20
+"""A larger file, as a tokenizer is, does not stay in memory."""
+
+
+def local_model(name: str) -> Path | None:
+    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    configs = (hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json")
+    return max((path.parent for path in configs), key=lambda folder: folder.stat().st_mtime, default=None)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file, which callers leave as it is; empty where the file is missing or has no object.
+
+    A small file is read once as long as it does not change.
+    """
+    try:
+        state = file.stat()
+    except OSError:
+        return {}
+    return _parse(file) if state.st_size > _CACHED_BYTES else _parse_once(file, state.st_mtime_ns, state.st_size)
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@lru_cache(maxsize=32)
+def _parse_once(file: Path, _mtime_ns: int, _size: int) -> dict[str, Any]:
+    return _parse(file)
+
+
+def model_config(folder: Path | None) -> dict[str, Any]:
+    """`config.json`; empty where there is none, or none that can be read, which `recipes.preflight.model` reports."""
+    return read_json(folder / "config.json") if folder else {}
+
+
+def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the keys of its language model, which a vision-language model has in a part of its own."""
+    return {**config, **(config.get("text_config") or {})}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold a model's weights."""
+    return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
