@@ -1,4 +1,4 @@
-"""A model that is none, is too short, cannot pack, or that its hub does not give, is found before the trainer starts."""
+"""A model that is none, is too short, cannot pack, or that its hub does not give, is found before the start."""
 
 from __future__ import annotations
 
