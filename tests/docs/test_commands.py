@@ -16,7 +16,7 @@ from recipes.engines.support import require_supported
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 from recipes.preflight import Findings, resume
-from recipes.preflight.reward_worker import try_reward
+from recipes.preflight.reward_trial import try_reward
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
 KIT = ROOT / "docs" / "CUSTOM_TASK.md"

@@ -1,0 +1,40 @@
+"""A module in a process of its own, for what imports torch or runs a user's code: one question, one answer, both JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from recipes.paths import ROOT
+
+_MARK = "answer: "
+
+
+class ChildError(Exception):
+    """The process ended without an answer; the text is the last thing that it printed, or its exit code."""
+
+
+def ask(module: str, question: Any, limit_s: float) -> Any:
+    """The answer of `python -m module`, which calls `answer_with`.
+
+    Raises:
+        ChildError: there is none.
+        subprocess.TimeoutExpired: there is none within `limit_s`; `stderr` holds what was printed until then.
+    """
+    text = json.dumps(question, default=str)
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            return json.loads(line.removeprefix(_MARK))
+    raise ChildError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+
+
+def answer_with(function: Callable[[Any], Any]) -> None:
+    """Answer the question on standard input; what the function prints goes to standard error."""
+    question = json.load(sys.stdin)
+    standard_output, sys.stdout = sys.stdout, sys.stderr
+    print(_MARK + json.dumps(function(question)), file=standard_output, flush=True)
