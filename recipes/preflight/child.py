@@ -1,4 +1,4 @@
-"""A module in a process of its own, for what imports torch or runs a user's code: one question, one answer, both JSON."""
+"""Work in a process of its own, for what imports torch or runs a user's code: one question, one answer, both JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from recipes.paths import ROOT
 _MARK = "answer: "
 
 
+PROGRESS = "trying "
+"""How a line begins in which the process says what it does next."""
+
+
 class ChildError(Exception):
-    """The process ended without an answer; the text is the last thing that it printed, or its exit code."""
+    """The process ended without an answer; the text is the last line that it printed, or its exit code."""
 
 
 def ask(module: str, question: Any, limit_s: float) -> Any:
@@ -22,15 +26,22 @@ def ask(module: str, question: Any, limit_s: float) -> Any:
 
     Raises:
         ChildError: there is none.
-        subprocess.TimeoutExpired: there is none within `limit_s`; `stderr` holds what was printed until then.
+        TimeoutError: there is none within `limit_s`; the text is what the process did last.
     """
     text = json.dumps(question, default=str)
     command = [sys.executable, "-m", module]
-    done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
+    try:
+        done = subprocess.run(
+            command, input=text, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        log = (error.stderr or b"").decode(errors="replace").splitlines()
+        raise TimeoutError(next((line for line in reversed(log) if line.startswith(PROGRESS)), "starting")) from error
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
             return json.loads(line.removeprefix(_MARK))
-    raise ChildError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    log = [line for line in done.stderr.strip().splitlines() if not line.startswith(PROGRESS)]
+    raise ChildError((log or [f"exit code {done.returncode}"])[-1])
 
 
 def answer_with(function: Callable[[Any], Any]) -> None:

@@ -1,18 +1,17 @@
 """Counts the tokens of prompts with images, as an engine and a model's processor make them.
 
-A process of its own, since it imports torch: reads a question on standard input and prints one answer, both JSON.
-`recipes.preflight.images` asks.
+It imports torch, so it runs in a process of its own, for `recipes.preflight.images`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from recipes.data.rows import IMAGE_MARK, structured
+from recipes.preflight.child import answer_with
 
 QWEN2_VL = 28
 """Pixels of a side that become one token: patches of 14, merged two by two."""
@@ -102,4 +101,4 @@ def _tokens(sizes: Iterable[Size], factor: int) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(count(json.load(sys.stdin))))
+    answer_with(count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import defaultdict
 from itertools import zip_longest
 from pathlib import Path
@@ -13,7 +12,6 @@ from recipes.engines import easyr1
 from recipes.errors import RecipeError
 from recipes.preflight import data
 from recipes.preflight.child import ChildError, ask
-from recipes.preflight.reward_trial import TRYING
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
@@ -52,19 +50,15 @@ def check_reward(recipe: Recipe) -> list[str]:
     limit = LIMIT_S + count / ROWS_A_SECOND
     try:
         verdict = ask("recipes.preflight.reward_trial", question, limit)
-    except subprocess.TimeoutExpired as error:
-        log = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr or ""
-        tries = [line for line in log.splitlines() if line.startswith(TRYING)]
+    except TimeoutError as error:
         raise RecipeError(
-            f"the reward took more than {limit:.0f} s for {len(rows)} rows; last, it was "
-            f"{tries[-1] if tries else 'starting'}",
+            f"the reward took more than {limit:.0f} s for {len(rows)} rows; last, it was {error}",
             where=where,
             fix="see why it does not come back; it should take time in proportion to the response's length",
         ) from error
     except ChildError as error:
-        last = str(error) if not str(error).startswith(TRYING) else "no message"
         raise RecipeError(
-            f"the reward ended its process: {last}",
+            f"the reward ended its process: {error}",
             where=f"{reward.reward_function} ({where})",
             fix="mend the reward file: it must return, and not exit",
         ) from error

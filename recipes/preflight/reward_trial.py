@@ -1,4 +1,4 @@
-"""Tries a reward function on a few rows as an engine calls it, in a process of its own; `recipes.preflight.reward` asks."""
+"""Tries a reward on a few rows as an engine calls it, in a process of its own, for `recipes.preflight.reward`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from recipes.config.derived import split_function
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
-from recipes.preflight.child import answer_with
+from recipes.preflight.child import PROGRESS, answer_with
 
 FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
 SIGNATURE = {
@@ -34,7 +34,6 @@ BUDGET_S = 20.0
 SLOW_S = 0.05
 INVALID_RESPONSES = ("", "\u00e9\u4e2d \\frac{ <answer>")
 """Responses that no reward may accept or fail on: an empty one, and one of unfinished markup."""
-TRYING = "trying the response "
 
 FIX_ROWS = "rename the data source, mend the ground truth, or give a reward of your own with --reward_func"
 FIX_MACHINE = (
@@ -196,7 +195,7 @@ class Trial:
         return remarks
 
     def _score(self, row: dict[str, Any], response: str) -> float:
-        print(f"{TRYING}{response[:60]!r}", file=sys.stderr, flush=True)
+        print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
         begin = time.perf_counter()
         result = self._call(row, response)
         self.seconds.append(time.perf_counter() - begin)

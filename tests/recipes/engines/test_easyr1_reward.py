@@ -73,7 +73,7 @@ def test_a_file_with_a_batch_function_or_none_at_all_is_called_as_it_is(tmp_path
 
 def test_the_trial_before_the_start_sees_through_the_adapter(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        reward, "by_source", lambda files: ([{"data_source": "qa", "answer": "42", "extra_info": None}], 1)
+        reward, "rows_by_source", lambda files: ([{"data_source": "qa", "answer": "42", "extra_info": None}], 1)
     )
     path = tmp_path / "r.py"
     path.write_text(PLAIN + DICT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-import subprocess
 import zlib
 from pathlib import Path
 
@@ -15,9 +14,11 @@ import pytest
 from PIL import Image
 
 from recipes.config import load
+from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import image_tokens, images
+from recipes.preflight.child import ChildError
 
 PROMPT = "<image>Which card is right?"
 TEMPLATE = (
@@ -27,10 +28,14 @@ TEMPLATE = (
 )
 
 
-def png(width: int, height: int, form: str = "PNG") -> bytes:
+def picture(width: int, height: int, form: str = "PNG") -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (width, height), (200, 30, 30)).save(out, form)
     return out.getvalue()
+
+
+GOOD = (PROMPT, [picture(560, 1008)])
+SCREENSHOT = (PROMPT, [picture(720, 1280)])
 
 
 def broken_checksum(data: bytes) -> bytes:
@@ -44,7 +49,7 @@ def header_only(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
 
 
-def write(path: Path, rows: list[tuple[str, list]], *, image_type: pa.DataType | None = None) -> None:
+def write(path: Path, rows: list[tuple[str, list]], image_type: pa.DataType | None = None) -> None:
     """A file of both engines' columns, with rows that `make_row` would refuse."""
     held = image_type or pa.struct([("bytes", pa.binary())])
     entries = [[{"bytes": image} if isinstance(image, bytes) else image for image in found] for _, found in rows]
@@ -55,8 +60,7 @@ def write(path: Path, rows: list[tuple[str, list]], *, image_type: pa.DataType |
         "problem": [prompt for prompt, _ in rows],
         "answer": ["1"] * len(rows),
     }
-    table = pa.table(columns).append_column("images", pa.array(entries, pa.list_(held)))
-    pq.write_table(table, path)
+    pq.write_table(pa.table(columns).append_column("images", pa.array(entries, pa.list_(held))), path)
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +82,14 @@ def processor(tmp_path_factory):
 
 
 @pytest.fixture
-def make(tmp_path):
-    """The number game's recipe over files of the test's own."""
-    write(tmp_path / "test.parquet", [(PROMPT, [png(560, 1008)])])
+def checked(tmp_path, monkeypatch):
+    """Checks the number game's recipe over rows of the test's own; tokens are counted in this process."""
+    monkeypatch.setattr(images, "ask", lambda module, question, limit: image_tokens.count(json.loads(_json(question))))
+    write(tmp_path / "test.parquet", [GOOD])
 
-    def build(rows, *changes, model="Qwen/Qwen2.5-VL-3B-Instruct", engine="verl", **kwargs):
-        write(tmp_path / "train.parquet", rows, **kwargs)
+    def check(rows, *changes, model="Qwen/Qwen2.5-VL-3B-Instruct", engine="verl"):
+        if rows is not None:
+            write(tmp_path / "train.parquet", rows)
         keys = {
             "data.train_files": tmp_path / "train.parquet",
             "data.val_files": tmp_path / "test.parquet",
@@ -93,154 +99,100 @@ def make(tmp_path):
             **dict(change.split("=", 1) for change in changes),
         }
         arguments = [f"{key}={value}" for key, value in keys.items()]
-        return load("number_game", arguments=arguments, environ={"EMBEDDED": "0"}, hardware="gpu")
+        return images.check_images(load("number_game", arguments=arguments, environ={"EMBEDDED": "0"}, hardware="gpu"))
 
-    return build
-
-
-@pytest.fixture
-def no_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    return check
 
 
-@pytest.fixture
-def in_process(monkeypatch):
-    """The counting without a process of its own, which would import torch for every test."""
+def _json(question):
+    return json.dumps(question, default=str)
 
-    def run(_command, input, **_):
-        return subprocess.CompletedProcess([], 0, json.dumps(image_tokens.count(json.loads(input))), "")
-
-    monkeypatch.setattr(images.subprocess, "run", run)
-
-
-# Rows.
 
 BAD_ROWS = {
-    "no bytes": (PROMPT, [b""]),
-    "no image at all": (PROMPT, [b"not an image"]),
-    "a PNG that was cut": (PROMPT, [png(560, 1008)[:-40]]),
-    "a PNG of which only the header is left": (PROMPT, [header_only(560, 1008)]),
-    "a PNG with a wrong checksum": (PROMPT, [broken_checksum(png(560, 1008))]),
-    "a JPEG that was cut": (PROMPT, [png(560, 1008, "JPEG")[:-400]]),
-    "a bomb": (PROMPT, [header_only(100_000, 100_000)]),
+    "no bytes": (PROMPT, [b""], "a broken image"),
+    "no image at all": (PROMPT, [b"not an image"], "a broken image"),
+    "a PNG that was cut": (PROMPT, [picture(560, 1008)[:-40]], "a broken image"),
+    "a PNG of which only the header is left": (PROMPT, [header_only(560, 1008)], "a broken image"),
+    "a PNG with a wrong checksum": (PROMPT, [broken_checksum(picture(560, 1008))], "a broken image"),
+    "a JPEG that was cut": (PROMPT, [picture(560, 1008, "JPEG")[:-400]], "a broken image"),
+    "a bomb": (PROMPT, [header_only(100_000, 100_000)], "a broken image"),
+    "no place": ("Which card?", [picture(56, 56)], "no places <image> in its prompt and 1 image"),
+    "no image": (PROMPT, [], "1 place <image> in its prompt and no images"),
+    "two places": ("<image><image>Which?", [picture(56, 56)], "2 places <image> in its prompt and 1 image"),
+    "too many": ("<image><image>", [picture(56, 56)] * 2, "2 images, and worker.rollout.limit_images is 1"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
-def test_a_broken_image_is_named_by_its_row(make, name, engine):
-    good = (PROMPT, [png(560, 1008)])
-    with pytest.raises(RecipeError, match=r"^row 2 has a broken image \(number 0\): ") as raised:
-        images.check_images(make([good, good, BAD_ROWS[name], good], engine=engine))
+def test_a_bad_row_is_named(checked, name, engine):
+    prompt, held, what = BAD_ROWS[name]
+    with pytest.raises(RecipeError, match=rf"^row 2 has {what}.*; 1 more rows are wrong") as raised:
+        checked([GOOD, GOOD, (prompt, held), GOOD, (PROMPT, [b"x"])], engine=engine)
     assert "train.parquet" in raised.value.where
+    assert raised.value.fix
     assert "0x" not in str(raised.value), "an address in memory tells nobody anything"
 
 
-PLACES = {
-    "no place": ("Which card?", [png(56, 56)], "no places <image> in its prompt and 1 image"),
-    "no image": (PROMPT, [], "1 place <image> in its prompt and no images"),
-    "two places": ("<image><image>Which?", [png(56, 56)], "2 places <image> in its prompt and 1 image"),
-    "two images": (PROMPT, [png(56, 56)] * 2, "1 place <image> in its prompt and 2 images"),
-}
-
-
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("engine", ["verl", "easyr1"])
-def test_images_and_places_must_match(make, name, engine):
-    prompt, found, what = PLACES[name]
-    with pytest.raises(RecipeError, match=f"row 1 has {what}"):
-        images.check_images(make([(PROMPT, [png(560, 1008)]), (prompt, found)], engine=engine))
-
-
-def test_more_images_than_the_limit(make):
-    rows = [("<image> and <image>", [png(560, 1008)] * 2)]
-    with pytest.raises(RecipeError, match="row 0 has 2 images, and worker.rollout.limit_images is 1") as raised:
-        images.check_images(make(rows))
-    assert "worker.rollout.limit_images=2" in raised.value.fix
-    with pytest.raises(RecipeError, match="has 1 image, and worker.rollout.limit_images is 0"):
-        images.check_images(make([(PROMPT, [png(56, 56)])], "worker.rollout.limit_images=0"))
-
-
-def test_a_file_without_the_column(make, tmp_path):
-    recipe = make([(PROMPT, [png(560, 1008)])])
+def test_every_file_is_read_and_images_may_be_paths_or_missing(checked, tmp_path):
+    write(tmp_path / "test.parquet", [(PROMPT, [b""])])
+    with pytest.raises(RecipeError, match="row 0 has a broken image") as raised:
+        checked([GOOD])
+    assert "test.parquet" in raised.value.where
+    write(tmp_path / "train.parquet", [GOOD])
     table = pq.read_table(tmp_path / "train.parquet")
     pq.write_table(table.drop_columns(["images"]), tmp_path / "train.parquet")
     with pytest.raises(RecipeError, match="1 place <image> in its prompt and no images"):
-        images.check_images(recipe)
-
-
-def test_several_wrong_rows_are_counted(make):
-    with pytest.raises(RecipeError, match="row 0 has a broken image .*; 2 more rows are wrong"):
-        images.check_images(make([(PROMPT, [b"x"]), (PROMPT, []), (PROMPT, [b"y"]), (PROMPT, [png(560, 1008)])]))
-
-
-def test_the_validation_file_is_looked_at_too(make, tmp_path):
-    recipe = make([(PROMPT, [png(560, 1008)])])
-    write(tmp_path / "test.parquet", [(PROMPT, [b""])])
-    with pytest.raises(RecipeError, match="row 0 has a broken image") as raised:
-        images.check_images(recipe)
-    assert "test.parquet" in raised.value.where
-
-
-def test_images_may_be_paths(tmp_path):
-    (tmp_path / "a.png").write_bytes(png(56, 84))
-    write(tmp_path / "rows.parquet", [(PROMPT, ["a.png"])], image_type=pa.string())
-    found = images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
-    assert found.sizes == {(56, 84)}
-    write(tmp_path / "rows.parquet", [(PROMPT, ["b.png"])], image_type=pa.string())
-    with pytest.raises(RecipeError, match=r"broken image \(number 0\): .*No such file"):
-        images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
-
-
-def test_easyr1s_wrapping_of_the_prompt_counts(in_process, make, processor, tmp_path):
-    (tmp_path / "wrap.jinja").write_text("Which card is ? {{ content }} " + "card " * 400)
-    rows, wrapped = [(PROMPT, [png(560, 1008)])], f"data.format_prompt={tmp_path / 'wrap.jinja'}"
-    assert images.check_images(make(rows, engine="easyr1", model=processor[1])) == []
-    with pytest.raises(RecipeError, match="shown to the model as 560 x 1008, 1,133 tokens with its text"):
-        images.check_images(make(rows, wrapped, engine="easyr1", model=processor[1]))
-    (tmp_path / "wrap.jinja").write_text("<image>{{ content }}")
-    with pytest.raises(RecipeError, match="2 places <image> in its prompt and 1 image"):
-        images.check_images(make(rows, wrapped, engine="easyr1", model=processor[1]))
-
-
-def test_recipes_of_text_are_not_read(monkeypatch):
-    monkeypatch.setattr(images, "scan", lambda *_, **__: pytest.fail("text has no images"))
-    monkeypatch.setattr(images.data, "files", lambda recipe: [])
-    assert images.check_images(load("countdown", environ={}, hardware="gpu")) == []
+        checked(None)
+    (tmp_path / "a.png").write_bytes(picture(56, 84))
+    for name, error in (("a.png", None), ("b.png", r"broken image \(number 0\): .*No such file")):
+        write(tmp_path / "rows.parquet", [(PROMPT, [name])], pa.string())
+        if error is None:
+            (kind,) = images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
+            assert kind.sizes == ((56, 84),)
+        else:
+            with pytest.raises(RecipeError, match=error):
+                images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1, image_dir=str(tmp_path))
 
 
 def test_rows_of_one_kind_are_counted_together(tmp_path):
-    write(tmp_path / "rows.parquet", [(PROMPT, [png(560, 1008)])] * 200 + [(PROMPT, [png(448, 784)])])
+    write(tmp_path / "rows.parquet", [GOOD] * 200 + [(PROMPT, [picture(448, 784)])])
     found = images.scan(tmp_path / "rows.parquet", "prompt", "images", limit=1)
-    assert (found.rows, len(found.counts), sorted(found.first.values())) == (201, 2, [0, 200])
-    assert found.sizes == {(560, 1008), (448, 784)}
+    rows = {kind.sizes: (rows.first, rows.count) for kind, rows in found.items()}
+    assert rows == {((560, 1008),): (0, 200), ((448, 784),): (200, 1)}
 
 
-# Tokens.
+def test_easyr1s_wrapping_of_the_prompt_counts(checked, processor, tmp_path):
+    (tmp_path / "wrap.jinja").write_text("Which card is ? {{ content }} " + "card " * 400)
+    wrapped = f"data.format_prompt={tmp_path / 'wrap.jinja'}"
+    assert checked([GOOD], engine="easyr1", model=processor[1]) == []
+    with pytest.raises(RecipeError, match="shown to the model as 560 x 1008, 1,133 tokens with its text"):
+        checked([GOOD], wrapped, engine="easyr1", model=processor[1])
+
 
 SIZES = [(560, 1008), (720, 1280), (1080, 2400), (300, 200), (61, 61), (2400, 1800), (100, 3000), (28, 28)]
 
 
-def verls_own(processor, picture: Image.Image, low: int, high: int) -> int:
+def verls_own(processor, image: Image.Image, low: int, high: int) -> int:
     """Tokens as verl's dataset counts them, on real pixels."""
     from qwen_vl_utils import fetch_image
 
     messages = [{"role": "user", "content": PROMPT}]
-    text = processor.apply_chat_template(image_tokens.structured(messages), add_generation_prompt=True, tokenize=False)
-    fetched = fetch_image({"image": picture}, image_patch_size=14)
+    text = processor.apply_chat_template(structured(messages), add_generation_prompt=True, tokenize=False)
+    fetched = fetch_image({"image": image}, image_patch_size=14)
     return len(processor(text=[text], images=[fetched], min_pixels=low, max_pixels=high)["input_ids"][0])
 
 
-def easyr1s_own(processor, picture: Image.Image, low: int, high: int) -> int:
+def easyr1s_own(processor, image: Image.Image, low: int, high: int) -> int:
     """Tokens as EasyR1's dataset counts them: scaled into the bounds, then the processor with its own."""
     for bound, beyond in ((high, 1), (low, -1)):
-        area = picture.width * picture.height
+        area = image.width * image.height
         if (area - bound) * beyond > 0:
             scale = (bound / area) ** 0.5
-            picture = picture.resize((int(picture.width * scale), int(picture.height * scale)))
+            image = image.resize((int(image.width * scale), int(image.height * scale)))
     messages = [{"role": "user", "content": PROMPT}]
-    text = processor.apply_chat_template(image_tokens.structured(messages), add_generation_prompt=True, tokenize=False)
-    return len(processor([picture], [text], add_special_tokens=False, return_tensors="pt")["input_ids"][0])
+    text = processor.apply_chat_template(structured(messages), add_generation_prompt=True, tokenize=False)
+    return len(processor([image], [text], add_special_tokens=False, return_tensors="pt")["input_ids"][0])
 
 
 @pytest.mark.parametrize(("engine", "own"), [("verl", verls_own), ("easyr1", easyr1s_own)])
@@ -252,66 +204,70 @@ def test_counts_are_what_the_engine_makes_of_real_pixels(processor, engine, own,
     assert answer["tokens"] == [own(processor[0], Image.new("RGB", size), low, high) for size in SIZES]
 
 
-def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(in_process, make, processor):
-    rows = [(PROMPT, [png(720, 1280)])] * 3
+def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(checked, processor):
+    rows, model = [SCREENSHOT] * 3, processor[1]
     with pytest.raises(RecipeError) as raised:
-        images.check_images(make(rows, model=processor[1]))
+        checked(rows, model=model)
     assert raised.value.what == (
         "3 of 3 prompts are longer than data.max_prompt_length 1024: row 0 has an image of 720 x 1280, shown to the "
         "model as 728 x 1288, 1,205 tokens with its text"
     )
     length, pixels = (int(way.split("=")[1]) for way in raised.value.fix.removeprefix("set ").split(" or "))
     assert length == 1205
-    assert images.check_images(make(rows, f"data.max_prompt_length={length}", model=processor[1])) == []
-    assert images.check_images(make(rows, f"data.max_pixels={pixels}", model=processor[1])) == []
+    for enough in (f"data.max_prompt_length={length}", f"data.max_pixels={pixels}"):
+        assert checked(rows, enough, model=model) == []
     for less in (f"data.max_prompt_length={length - 1}", f"data.max_pixels={pixels + 784 * 40}"):
         with pytest.raises(RecipeError, match="are longer than"):
-            images.check_images(make(rows, less, model=processor[1]))
+            checked(rows, less, model=model)
 
 
-def test_min_pixels_is_named_where_it_is_what_enlarges(in_process, make, processor, tmp_path):
-    small = [(PROMPT, [png(224, 392)])]
+def test_min_pixels_is_named_where_it_is_what_enlarges(checked, processor, tmp_path):
+    small, short = [(PROMPT, [picture(224, 392)])], "data.max_prompt_length=200"
     write(tmp_path / "test.parquet", small)
-    short = "data.max_prompt_length=200"
     with pytest.raises(RecipeError, match="image of 224 x 392, shown to the model as 392 x 700") as raised:
-        images.check_images(make(small, short, model=processor[1]))
+        checked(small, short, model=processor[1])
     low = int(raised.value.fix.split("MIN_PIXELS=")[1])
-    assert images.check_images(make(small, short, f"data.min_pixels={low}", model=processor[1])) == []
+    assert checked(small, short, f"data.min_pixels={low}", model=processor[1]) == []
 
 
-def test_some_that_are_too_long_are_dropped_and_said(in_process, make, processor, tmp_path):
-    rows = [(PROMPT, [png(560, 1008)])] * 3 + [(PROMPT, [png(720, 1280)])]
-    (remark,) = images.check_images(make(rows, model=processor[1]))
+def test_some_that_are_too_long_are_dropped_with_a_remark(checked, processor, tmp_path):
+    rows, model = [GOOD] * 3 + [SCREENSHOT], processor[1]
+    (remark,) = checked(rows, model=model)
     assert "1 of 4 prompts are longer" in remark
     assert "row 3 has an image of 720 x 1280" in remark
     assert "dropped" in remark
     four = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4")
     for changes in (("data.filter_overlong_prompts=false",), four):
         with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
-            images.check_images(make(rows, *changes, model=processor[1]))
+            checked(rows, *changes, model=model)
     # What is left counts over all files of a split.
-    write(tmp_path / "more.parquet", [(PROMPT, [png(720, 1280)])])
+    write(tmp_path / "more.parquet", [SCREENSHOT])
     both = f"data.train_files=[{tmp_path}/train.parquet,{tmp_path}/more.parquet]"
-    (remark,) = images.check_images(make([(PROMPT, [png(560, 1008)])] * 4, both, *four, model=processor[1]))
+    (remark,) = checked([GOOD] * 4, both, *four, model=model)
     assert "more.parquet: 1 of 1 prompts are longer" in remark
 
 
-def test_a_model_that_is_not_here_is_counted_by_the_rule_and_said(in_process, make, no_cache):
-    (remark,) = images.check_images(make([(PROMPT, [png(560, 1008)])]))
+def test_a_model_that_is_not_here_is_counted_by_the_rule_with_a_remark(checked, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (remark,) = checked([GOOD])
     assert "Qwen2-VL's rule" in remark
     with pytest.raises(RecipeError, match="shown to the model as 728 x 1288, 1,196 tokens without its text"):
-        images.check_images(make([(PROMPT, [png(720, 1280)])]))
-    (remark,) = images.check_images(make([(PROMPT, [png(720, 1280)])], model="someone/other-vlm"))
+        checked([SCREENSHOT])
+    (remark,) = checked([SCREENSHOT], model="someone/other-vlm")
     assert "is not known" in remark
 
 
-def test_what_cannot_be_counted_is_named(make, no_cache, monkeypatch, processor):
-    with pytest.raises(RecipeError, match="aspect ratio must be smaller than 200"):
-        images.check_images(make([(PROMPT, [png(6000, 28)])]))
+def test_what_cannot_be_counted_is_named(checked, monkeypatch, processor):
     with pytest.raises(RecipeError, match="has no processor for images"):
-        images.check_images(make([(PROMPT, [png(560, 1008)])], model=ROOT / "recipes/tasks/countdown/tiny"))
-    ended = subprocess.CompletedProcess([], 1, "", "Traceback\nOSError: preprocessor_config.json is not valid JSON\n")
-    monkeypatch.setattr(images.subprocess, "run", lambda *_, **__: ended)
+        checked([GOOD], model=ROOT / "recipes/tasks/countdown/tiny")
+    monkeypatch.undo()
+    with pytest.raises(RecipeError, match="aspect ratio must be smaller than 200"):  # in a process of its own
+        checked([(PROMPT, [picture(6000, 28)])])
+
+    def fail(*_):
+        raise ChildError("OSError: preprocessor_config.json is not valid JSON")
+
+    monkeypatch.setattr(images, "ask", fail)
     with pytest.raises(RecipeError, match="cannot be counted: OSError: preprocessor_config.json is") as raised:
-        images.check_images(make([(PROMPT, [png(560, 1008)])], model=processor[1]))
+        checked([GOOD], model=processor[1])
     assert raised.value.where == str(processor[1])

@@ -49,7 +49,7 @@ def test_the_recipes_own_reward_passes_and_a_file_that_prints(make, checked):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (HEAD + "    import os; os._exit(3)", "ended its process"),
+        (HEAD + "    import os; os._exit(3)", "ended its process: exit code 3"),
         (HEAD + "    raise SystemExit('stop')", "ended its process: stop"),
         (HEAD + "    value = 1\n    return value / 0", "raises ZeroDivisionError"),
         (HEAD + "    while solution_str: pass\n    return 0.0", "took more than 6 s .*trying the response 'é中"),
