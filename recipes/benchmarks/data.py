@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import tempfile
 import time
@@ -15,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recipes.benchmarks import best_of, write_report
 from recipes.data.prepare import prepare
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
@@ -24,22 +24,14 @@ TARGET = 20_000
 """Problems a second."""
 
 
-def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of wall clock and of processor time."""
-    wall, processor = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, time.process_time() - processor
-
-
 def stages(settings: Settings, folder: Path, seed: int) -> dict[str, Callable[[], object]]:
     """What is timed; each makes the settings' number of problems."""
     score = load_reward("reward_functions/countdown.py").compute_score
     whole = generated(settings, seed=seed)
     buckets = settings.train_buckets + settings.test_buckets
+    count = settings.train_size + settings.test_size
     return {
-        "problems": lambda: list(
-            islice(generate(settings, buckets, seed=seed), settings.train_size + settings.test_size)
-        ),
+        "problems": lambda: list(islice(generate(settings, buckets, seed=seed), count)),
         "problems, rows, gold check, parquet": lambda: prepare(
             "countdown",
             whole.splits(),
@@ -66,24 +58,19 @@ def command(
     with reported_errors():
         if preset not in PRESETS:
             raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
-        test_size = max(1, count // 10)
-        base = PRESETS[preset]
-        settings = Settings(**{**vars(base), "train_size": count - test_size, "test_size": test_size})
-        report: dict[str, object] = {
-            "python": platform.python_version(),
-            "preset": preset,
-            "count": count,
-            "seed": seed,
-        }
+        sizes = {"train_size": count - max(1, count // 10), "test_size": max(1, count // 10)}
+        settings = Settings(**{**vars(PRESETS[preset]), **sizes})
+        report: dict[str, object] = {"python": platform.python_version(), "preset": preset}
+        report |= {"count": count, "seed": seed}
         table = Table(title=f"{count:,} problems, preset {preset}; the target is {TARGET:,} a second")
-        for column in ("stage", "wall s", "processor s", "a second (wall)", "a second (processor)"):
+        for column in ("stage", "a second (wall)", "a second (processor)"):
             table.add_column(column, justify="left" if column == "stage" else "right")
         with tempfile.TemporaryDirectory() as folder:
-            for name, work in stages(settings, Path(folder), seed).items():
-                wall, processor = (min(column) for column in zip(*(timed(work) for _ in range(repeats)), strict=True))
-                rates = round(count / wall), round(count / processor)
-                table.add_row(name, f"{wall:.2f}", f"{processor:.2f}", f"{rates[0]:,}", f"{rates[1]:,}")
-                report[name] = {"per_second": rates[0], "per_processor_second": rates[1]}
+            works = stages(settings, Path(folder), seed)
+            wall, processor = best_of(repeats, works, time.perf_counter), best_of(repeats, works)
+        for name in works:
+            rates = round(count / wall[name]), round(count / processor[name])
+            table.add_row(name, *(f"{rate:,}" for rate in rates))
+            report[name] = {"per_second": rates[0], "per_processor_second": rates[1]}
         Console().print(table)
-        if out:
-            out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_report(report, out)

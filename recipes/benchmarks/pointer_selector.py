@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from recipes.benchmarks import write_report
 from recipes.errors import reported_errors
 from recipes.paths import ROOT
 
@@ -111,10 +112,10 @@ def command(
 
     Also its default recipe, from nothing.
     """
+    from recipes.pointer_selector.policy import use_threads
+
     console = Console(highlight=False, soft_wrap=True)
     with reported_errors():
-        from recipes.pointer_selector.policy import use_threads
-
         use_threads(threads)
         figures: dict = {"growth": []}
         with tempfile.TemporaryDirectory() as folder:
@@ -130,5 +131,4 @@ def command(
                 figures["recipe"] = default_recipe(Path(folder))
             seconds, peak = figures["recipe"]["seconds"], figures["recipe"]["peak_mib"]
             console.print(f"default recipe: {seconds:.0f} s, {peak:,} MiB")
-        if out:
-            out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_report(figures, out)

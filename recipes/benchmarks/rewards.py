@@ -2,119 +2,72 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import platform
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from recipes.benchmarks import completions
+from recipes.benchmarks import best_of, completions, write_report
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
-from recipes.paths import ROOT
+
+PUBLIC_GRADERS = "tests/reward_functions/public_graders.py"
 
 
 @dataclass(frozen=True)
-class Timing:
-    """One grader's best pass over all inputs.
+class Grader:
+    """A function that returns a number, or a dict with `score`, and its arguments for each completion."""
 
-    `seconds` is CPU time, which other work on the machine hardly changes; `full_marks` counts scores of 1.0.
-    """
+    grade: Callable[..., Any]
+    arguments: Sequence[tuple]
 
-    name: str
-    seconds: float
-    inputs: int
-    full_marks: int
-
-    @property
-    def microseconds(self) -> float:
-        """Per input."""
-        return self.seconds / self.inputs * 1e6
+    def full_marks(self) -> int:
+        """Grade all completions; how many scored 1.0."""
+        full = 0
+        for arguments in self.arguments:
+            score = self.grade(*arguments)
+            full += (score["score"] if type(score) is dict else score) == 1.0
+        return full
 
 
-def race(graders: dict[str, Callable[..., Any]], inputs: dict[str, Sequence[tuple]], repeats: int) -> list[Timing]:
-    """Time each grader over its inputs; passes take turns, so that a busy machine slows all of them alike.
-
-    Args:
-        graders: name -> function that returns a number, or a dict with `score`.
-        inputs: name -> argument tuples, the same completions for every name, in the form that the grader takes.
-        repeats: passes per grader; the fastest counts.
-    """
-    best = dict.fromkeys(graders, float("inf"))
-    full = dict.fromkeys(graders, 0)
-    for _ in range(repeats):
-        for name, grade in graders.items():
-            marks = 0
-            begin = time.process_time()
-            for arguments in inputs[name]:
-                score = grade(*arguments)
-                marks += (score["score"] if type(score) is dict else score) == 1.0
-            best[name] = min(best[name], time.process_time() - begin)
-            full[name] = marks
-    return [Timing(name, best[name], len(inputs[name]), full[name]) for name in graders]
-
-
-def load(path: str) -> ModuleType:
-    """A module by its path from the repository's root, as a trainer loads a reward file."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def countdown(count: int, seed: int, group: int, repeats: int) -> list[Timing]:
+def countdown(count: int, seed: int, group: int) -> dict[str, Grader]:
     """Ours against TinyZero's regex and `eval`, which reads prompt and response in one string."""
-    ours, theirs = load("reward_functions/countdown.py"), load("tests/reward_functions/public_graders.py")
-    rows = list(completions.countdown(count, seed, group))
-    truths = [json.loads(truth) for _, _, truth in rows]
-    inputs = {
-        "reward_functions/countdown.py": [("countdown", response, truth) for _, response, truth in rows],
-        "TinyZero (regex + eval)": [
-            (prompt + response, truth["target"], truth["numbers"])
-            for (prompt, response, _), truth in zip(rows, truths, strict=True)
-        ],
+    ours, theirs = load_reward("reward_functions/countdown.py"), load_reward(PUBLIC_GRADERS)
+    rows = [(*row, json.loads(row[-1])) for row in completions.countdown(count, seed, group)]
+    return {
+        "reward_functions/countdown.py": Grader(
+            ours.compute_score, [("countdown", response, truth) for _, response, truth, _ in rows]
+        ),
+        "TinyZero (regex + eval)": Grader(
+            theirs.tinyzero_score,
+            [(prompt + response, problem["target"], problem["numbers"]) for prompt, response, _, problem in rows],
+        ),
     }
-    return race(dict(zip(inputs, (ours.compute_score, theirs.tinyzero_score), strict=True)), inputs, repeats)
 
 
-def gsm8k(count: int, seed: int, group: int, repeats: int) -> list[Timing]:
+def gsm8k(count: int, seed: int, group: int) -> dict[str, Grader]:
     """Ours against verl's grader, in both modes and through the dispatcher that verl's trainer calls."""
     from verl.utils.reward_score import default_compute_score  # takes seconds, so only where it is timed
 
-    ours, theirs = load("reward_functions/gsm8k.py"), load("tests/reward_functions/public_graders.py").verl_gsm8k()
+    ours, theirs = load_reward("reward_functions/gsm8k.py"), load_reward(PUBLIC_GRADERS).verl_gsm8k()
     rows = list(completions.gsm8k(count, seed, group))
     with_source = [("openai/gsm8k", *row) for row in rows]
-    graders = {
-        "reward_functions/gsm8k.py": ours.compute_score,
-        "verl strict": theirs.compute_score,
-        "verl flexible": partial(theirs.compute_score, method="flexible"),
-        "verl strict, as its trainer calls it": default_compute_score,
+    return {
+        "reward_functions/gsm8k.py": Grader(ours.compute_score, with_source),
+        "verl strict": Grader(theirs.compute_score, rows),
+        "verl flexible": Grader(partial(theirs.compute_score, method="flexible"), rows),
+        "verl strict, as its trainer calls it": Grader(default_compute_score, with_source),
     }
-    inputs = dict(zip(graders, (with_source, rows, rows, with_source), strict=True))
-    return race(graders, inputs, repeats)
 
 
-REWARDS: dict[str, Callable[[int, int, int, int], list[Timing]]] = {"countdown": countdown, "gsm8k": gsm8k}
-
-
-def table(reward: str, timings: list[Timing]) -> Table:
-    """Seconds per grader, and how many times as long as ours it takes."""
-    view = Table(title=f"{reward}: {timings[0].inputs:,} completions, best pass")
-    for column in ("grader", "CPU seconds", "µs each", "full marks", "time / ours"):
-        view.add_column(column, justify="left" if column == "grader" else "right")
-    for timing in timings:
-        ratio = timing.seconds / timings[0].seconds
-        cells = (f"{timing.seconds:.3f}", f"{timing.microseconds:.2f}", f"{timing.full_marks:,}", f"{ratio:.2f}")
-        view.add_row(timing.name, *cells)
-    return view
+REWARDS: dict[str, Callable[[int, int, int], dict[str, Grader]]] = {"countdown": countdown, "gsm8k": gsm8k}
 
 
 def command(
@@ -129,23 +82,25 @@ def command(
 
     A ratio of 1 or more means that ours is at least as fast.
     """
-    report: dict[str, object] = {"python": platform.python_version(), "count": count, "group": group, "seed": seed}
+    report: dict[str, Any] = {"python": platform.python_version(), "count": count, "group": group, "seed": seed}
     with reported_errors():
         for reward in rewards.split(","):
             if reward not in REWARDS:
                 fix = f"choose from {', '.join(REWARDS)}"
                 raise RecipeError(f"no benchmark for {reward!r}", where="--rewards", fix=fix)
-            timings = REWARDS[reward](count, seed, group, repeats)
-            Console().print(table(reward, timings))
-            report[reward] = {
-                timing.name: {
-                    "seconds": round(timing.seconds, 4),
-                    "full_marks": timing.full_marks,
-                    "ratio": round(timing.seconds / timings[0].seconds, 3),
-                }
-                for timing in timings
-            }
-        text = json.dumps(report, indent=2)
-        print(text)
-        if out:
-            out.write_text(text + "\n", encoding="utf-8")
+            graders = REWARDS[reward](count, seed, group)
+            seconds = best_of(repeats, {name: grader.full_marks for name, grader in graders.items()})
+            ours = next(iter(seconds.values()))
+            view = Table(title=f"{reward}: {count:,} completions, best pass")
+            for column in ("grader", "CPU seconds", "µs each", "full marks", "time / ours"):
+                view.add_column(column, justify="left" if column == "grader" else "right")
+            report[reward] = {}
+            for name, grader in graders.items():
+                full, ratio = grader.full_marks(), seconds[name] / ours
+                cells = (f"{seconds[name]:.3f}", f"{1e6 * seconds[name] / count:.2f}", f"{full:,}", f"{ratio:.2f}")
+                view.add_row(name, *cells)
+                figures = {"seconds": round(seconds[name], 4), "full_marks": full, "ratio": round(ratio, 3)}
+                report[reward][name] = figures
+            Console().print(view)
+        print(json.dumps(report, indent=2))
+        write_report(report, out)

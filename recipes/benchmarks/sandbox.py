@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -19,32 +18,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recipes.benchmarks import best_of, write_report
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 
 CORES = len(os.sched_getaffinity(0))
 PROGRAM = "n = int(input())\nvalues = [k * k for k in range(n)]\nprint(sum(values) % 1000003)\n"
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast one way of running programs is.
-
-    Args:
-        name: what it is.
-        programs, tests: programs run, tests of each.
-        seconds: by the clock, best pass.
-    """
-
-    name: str
-    programs: int
-    tests: int
-    seconds: float
-
-    @property
-    def per_second(self) -> float:
-        """Programs per second, all their tests included."""
-        return self.programs / self.seconds
 
 
 def sandbox() -> ModuleType:
@@ -69,41 +48,36 @@ def inputs(tests: int) -> list[str]:
 def sandboxed(module: ModuleType, tests: int) -> None:
     """One program with its tests, in one sandbox."""
     results = module.run("script", PROGRAM, inputs(tests), module.Limits())
-    _right([result.get("output", result["status"]) for result in results], tests)
+    _check([result.get("output", result["status"]) for result in results], tests)
 
 
 def plain(tests: int) -> None:
     """One program with its tests, each in a subprocess without any protection."""
     command = [os.path.realpath(sys.executable), "-I", "-S", "-c", PROGRAM]
-    outputs = [
-        subprocess.run(command, input=text, capture_output=True, text=True, check=True, env={}).stdout
-        for text in inputs(tests)
-    ]
-    _right(outputs, tests)
+    options = {"capture_output": True, "text": True, "check": True, "env": {}}
+    _check([subprocess.run(command, input=text, **options).stdout for text in inputs(tests)], tests)
 
 
-def _right(outputs: list[str], tests: int) -> None:
+def _check(outputs: list[str], tests: int) -> None:
     expected = [f"{sum(k * k for k in range(int(text))) % 1000003}\n" for text in inputs(tests)]
     if outputs != expected:
         raise RecipeError(f"the programs print {outputs[:2]}, not {expected[:2]}", where="the sandbox", fix="mend it")
 
 
-def race(programs: int, tests: int, threads: int, repeats: int) -> list[Pace]:
-    """Both ways in turn, `threads` programs at a time, so that other work on the machine meets both alike."""
+def programs_per_second(programs: int, tests: int, threads: int, repeats: int) -> dict[str, float]:
+    """Both ways to run programs, `threads` at a time."""
     module = sandbox()
-    ways: dict[str, Callable[[], None]] = {
-        "sandbox": lambda: sandboxed(module, tests),
-        "plain subprocess": lambda: plain(tests),
-    }
-    best = dict.fromkeys(ways, float("inf"))
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(repeats):
-            for name, way in ways.items():
-                begin = time.perf_counter()
-                for future in [pool.submit(way) for _ in range(programs)]:
-                    future.result()
-                best[name] = min(best[name], time.perf_counter() - begin)
-    return [Pace(name, programs, tests, seconds) for name, seconds in best.items()]
+
+        def run_all(run: Callable[[], None]) -> None:
+            for future in [pool.submit(run) for _ in range(programs)]:
+                future.result()
+
+        works = {
+            "sandbox": lambda: run_all(lambda: sandboxed(module, tests)),
+            "plain subprocess": lambda: run_all(lambda: plain(tests)),
+        }
+        return {name: programs / seconds for name, seconds in best_of(repeats, works, time.perf_counter).items()}
 
 
 def command(
@@ -120,17 +94,11 @@ def command(
     report: dict[str, object] = {"python": platform.python_version(), "cores": CORES, "threads": threads}
     with reported_errors():
         for count in (int(text) for text in tests.split(",")):
-            paces = race(programs, count, threads, repeats)
-            for pace in paces:
-                ratio = pace.per_second / paces[-1].per_second
-                view.add_row(
-                    str(count), pace.name, f"{pace.per_second:.1f}", f"{pace.per_second * count:.1f}", f"{ratio:.2f}"
-                )
-                report[f"{pace.name}, {count} tests"] = {
-                    "programs_per_second": round(pace.per_second, 2),
-                    "ratio": round(ratio, 3),
-                }
-    Console().print(view)
-    print(json.dumps(report))
-    if out:
-        out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+            rates = programs_per_second(programs, count, threads, repeats)
+            for name, rate in rates.items():
+                ratio = rate / rates["plain subprocess"]
+                view.add_row(str(count), name, f"{rate:.1f}", f"{rate * count:.1f}", f"{ratio:.2f}")
+                report[f"{name}, {count} tests"] = {"programs_per_second": round(rate, 2), "ratio": round(ratio, 3)}
+        Console().print(view)
+        print(json.dumps(report))
+        write_report(report, out)

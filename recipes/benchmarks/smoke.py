@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
@@ -16,18 +15,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recipes.benchmarks import write_report
 from recipes.benchmarks.watching import Watched, last_lines, watch
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT, artifacts
 
 EXPERIMENT = "bench_smoke"
 LAUNCHER = "bash examples/countdown/qwen3_4b_countdown_grpo.sh"
-GIBIBYTE = 1 << 30
 
 
 def table(seen: Watched) -> Table:
     """The measurements, for people."""
-    shown = Table(show_header=False)
     later = seen.step_s[1:]
     rows = {
         "exit code": str(seen.exit_code),
@@ -35,12 +33,13 @@ def table(seen: Watched) -> Table:
         "until the validation at step 0": "-" if seen.first_metrics_s is None else f"{seen.first_metrics_s:.1f} s",
         "first step": f"{seen.step_s[0]:.2f} s" if seen.step_s else "-",
         "each further step": f"{statistics.median(later):.2f} s (median of {len(later)})" if later else "-",
-        "peak memory, summed PSS": f"{seen.peak_pss_bytes / GIBIBYTE:.2f} GiB",
+        "peak memory, summed PSS": f"{seen.peak_pss_bytes / 2**30:.2f} GiB",
         "most processes": str(seen.peak_processes),
         "CPU time": f"{seen.cpu_s:.1f} s",
     }
-    for name, value in rows.items():
-        shown.add_row(name, value)
+    shown = Table(show_header=False)
+    for row in rows.items():
+        shown.add_row(*row)
     return shown
 
 
@@ -63,29 +62,13 @@ def command(
             "EXPERIMENT_NAME": EXPERIMENT,
             "MAX_STEPS": str(steps),
         }
-        metrics = folder / "artifacts" / "runs" / EXPERIMENT / "metrics.jsonl"
+        metrics, log = folder / "artifacts" / "runs" / EXPERIMENT / "metrics.jsonl", folder / "output.log"
         os.chdir(ROOT)
-        load = os.getloadavg()[0]
-        seen = watch(
-            shlex.split(launcher),
-            environment=variables,
-            metrics=metrics,
-            log=folder / "output.log",
-            interval_s=interval,
-        )
-        report = {
-            "command": f"MAX_STEPS={steps} {launcher}",
-            "cores": os.cpu_count(),
-            "load_before": load,
-            "python": platform.python_version(),
-            **asdict(seen),
-        }
-        (out or folder / "result.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        about = {"command": f"MAX_STEPS={steps} {launcher}", "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+        seen = watch(shlex.split(launcher), environment=variables, metrics=metrics, log=log, interval_s=interval)
+        write_report({**about, "python": platform.python_version(), **asdict(seen)}, out or folder / "result.json")
         Console().print(table(seen))
         if seen.exit_code != 0:
-            print(last_lines(folder / "output.log"))
-            raise RecipeError(
-                f"the command ended with {seen.exit_code}",
-                where=str(folder / "output.log"),
-                fix="its last lines are above",
-            )
+            print(last_lines(log))
+            what = f"the command ended with {seen.exit_code}"
+            raise RecipeError(what, where=str(log), fix="its last lines are above")

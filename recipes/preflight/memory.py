@@ -37,75 +37,44 @@ ESTIMATE_TOLERANCE = 0.16
 PROCESSES = {"cpu": (2_000 << 20, 780 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
 """Host memory of driver, Ray, reward, trainer and vLLM for one rank, and of each further one: PSS of the trainer on
 CPUs with the tiny model; for GPUs without the fork server that shares imports there. CUDA's libraries come on top."""
+ACTOR = "worker.actor"
 LORA_RANK, MAX_RANKS = 64, 64
 """What the advice proposes, and how many GPUs at most."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What decides the memory of a run.
+    """What decides the memory of a run."""
 
-    Attributes:
-        shape: of policy and reference, and of the critic where there is one.
-        gpu: bytes of one GPU; None without GPUs, where everything lies on the host.
-        host: bytes of the machine; None where they are not known.
-        ranks: GPUs that share one copy of the weights.
-        ranks_here: GPUs of this machine.
-        update_tokens: tokens of a pass with gradients.
-        forward_tokens: tokens of a pass without.
-        longest: tokens of prompt and response together.
-        dynamic: whether passes are filled by tokens.
-        image_share: share of the tokens that stand for images.
-        recompute: whether activations are computed again.
-        liger: whether liger's kernels are used.
-        fused: whether the head keeps no logits.
-        weight_bytes: bytes of a trained number; Adam's moments are two more of these.
-        compute_bytes: bytes of a number in forward and backward passes.
-        lora: rank of the adapters; 0 trains all weights.
-        reference: whether a second copy of the model gives the KL.
-        critic: whether a value network of the same shape is trained.
-        offload_params: whether weights rest on the host between their uses.
-        offload_optimizer: whether Adam's moments do.
-        offload_all: whether FSDP2 keeps weights, gradients and moments on the host, and Adam runs there.
-        accumulates: whether an update has several passes, so that gradients are there when one begins.
-        moments: whether Adam's moments are there: not in the first step, and not in trials without an optimiser.
-        adam: whether Adam takes its step.
-        tensor: GPUs that share vLLM's weights.
-        utilization: vLLM's share of a GPU.
-        sequences: responses that vLLM decodes at once.
-        batched_tokens: tokens of one of vLLM's passes.
-        eager: whether vLLM runs without CUDA graphs.
-    """
-
-    shape: Shape
-    gpu: int | None
-    host: int | None = None
-    ranks: int = 1
-    ranks_here: int = 1
-    update_tokens: int = 0
-    forward_tokens: int = 0
-    longest: int = 0
-    dynamic: bool = True
-    image_share: float = 0.0
-    recompute: bool = True
+    shape: Shape  # of policy and reference, and of the critic where there is one
+    gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
+    host: int | None = None  # bytes of the machine; None where they are not known
+    ranks: int = 1  # GPUs that share one copy of the weights
+    ranks_here: int = 1  # GPUs of this machine
+    update_tokens: int = 0  # of a pass with gradients
+    forward_tokens: int = 0  # of a pass without
+    longest: int = 0  # tokens of prompt and response together
+    dynamic: bool = True  # passes are filled by tokens
+    image_share: float = 0.0  # of the tokens
+    recompute: bool = True  # activations are computed again
     liger: bool = False
-    fused: bool = False
-    weight_bytes: int = FULL
-    compute_bytes: int = HALF
-    lora: int = 0
-    reference: bool = False
-    critic: bool = False
-    offload_params: bool = False
-    offload_optimizer: bool = False
-    offload_all: bool = False
-    accumulates: bool = True
-    moments: bool = True
-    adam: bool = True
-    tensor: int = 1
-    utilization: float = 0.0
-    sequences: int = 0
-    batched_tokens: int = 0
-    eager: bool = False
+    fused: bool = False  # the head keeps no logits
+    weight_bytes: int = FULL  # of a trained number; Adam's moments are two more of these
+    compute_bytes: int = HALF  # of a number in forward and backward passes
+    lora: int = 0  # rank of the adapters; 0 trains all weights
+    reference: bool = False  # a second copy of the model gives the KL
+    critic: bool = False  # a value network of the same shape is trained
+    offload_params: bool = False  # weights rest on the host between their uses
+    offload_optimizer: bool = False  # Adam's moments do
+    offload_all: bool = False  # FSDP2 keeps weights, gradients and moments on the host, and Adam runs there
+    accumulates: bool = True  # an update has several passes, so that gradients are there when one begins
+    moments: bool = True  # Adam's moments are there: not in the first step, nor in trials without an optimiser
+    adam: bool = True  # Adam takes its step
+    tensor: int = 1  # GPUs that share vLLM's weights
+    utilization: float = 0.0  # vLLM's share of a GPU
+    sequences: int = 0  # responses that vLLM decodes at once
+    batched_tokens: int = 0  # of one of vLLM's passes
+    eager: bool = False  # vLLM runs without CUDA graphs
 
     @property
     def trained(self) -> int:
@@ -124,21 +93,13 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Phase:
-    """What one phase holds at its peak.
-
-    Attributes:
-        name: the phase.
-        parts: what for -> bytes.
-        limit: bytes that are there; None where that is not known.
-        aside: bytes on top that are not this process's own: CUDA contexts, and vLLM asleep.
-        spread: by which share the estimate may be too high; infinite where nothing was measured.
-    """
+    """What one phase holds at its peak."""
 
     name: str
-    parts: dict[str, float]
-    limit: int | None
-    aside: int = 0
-    spread: float = 0.0
+    parts: dict[str, float]  # what for -> bytes
+    limit: int | None  # bytes that are there; None where that is not known
+    aside: int = 0  # bytes on top that are not this process's own: CUDA contexts, and vLLM asleep
+    spread: float = 0.0  # by which share the estimate may be too high; infinite where nothing was measured
 
     @property
     def need(self) -> float:
@@ -176,37 +137,25 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     shape, resting = plan.shape, plan.offload_params or plan.offload_all
     moments = plan.share(2) if plan.moments and not (plan.offload_optimizer or plan.offload_all) else 0.0
     critic = (plan.weights() + plan.share(2)) if plan.critic and not resting else 0.0
-    beside = {"critic": critic}
-    yield Phase(
-        GENERATE,
-        {
-            "vLLM": plan.utilization * (plan.gpu or 0),
-            "weights": 0.0 if resting else plan.weights(),
-            "moments": moments,
-            **beside,
-        },
-        plan.gpu,
-        GIGABYTE + SYNC,
-    )
     weights = 0.0 if plan.offload_all else plan.weights()
-    yield Phase(
-        FORWARD,
-        {
-            "weights": weights,
-            "moments": moments,
-            "gathered layers": shape.gathered(plan.compute_bytes, trained=False),
-            "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
-            "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
-            **beside,
-        },
-        plan.gpu,
-        RESERVED_BYTES,
-        ESTIMATE_TOLERANCE,
-    )
-    yield Phase(BACKWARD, {**_backward(plan), **beside}, plan.gpu, RESERVED_BYTES, ESTIMATE_TOLERANCE)
+    generation = {
+        "vLLM": plan.utilization * (plan.gpu or 0),
+        "weights": 0.0 if resting else plan.weights(),
+        "moments": moments,
+    }
+    forward = {
+        "weights": weights,
+        "moments": moments,
+        "gathered layers": shape.gathered(plan.compute_bytes, trained=False),
+        "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
+        "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
+    }
+    yield Phase(GENERATE, {**generation, "critic": critic}, plan.gpu, GIGABYTE + SYNC)
+    for name, parts in ((FORWARD, forward), (BACKWARD, _backward(plan))):
+        yield Phase(name, {**parts, "critic": critic}, plan.gpu, RESERVED_BYTES, ESTIMATE_TOLERANCE)
     if plan.adam and not plan.offload_all:
         state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2), "Adam's copy": plan.share(1)}
-        yield Phase(STEP, {**state, **beside}, plan.gpu, RESERVED_BYTES)
+        yield Phase(STEP, {**state, "critic": critic}, plan.gpu, RESERVED_BYTES)
 
 
 def _backward(plan: MemoryPlan) -> dict[str, float]:
@@ -232,35 +181,27 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
 
     With tied embeddings verl loads the whole model in each rank (`get_init_weight_context_manager`), else in one.
     """
-    parameters, here = plan.shape.parameters, plan.ranks_here
+    parameters, here, on_host = plan.shape.parameters, plan.ranks_here, plan.gpu is None
     copies = max(1, here // plan.ranks)
-    first, each = PROCESSES["gpu" if plan.gpu else "cpu"]
+    first, each = PROCESSES["cpu" if on_host else "gpu"]
     processes = {"processes": float(first + each * (here - 1))}
+    spread = ESTIMATE_TOLERANCE if on_host else math.inf
     loading = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
-    yield Phase(
-        LOAD,
-        {**processes, "whole models": float(loading)},
-        plan.host,
-        spread=math.inf if plan.gpu else ESTIMATE_TOLERANCE,
-    )
+    yield Phase(LOAD, {**processes, "whole models": float(loading)}, plan.host, spread=spread)
     networks = 2 if plan.critic else 1
-    whole = min(here, plan.ranks) / plan.ranks * copies
-    on_host = plan.gpu is None
+    model = plan.weight_bytes * parameters * min(here, plan.ranks) / plan.ranks * copies
+    adam = plan.share(3 if on_host or plan.offload_all else 2) * here * networks
     parts = {
-        "reference": plan.weight_bytes * parameters * whole if plan.reference and not plan.lora else 0.0,
-        "weights": plan.weight_bytes * parameters * whole * networks
-        if on_host or plan.offload_params or plan.offload_all
-        else 0.0,
-        "gradients and moments": (3 if on_host or plan.offload_all else 2) * plan.share(1) * here * networks
-        if on_host or plan.offload_all or plan.offload_optimizer
-        else 0.0,
+        "reference": model if plan.reference and not plan.lora else 0.0,
+        "weights": model * networks if on_host or plan.offload_params or plan.offload_all else 0.0,
+        "gradients and moments": adam if on_host or plan.offload_all or plan.offload_optimizer else 0.0,
         "model being saved": float(FULL * parameters),
     }
     if on_host:
         backward = _backward(plan)
         parts["activations"] = (backward["activations"] * FULL / HALF + backward["logits"]) * here
         parts["vLLM"] = float(FULL * parameters * here)
-    yield Phase(HOST, {**processes, **parts}, plan.host, spread=math.inf if plan.gpu else ESTIMATE_TOLERANCE)
+    yield Phase(HOST, {**processes, **parts}, plan.host, spread=spread)
 
 
 def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
@@ -352,38 +293,24 @@ def memory_reductions(plan: MemoryPlan, phase: str, gpus: int) -> Iterator[Memor
     Args:
         gpus: GPUs of this machine.
     """
-    actor = "worker.actor"
+    updates = phase == BACKWARD or (phase == HOST and plan.gpu is None)
     if phase == GENERATE:
-        other = next(each for each in gpu_phases(plan) if each.name == GENERATE)
-        room = ((plan.gpu or 0) - GIGABYTE - SYNC - other.need) / (plan.gpu or 1) + plan.utilization
-        rounded = int(room * 20) / 20
-        if 0 < rounded < plan.utilization and vllm_cache(replace(plan, utilization=rounded))[0] > 0:
-            yield f"GPU_MEMORY_UTILIZATION={rounded:g}", replace(plan, utilization=rounded)
-        if not plan.offload_all:
-            both = replace(plan, offload_optimizer=True, offload_params=True)
-            if not plan.offload_optimizer:
-                yield f"{actor}.offload.offload_optimizer=true", replace(plan, offload_optimizer=True)
-            yield f"{actor}.offload.offload_params=true {actor}.offload.offload_optimizer=true", both
+        yield from _generation_reductions(plan)
     if phase == BACKWARD and not plan.fused and plan.shape.hidden % FUSED_WIDTH == 0:
-        yield f"{actor}.use_fused_kernels=true", replace(plan, fused=True)
-    if phase == BACKWARD and not plan.recompute:
-        yield f"{actor}.model.enable_gradient_checkpointing=true", replace(plan, recompute=True)
-    if phase in (BACKWARD, FORWARD) and not plan.dynamic:
-        use = "MICRO_BATCH_SIZE" if phase == BACKWARD else "MICRO_BATCH_SIZE_FOR_EXPERIENCE"
-        field = "update_tokens" if phase == BACKWARD else "forward_tokens"
-        if plan.longest < getattr(plan, field):
-            yield f"{use}=1", replace(plan, **{field: plan.longest})
-    elif phase in (BACKWARD, FORWARD):
-        key = f"{actor}.max_token_len_per_device" + ("" if phase == BACKWARD else "_for_experience")
-        field = "update_tokens" if phase == BACKWARD else "forward_tokens"
-        fewer = max(plan.longest, getattr(plan, field) // 4)
-        if fewer < getattr(plan, field):
-            yield f"{key}={fewer}", replace(plan, **{field: fewer})
+        yield f"{ACTOR}.use_fused_kernels=true", replace(plan, fused=True)
+    if updates and not plan.recompute:
+        yield f"{ACTOR}.model.enable_gradient_checkpointing=true", replace(plan, recompute=True)
+    if updates or phase == FORWARD:
+        field, suffix = ("update_tokens", "") if updates else ("forward_tokens", "_for_experience")
+        tokens = getattr(plan, field)
+        if plan.dynamic:
+            fewer, setting = max(plan.longest, tokens // 4), f"{ACTOR}.max_token_len_per_device{suffix}="
+        else:
+            fewer, setting = plan.longest, f"MICRO_BATCH_SIZE{suffix.upper()}="
+        if fewer < tokens:
+            yield f"{setting}{fewer if plan.dynamic else 1}", replace(plan, **{field: fewer})
     if phase in (BACKWARD, STEP) and not plan.offload_all:
-        yield (
-            f"{actor}.strategy=fsdp2 {actor}.fsdp.enable_cpu_offload=true",
-            replace(plan, offload_all=True),
-        )
+        yield f"{ACTOR}.strategy=fsdp2 {ACTOR}.fsdp.enable_cpu_offload=true", replace(plan, offload_all=True)
     more = plan.ranks * 2
     while more <= MAX_RANKS and phase not in (LOAD, HOST):
         bigger = replace(plan, ranks=more)
@@ -397,6 +324,19 @@ def memory_reductions(plan: MemoryPlan, phase: str, gpus: int) -> Iterator[Memor
     if phase in (LOAD, HOST) and plan.ranks_here > 1:
         half = plan.ranks_here // 2
         yield f"GPUS_PER_NODE={half}", replace(plan, ranks_here=half)
+
+
+def _generation_reductions(plan: MemoryPlan) -> Iterator[MemoryReduction]:
+    room = ((plan.gpu or 0) - GIGABYTE - SYNC - _phase(plan, GENERATE).need) / (plan.gpu or 1) + plan.utilization
+    rounded = int(room * 20) / 20
+    if 0 < rounded < plan.utilization and vllm_cache(replace(plan, utilization=rounded))[0] > 0:
+        yield f"GPU_MEMORY_UTILIZATION={rounded:g}", replace(plan, utilization=rounded)
+    if plan.offload_all:
+        return
+    if not plan.offload_optimizer:
+        yield f"{ACTOR}.offload.offload_optimizer=true", replace(plan, offload_optimizer=True)
+    both = replace(plan, offload_optimizer=True, offload_params=True)
+    yield f"{ACTOR}.offload.offload_params=true {ACTOR}.offload.offload_optimizer=true", both
 
 
 def _phase(plan: MemoryPlan, name: str) -> Phase:
@@ -471,7 +411,7 @@ MEASUREMENTS = ROOT / "docs" / "results" / "memory.json"
 
 
 def held_against_measurements() -> list[tuple[str, float, float]]:
-    """What was measured, in GB, beside its estimate."""
+    """What was measured, in GB, beside its estimate; a table in docs/MEMORY.md."""
     rows = []
     for each in json.loads(MEASUREMENTS.read_text(encoding="utf-8")):
         shape = memory.shape(ROOT / each["model"]) or memory.published_shape(each["model"])
@@ -479,11 +419,3 @@ def held_against_measurements() -> list[tuple[str, float, float]]:
         update = [phase for phase in phases(plan) if phase.name in ((HOST,) if plan.gpu is None else (BACKWARD, STEP))]
         rows.append((each["what"], each["gigabytes"], max(phase.need for phase in update) / GIGABYTE))
     return rows
-
-
-def table() -> list[tuple[str, str, str, str]]:
-    """Rows for the documentation: what, measured, estimated, ratio."""
-    return [
-        (what, f"{measured:.1f}", f"{estimated:.1f}", f"{estimated / measured:.2f}")
-        for what, measured, estimated in held_against_measurements()
-    ]
