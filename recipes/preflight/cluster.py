@@ -16,8 +16,8 @@ ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: host and port of the cluster's head."""
 WAIT = "RAY_WAIT_MINUTES"
 WAIT_MINUTES = 10.0
-_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-_POLL_S = 2.0
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+POLL_S = 2.0
 HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
 
 
@@ -65,7 +65,7 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
         if state != shown:
             log(f"waiting: {state}")
             shown = state
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def describe(nodes: Sequence[tuple[str, int]] | None, wanted: int, gpus: int, address: str) -> str:
@@ -116,10 +116,10 @@ def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """
     if not os.environ.get(ADDRESS):
         return {}
-    job: dict[str, Any] = json.loads(os.environ.get(_JOB) or "{}")
+    job: dict[str, Any] = json.loads(os.environ.get(JOB) or "{}")
     environment = job.setdefault("runtime_env", {}).setdefault("env_vars", {})
     environment.update(variables)
-    return {_JOB: json.dumps(job), "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
+    return {JOB: json.dumps(job), "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
 
 
 def _limit(environ: Mapping[str, str]) -> float:

@@ -1,85 +1,108 @@
-"""What the set-up script asks: which pins hold, and what is half installed."""
+"""What the set-up script asks: which pins hold, what is half installed; and how a script finds the environment."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from recipes import installation
 from recipes.paths import ROOT
 
-TEXT = """\
-# a comment
-torch==2.13.0        # cpu
-verl==0.9.1
-triton==3.9.0        # unused: 1 GB
 
-"""
-
-
-def test_pins_by_extra():
-    assert installation.pins("cpu", TEXT) == ["torch==2.13.0", "verl==0.9.1"]
-    assert installation.pins("gpu", TEXT) == ["verl==0.9.1"]
-
-
-def test_every_line_of_the_constraints_file_is_a_pin_with_a_known_mark():
-    lines = [line for line in installation.CONSTRAINTS.read_text().splitlines() if line and not line.startswith("#")]
-    assert len(lines) > 150
-    for line in lines:
-        assert re.fullmatch(r"[\w.-]+==[\w.]+(\s+# (cpu|gpu|unused: .+))?", line), line
-
-
-def test_the_extras_agree_with_the_pins():
+def test_the_constraints_are_pins_by_extra_and_agree_with_the_package():
+    text = "# a comment\ntorch==2.13.0        # cpu\nverl==0.9.1\ntriton==3.9.0        # unused: 1 GB\n\n"
+    assert installation.pins("cpu", text) == ["torch==2.13.0", "verl==0.9.1"]
+    assert installation.pins("gpu", text) == ["verl==0.9.1"]
     text = installation.CONSTRAINTS.read_text()
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+(\s+# (cpu|gpu|unused: .+))?", line)] == []
     pins = dict(pin.split("==") for extra in ("gpu", "cpu") for pin in installation.pins(extra, text))
     for name, version in re.findall(r'"([\w-]+)==([\d.]+)"', (ROOT / "setup.py").read_text()):
         assert pins[name] == version
 
 
 @pytest.fixture
-def venv(tmp_path):
-    """An environment with two small packages, installed as pip does."""
-    site = tmp_path / "lib" / "python3.11" / "site-packages"
+def site(tmp_path):
+    """The packages' folder of an environment with two small ones, installed as pip does."""
+    folder = tmp_path / "lib" / "python3.11" / "site-packages"
     for name in ("first_one", "second"):
-        info = site / f"{name}-1.0.dist-info"
+        info = folder / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
-        (site / f"{name}.py").write_text("value = 1\n")
+        (folder / f"{name}.py").write_text("value = 1\n")
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "RECORD").write_text(f"{name}.py,sha256=x,10\n{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
-    return tmp_path, site
+    return folder
 
 
-def test_a_whole_environment_is_left_alone(venv):
-    folder, _ = venv
-    assert installation.repair(folder) == []
-    assert installation.wrong(folder, ["first-one==1.0", "second==1.0"]) == []
-
-
-@pytest.mark.parametrize("damage", ["no record", "file missing", "file cut short"])
-def test_what_is_half_installed_is_forgotten(venv, damage):
-    folder, site = venv
-    if damage == "no record":
-        (site / "second-1.0.dist-info" / "RECORD").unlink()
-    elif damage == "file missing":
-        (site / "second.py").unlink()
-    else:
-        (site / "second.py").write_text("val")
-    assert installation.wrong(folder, ["second==1.0"]) == ["second==1.0 (found 1.0)"]
-    assert installation.repair(folder) == ["second-1.0.dist-info"]
-    assert installation.wrong(folder, ["first_one==1.0", "second==1.0"]) == ["second==1.0 (found nothing)"]
-
-
-def test_what_pip_was_removing_is_cleared_away(venv):
-    folder, site = venv
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda site: (site / "second-1.0.dist-info" / "RECORD").unlink(),
+        lambda site: (site / "second.py").unlink(),
+        lambda site: (site / "second.py").write_text("val"),
+    ],
+    ids=["no record", "file missing", "file cut short"],
+)
+def test_what_is_half_installed_is_forgotten(site, tmp_path, damage):
+    pins = ["first-one==1.0", "second==1.0"]
+    assert installation.repair(tmp_path) == installation.wrong(tmp_path, pins) == []
+    damage(site)
     (site / "~econd").mkdir()
-    installation.repair(folder)
-    assert not (site / "~econd").exists()
+    assert installation.wrong(tmp_path, pins) == ["second==1.0 (found 1.0)"]
+    assert installation.repair(tmp_path) == ["second-1.0.dist-info"]
+    assert installation.wrong(tmp_path, pins) == ["second==1.0 (found nothing)"]
+    assert not (site / "~econd").exists(), "what pip was removing"
 
 
-def test_another_version_is_wrong_and_a_build_tag_is_not(venv):
-    folder, site = venv
-    assert installation.wrong(folder, ["second==2.0"]) == ["second==2.0 (found 1.0)"]
+def test_another_version_is_wrong_and_a_build_tag_is_not(site, tmp_path):
+    assert installation.wrong(tmp_path, ["second==2.0"]) == ["second==2.0 (found 1.0)"]
     metadata = site / "second-1.0.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("1.0\n", "1.0+cpu\n"))
-    assert installation.wrong(folder, ["second==1.0"]) == []
+    assert installation.wrong(tmp_path, ["second==1.0"]) == []
+
+
+SCRIPT = """\
+import sys
+sys.path.insert(0, {root!r})
+from recipes.interpreter import ensure
+ensure()
+import typer
+print(typer.NAME, sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(("environment", "is_whole"), [(".venv", True), (".venv.cpu", True), (".venv", False)])
+def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_path, environment, is_whole):
+    (tmp_path / "recipes").mkdir()
+    for name in ("__init__.py", "interpreter.py", "paths.py"):
+        shutil.copy(ROOT / "recipes" / name, tmp_path / "recipes" / name)
+    (tmp_path / "script.py").write_text(SCRIPT.format(root=str(tmp_path)))
+    base = os.path.realpath(sys.executable)
+    packages = tmp_path / environment / "packages"
+    packages.mkdir(parents=True)
+    (packages / "typer.py").write_text(f"NAME = {environment!r}\n")
+    python = tmp_path / environment / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {base} "$@"\n')
+    python.chmod(0o755)
+    if is_whole:
+        (tmp_path / environment / ".complete").write_text("x")
+    command = [base, "-S", str(tmp_path / "script.py"), "a b"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    if is_whole:
+        assert (done.returncode, done.stdout) == (0, f"{environment} ['a b']\n"), done.stderr
+    else:
+        assert done.returncode == 2
+        assert "fix:   bash scripts/setup_env.sh" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_every_script_asks_for_the_environment():
+    sources = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "scripts").glob("*.py"))}
+    # A script that hands over to another one, by runpy, leaves it to that one.
+    assert [name for name, text in sources.items() if "\nensure()\n" not in text and "runpy.run_path" not in text] == []

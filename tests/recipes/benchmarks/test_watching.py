@@ -6,11 +6,8 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 
-import pytest
-
-from recipes.benchmarks.watching import last_lines, step_seconds, watch
+from recipes.benchmarks.watching import last_lines, watch
 
 RUN = """
 import json, os, subprocess, sys, time
@@ -24,65 +21,34 @@ with open(os.environ["METRICS"], "w") as metrics:
         print(json.dumps({"step": step, "data": data}), file=metrics, flush=True)
 time.sleep(0.3)
 child.wait()
-print("told")
+print("done")
 sys.exit(3)
 """
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    folder = tmp_path_factory.mktemp("watched")
-    metrics, log = folder / "metrics.jsonl", folder / "log"
-    result = watch(
-        [sys.executable, "-c", RUN],
-        environment={"METRICS": str(metrics)},
-        metrics=metrics,
-        log=log,
-        interval_s=0.05,
-    )
-    return result, log.read_text()
+def test_a_command_is_measured_with_its_children(tmp_path):
+    metrics, log = tmp_path / "metrics.jsonl", tmp_path / "log"
+    environment = {"METRICS": str(metrics)}
+    seen = watch([sys.executable, "-c", RUN], environment=environment, metrics=metrics, log=log, interval_s=0.05)
+    assert (seen.exit_code, log.read_text().strip()) == (3, "done")
+    assert 100 << 20 < seen.peak_pss_bytes < 400 << 20
+    assert seen.peak_processes == 2
+    assert seen.cpu_s > 0.4
+    assert 0 < seen.first_metrics_s < seen.wall_s
+    assert seen.step_s == [2.0, 1.0]
 
 
-def test_exit_code_output_and_time(seen) -> None:  # type: ignore[no-untyped-def]
-    result, output = seen
-
-    assert result.exit_code == 3
-    assert output.strip() == "told"
-    assert result.wall_s > 1.4
-
-
-def test_memory_and_cpu_of_all_processes_are_summed(seen) -> None:  # type: ignore[no-untyped-def]
-    result, _ = seen
-
-    assert 100 << 20 < result.peak_pss_bytes < 400 << 20
-    assert result.peak_processes == 2
-    assert result.cpu_s > 0.4
-    assert result.cpu_s == pytest.approx(sum(result.cpu_by_process_s.values()))
-
-
-def test_metrics_are_timed_and_checkpoints_left_out(seen) -> None:  # type: ignore[no-untyped-def]
-    result, _ = seen
-
-    assert 0 < result.first_metrics_s < result.wall_s
-    assert result.step_s == [2.0, 1.0]
-
-
-def test_a_run_without_metrics_has_no_steps(tmp_path: Path) -> None:
-    assert step_seconds(tmp_path / "none.jsonl") == []
-
-
-def test_a_signal_ends_the_command_and_leaves_its_report(tmp_path: Path) -> None:
+def test_a_signal_ends_the_command_and_leaves_its_report(tmp_path):
     held = "import time\nprint('started', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('stopped')"
-    log = tmp_path / "log"
+    log, ended = tmp_path / "log", threading.Event()
 
-    def send() -> None:
+    def send():
         while not (log.is_file() and "started" in log.read_text()):
-            pass
+            ended.wait(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=send)
     thread.start()
     seen = watch([sys.executable, "-c", held], environment={}, metrics=tmp_path / "none", log=log, interval_s=0.02)
     thread.join()
-    assert seen.exit_code == 0
-    assert last_lines(log, 1) == "stopped"
+    assert (seen.exit_code, seen.step_s, last_lines(log, 1)) == (0, [], "stopped")

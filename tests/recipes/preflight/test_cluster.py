@@ -1,4 +1,4 @@
-"""Several machines: what is missing is said, and the wait ends."""
+"""Several machines: the message names what is missing, and the wait ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ def recipe(monkeypatch):
     return load("countdown", arguments=["trainer.nnodes=2"], environ={}, hardware="cpu")
 
 
-def test_several_machines_need_the_name_of_a_cluster(recipe, monkeypatch):
+def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, monkeypatch):
     with pytest.raises(RecipeError, match="no Ray cluster is named"):
         cluster.check_cluster(recipe)
+    one = load("countdown", environ={}, hardware="cpu")
+    assert cluster.check_cluster(one) == []
+    cluster.wait_for_nodes(one, pytest.fail)
+    assert cluster.job_variables({"A": "1"}) == {}
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     assert "same paths" in cluster.check_cluster(recipe)[0]
     monkeypatch.setenv(cluster.WAIT, "soon")
@@ -28,17 +32,9 @@ def test_several_machines_need_the_name_of_a_cluster(recipe, monkeypatch):
         cluster.check_cluster(recipe)
 
 
-def test_one_machine_needs_none(monkeypatch):
-    monkeypatch.delenv(cluster.ADDRESS, raising=False)
-    recipe = load("countdown", environ={}, hardware="cpu")
-    assert cluster.check_cluster(recipe) == []
-    cluster.wait_for_nodes(recipe, pytest.fail)
-    assert cluster.job_variables({"A": "1"}) == {}
-
-
-def test_the_launcher_waits_for_machines_and_says_which_are_there(recipe, monkeypatch):
+def test_the_launcher_waits_for_machines_and_logs_which_are_there(recipe, monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
-    monkeypatch.setattr(cluster, "_POLL_S", 0.0)
+    monkeypatch.setattr(cluster, "POLL_S", 0.0)
     answers = iter([None, [], [("a", 1)], [("a", 1)], [("a", 1), ("b", 0)], [("a", 1), ("c", 2)]])
     monkeypatch.setattr(cluster, "alive_nodes", lambda address: next(answers))
     log = []
@@ -62,7 +58,6 @@ def test_the_wait_ends_with_what_is_missing(recipe, monkeypatch):
 
 def test_workers_on_every_node_get_the_trainers_variables_beside_those_of_a_submitted_job(monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
-    monkeypatch.setenv(cluster._JOB, json.dumps({"metadata": {"x": "y"}, "runtime_env": {"env_vars": {"B": "2"}}}))
-    variables = cluster.job_variables({"A": "1"})
-    job = json.loads(variables[cluster._JOB])
+    monkeypatch.setenv(cluster.JOB, json.dumps({"metadata": {"x": "y"}, "runtime_env": {"env_vars": {"B": "2"}}}))
+    job = json.loads(cluster.job_variables({"A": "1"})[cluster.JOB])
     assert job == {"metadata": {"x": "y"}, "runtime_env": {"env_vars": {"A": "1", "B": "2"}}}

@@ -1,4 +1,4 @@
-"""Folders that cannot be written, little shared memory, and GPUs that are not there."""
+"""Folders, shared memory, GPUs, Ray, loggers and the disk: what the machine lacks is found before the start."""
 
 from __future__ import annotations
 
@@ -10,79 +10,69 @@ import pytest
 
 from recipes import preflight
 from recipes.errors import RecipeError
-from recipes.preflight import machine
+from recipes.preflight import machine, resume
 
 
 @pytest.fixture
-def calm(monkeypatch):
-    """A machine on which no other Ray runs and files are plenty, whatever the one is that the tests run on."""
-    monkeypatch.setattr(machine, "stale_ray", list)
-    monkeypatch.setattr(machine, "open_files", list)
+def free(monkeypatch):
+    """Sets the free bytes that every disk reports."""
+
+    def set_free(count):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(count)))
+
+    return set_free
 
 
-def test_a_good_machine(make, monkeypatch, calm):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
+def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch):
+    (files / "taken").write_text("")
+    (files / "locked").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+    monkeypatch.setitem(machine.PACKAGES, "swanlab", "no_such_module")
+    for change, message, where in (
+        (f"trainer.save_checkpoint_path={files}/taken", "taken is a file", "trainer.save_checkpoint_path"),
+        (f"trainer.save_checkpoint_path={files}/locked/deeper", "locked cannot be written", "save_checkpoint_path"),
+        ("trainer.logger=[console,swanlab]", "swanlab is not installed", "trainer.logger"),
+    ):
+        with pytest.raises(RecipeError, match=message) as caught:
+            machine.check_machine(make(change))
+        assert where in caught.value.where
+        assert caught.value.fix
+
+
+def test_shared_memory_open_files_and_a_ray_without_a_run_are_remarked(make, monkeypatch, free):
+    def process(pid, name, user, parent):
+        info = {"name": name, "uids": SimpleNamespace(real=user), "ppid": parent}
+        return SimpleNamespace(pid=pid, info=info)
+
+    me = os.getuid()
+    running = [process(7, "raylet", me, 1), process(8, "raylet", me, 90), process(9, "raylet", me + 1, 1)]
+    monkeypatch.setattr(machine.psutil, "process_iter", lambda names: running)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda what: (1024, 1 << 20))
+    free(64 << 20)
+    remarks = machine.check_machine(make())
+    for remark, parts in zip(
+        remarks, (("64 MiB", "--shm-size"), ("1,024", "-n 1048576"), ("processes 7)",)), strict=True
+    ):
+        assert all(part in remark for part in parts)
+    running[:] = running[1:]
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda what: (65_536, 65_536))
+    free(1 << 40)
     assert machine.check_machine(make()) == []
 
 
-def test_a_folder_that_is_a_file(make, files):
-    (files / "taken").write_text("")
-    with pytest.raises(RecipeError, match="taken is a file") as caught:
-        machine.check_machine(make(f"trainer.save_checkpoint_path={files}/taken"))
-    assert caught.value.where == "trainer.save_checkpoint_path"
-
-
-def test_a_folder_that_cannot_be_written(make, files, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
-    (files / "locked").mkdir()
-    with pytest.raises(RecipeError, match="locked cannot be written"):
-        machine.check_machine(make(f"trainer.save_checkpoint_path={files}/locked/deeper"))
-
-
-def test_little_shared_memory_is_remarked(make, monkeypatch, calm):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
-    (remark,) = machine.check_machine(make())
-    assert "64 MiB free" in remark
-    assert "--shm-size" in remark
-
-
-def test_more_gpus_than_there_are(make, monkeypatch):
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: 2)
-    recipe = make("trainer.n_gpus_per_node=4", "data.rollout_batch_size=16").model_copy(update={"hardware": "gpu"})
-    with pytest.raises(RecipeError, match="this machine has 2 GPUs") as caught:
-        preflight.check_before_data(recipe)
-    assert "GPUS_PER_NODE=2" in caught.value.fix
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: 0)
-    with pytest.raises(RecipeError, match="this machine has no NVIDIA GPU that a process may use") as caught:
-        preflight.check_before_data(recipe)
-    assert "HARDWARE=cpu" in caught.value.fix
-
-
-def test_tensor_parallel_size_that_does_not_divide(make, monkeypatch):
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
-    recipe = make("trainer.n_gpus_per_node=8", "worker.rollout.tensor_parallel_size=3")
-    with pytest.raises(RecipeError, match="3 does not divide the 8 GPUs"):
-        preflight.check_before_data(recipe.model_copy(update={"hardware": "gpu"}))
-
-
-def test_every_independent_mistake_is_said_at_once(make):
-    with pytest.raises(RecipeError) as caught:
-        preflight.run_checks(make("data.train_files=/no.parquet", "worker.actor.model.model_path=/no/model"))
-    for mistake in ("the model /no/model does not exist", "the data file /no.parquet does not exist"):
-        assert mistake in str(caught.value)
-    found = preflight.findings(make("data.train_files=/no.parquet", f"trainer.save_checkpoint_path={__file__}/x"))
-    assert len(found.errors) == 2
-    assert set(found.skipped) == {"disk", "reward", "images", "early stop"}
-
-
-@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
-def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, monkeypatch):
-    monkeypatch.setattr("recipes.engines.support.installed", lambda name: "0.1.0")
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
-    recipe = make().model_copy(update={"hardware": hardware})
-    with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
-        preflight.check_before_data(recipe)
-    preflight.check_before_data(recipe.model_copy(update={"engine": "easyr1"}))
+@pytest.mark.parametrize(
+    ("there", "changes", "message", "fix"),
+    [
+        (2, ("trainer.n_gpus_per_node=4", "data.rollout_batch_size=16"), "has 2 GPUs", "GPUS_PER_NODE=2"),
+        (0, (), "this machine has no NVIDIA GPU that a process may use", "HARDWARE=cpu"),
+        (8, ("trainer.n_gpus_per_node=8", "worker.rollout.tensor_parallel_size=3"), "3 does not divide the 8 GPUs", ""),
+    ],
+)
+def test_gpus_that_are_not_there(make, monkeypatch, there, changes, message, fix):
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: there)
+    with pytest.raises(RecipeError, match=message) as caught:
+        preflight.check_before_data(make(*changes).model_copy(update={"hardware": "gpu"}))
+    assert fix in caught.value.fix
 
 
 GPUS = """0, GPU-aaaa, 4, 81559
@@ -108,36 +98,87 @@ def test_gpus_that_others_use(make, monkeypatch):
     assert on("0", 1) == []
     assert on("0,1", 1) == [], "the run takes the first one only"
     assert on("2", 1) == ["GPU 2 has 21.0 GB of 85.5 GB in use by a process that is not shown here"]
-    with pytest.raises(
-        RecipeError, match=r"GPU 1 has 74.7 GB .* 4242 \(python3\), 4243 \(VLLM::EngineCore\)"
-    ) as caught:
+    by = r"GPU 1 has 74.7 GB .* 4242 \(python3\), 4243 \(VLLM::EngineCore\)"
+    with pytest.raises(RecipeError, match=by) as caught:
         on("GPU-bbbb", 1)
     assert "CUDA_VISIBLE_DEVICES=0 GPUS_PER_NODE=1" in caught.value.fix
     with pytest.raises(RecipeError, match="GPU 2 has 21.0 GB"):
         on("2", 1, "0.9")
 
 
-def test_a_logger_that_is_not_installed(make, monkeypatch):
-    monkeypatch.setitem(machine.PACKAGES, "swanlab", "no_such_module")
-    with pytest.raises(RecipeError, match="swanlab is not installed") as caught:
-        machine.check_machine(make("trainer.logger=[console,swanlab]"))
-    assert "pip install" in caught.value.fix
+def test_every_independent_mistake_is_an_error_at_once(make):
+    with pytest.raises(RecipeError) as caught:
+        preflight.run_checks(make("data.train_files=/no.parquet", "worker.actor.model.model_path=/no/model"))
+    for mistake in ("the model /no/model does not exist", "the data file /no.parquet does not exist"):
+        assert mistake in str(caught.value)
+    found = preflight.findings(make("data.train_files=/no.parquet", f"trainer.save_checkpoint_path={__file__}/x"))
+    assert len(found.errors) == 2
+    assert set(found.skipped) == {"disk", "reward", "images", "early stop"}
 
 
-def test_few_open_files_and_a_ray_without_a_run_are_remarked(monkeypatch):
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda what: (1024, 1 << 20))
-    (remark,) = machine.open_files()
-    assert "1,024 files" in remark
-    assert "ulimit -n 1048576" in remark
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_an_untested_verl_is_refused_before_any_data_is_made(hardware, make, monkeypatch):
+    monkeypatch.setattr("recipes.engines.support.installed", lambda name: "0.1.0")
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: 8)
+    recipe = make().model_copy(update={"hardware": hardware})
+    with pytest.raises(RecipeError, match=r"verl 0.1.0 has not been tested"):
+        preflight.check_before_data(recipe)
+    preflight.check_before_data(recipe.model_copy(update={"engine": "easyr1"}))
 
-    def process(pid, name, user, parent):
-        info = {"name": name, "uids": SimpleNamespace(real=user), "ppid": parent}
-        return SimpleNamespace(pid=pid, info=info)
 
-    me = os.getuid()
-    running = [process(7, "raylet", me, 1), process(8, "raylet", me, 90), process(9, "raylet", me + 1, 1)]
-    monkeypatch.setattr(machine.psutil, "process_iter", lambda names: running)
-    (remark,) = machine.stale_ray()
-    assert "processes 7)" in remark
-    monkeypatch.setattr(machine.psutil, "process_iter", lambda names: running[1:])
-    assert machine.stale_ray() == []
+@pytest.fixture
+def large(files):
+    """A model of a million float32 parameters: 16 MB a checkpoint."""
+    (files / "model" / "model.safetensors").write_bytes(bytes(4_000_000))
+
+
+@pytest.mark.parametrize(
+    ("change", "megabytes"),
+    [
+        ("trainer.save_hf_model=true", 16),
+        ("trainer.save_hf_model=false", 12),
+        ("trainer.save_model_only=true", 8),
+        ("worker.actor.model.model_path=Qwen/Qwen3-4B", 0),
+        ("algorithm.adv_estimator=gae", 16 + 12),  # a critic has its optimiser, and nothing to load
+    ],
+)
+def test_the_size_of_a_checkpoint(make, large, change, megabytes):
+    assert machine.checkpoint_bytes(make(change)) == megabytes * 10**6
+
+
+@pytest.mark.parametrize(
+    ("changes", "checkpoints_kept"),
+    [
+        (["trainer.max_steps=4", "trainer.save_limit=3"], 2),
+        (["trainer.max_steps=40", "trainer.save_limit=3"], 4),
+        (["trainer.max_steps=40", "trainer.save_limit=-1"], 20),
+        (["trainer.max_steps=40", "trainer.save_freq=-1"], 0),
+    ],
+)
+def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, checkpoints_kept):
+    needed = checkpoints_kept * 16_000_000 + machine.MARGIN
+    free(needed)
+    assert machine.check_disk(make(*changes)) == []
+    free(needed - 1)
+    with pytest.raises(RecipeError, match=f"{checkpoints_kept} checkpoints of 0.0 GB") as caught:
+        machine.check_disk(make(*changes))
+    assert "ARTIFACTS_DIR" in caught.value.fix
+    assert caught.value.where
+
+
+def test_only_saves_that_are_still_to_come_count(make, large, free):
+    recipe = make("trainer.max_steps=8", "trainer.save_limit=-1")
+    place = resume.folder(recipe)
+    (place / "global_step_6" / "actor").mkdir(parents=True)
+    free(16_000_000 + machine.MARGIN)
+    with pytest.raises(RecipeError, match="4 checkpoints"):
+        machine.check_disk(recipe)
+    (place / "latest_checkpointed_iteration.txt").write_text("6")
+    assert machine.check_disk(recipe) == []
+
+
+def test_a_model_that_is_still_to_be_fetched_has_an_unknown_size(make, free, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    free(machine.MARGIN)
+    recipe = make("worker.actor.model.model_path=Qwen/Qwen3-4B")
+    assert "not known before it is fetched" in machine.check_disk(recipe)[0]
