@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.config.derived import split_function
+from recipes.config import split_function
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
