@@ -75,8 +75,10 @@ def mean_with_interval(
 def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     """Change in the share of right answers between two models on the same questions.
 
-    The interval is exact, given how many questions changed sides (Clopper and Pearson 1934, on the share of `won`
-    among them). It excludes 0 if and only if the exact McNemar test has p < 0.05.
+    The interval is a bootstrap over the questions, widened where the exact interval given the number of questions that
+    changed sides is wider (Clopper and Pearson 1934, on the share of `won` among them). So it excludes 0 where the exact
+    McNemar test has p < 0.05, and nowhere else. The exact interval alone takes that number for certain: where nearly
+    all changes went one way it covered the truth in 70% of simulated cases.
 
     Args:
         won: questions that only the second model answers rightly; `lost`: that only the first does.
@@ -85,12 +87,13 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     from scipy.stats import binomtest
 
     changed = won + lost
-    value = (won - lost) / questions
+    values = np.repeat([1.0, -1.0, 0.0], [won, lost, questions - changed])
+    interval = mean_with_interval(values, bounds=(-1.0, 1.0))
     if not changed:
-        return _constant(0.0, questions, (-1.0, 1.0), "question")
+        return interval
     share = binomtest(won, changed).proportion_ci(CONFIDENCE, method="exact")
     low, high = ((2.0 * float(end) - 1.0) * changed / questions for end in (share.low, share.high))
-    return Interval(value, low, high, "exact, given the questions that changed sides")
+    return replace(interval, low=min(low, interval.low), high=max(high, interval.high))
 
 
 @dataclass(frozen=True)
