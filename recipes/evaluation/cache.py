@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
+import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from recipes import paths, provenance
 from recipes.errors import RecipeError
@@ -18,16 +19,12 @@ from recipes.evaluation.sampling import Group, Response, Sampler, Sampling
 from recipes.files import write_whole
 
 FORMAT = 1
+ROW = re.compile(rb'\{"row": (\d+),')
 
 
 def evaluations() -> Path:
     """`artifacts/evaluations`: reports by task, and the cache."""
     return paths.artifacts() / "evaluations"
-
-
-def cache_dir() -> Path:
-    """`artifacts/evaluations/cache`."""
-    return evaluations() / "cache"
 
 
 class ResponseFile:
@@ -40,8 +37,7 @@ class ResponseFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets: dict[int, int] = {}
-        self._writer: IO[bytes] | None = None
-        self._reader: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None
         if path.exists():
             self._index()
 
@@ -54,41 +50,38 @@ class ResponseFile:
     def open_for_append(self) -> None:
         """Take the lock, index what another process added meanwhile, and cut off half a line."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = self.path.open("ab")
+        self.close()
+        self._file = self.path.open("a+b")
         try:
-            fcntl.flock(self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            self._writer.close()
-            self._writer = None
+            self.close()
             raise RecipeError(
                 "another evaluation is generating the same responses", where=str(self.path), fix="wait until it ends"
             ) from error
-        self._writer.truncate(self._index())
+        self._file.truncate(self._index())
 
     def append(self, group: Group) -> None:
-        """Write one group; it is on disk, whole, when this returns."""
-        if self._writer is None:
-            raise ValueError("append needs open_for_append first")
+        """Write one group, after `open_for_append`; it is on disk, whole, when this returns."""
         line = {"row": group.row, "responses": [asdict(response) for response in group.responses]}
-        offset = self._writer.seek(0, 2)
-        self._writer.write((json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode())
-        self._writer.flush()
+        offset = self._file.seek(0, os.SEEK_END)
+        self._file.write((json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        self._file.flush()
         self._offsets[group.row] = offset
 
     def read(self, row: int) -> Group:
         """The group of one row; KeyError where it is missing."""
-        if self._reader is None:
-            self._reader = self.path.open("rb")
-        self._reader.seek(self._offsets[row])
-        record = json.loads(self._reader.readline())
+        if self._file is None:
+            self._file = self.path.open("rb")
+        self._file.seek(self._offsets[row])
+        record = json.loads(self._file.readline())
         return Group(record["row"], tuple(Response(**response) for response in record["responses"]))
 
     def close(self) -> None:
-        """Release the files and the lock."""
-        for file in (self._writer, self._reader):
-            if file is not None:
-                file.close()
-        self._writer = self._reader = None
+        """Release the file and the lock."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def forget(self) -> None:
         """Delete every response."""
@@ -104,18 +97,17 @@ class ResponseFile:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     break
-                self._offsets[self._row_of(line, number)] = offset
+                # Every line starts with {"row": N, so that the texts need not be parsed.
+                row = ROW.match(line)
+                if row is None:
+                    raise RecipeError(
+                        f"line {number} is not a group of responses",
+                        where=str(self.path),
+                        fix="delete the file to generate again",
+                    )
+                self._offsets[int(row[1])] = offset
                 offset += len(line)
         return offset
-
-    def _row_of(self, line: bytes, number: int) -> int:
-        # Every line starts with {"row": N, so the text need not be parsed to build the index.
-        head = line[: line.find(b",")] + b"}"
-        with suppress(ValueError, KeyError, TypeError):
-            return int(json.loads(head)["row"])
-        raise RecipeError(
-            f"line {number} is not a group of responses", where=str(self.path), fix="delete the file to generate again"
-        )
 
 
 def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:
@@ -128,11 +120,11 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
         "format": FORMAT,
         "model": model_hash,
         "data": data_hash,
-        "sampling": sampling.as_dict(),
+        "sampling": asdict(sampling),
         "generator": generator,
     }
     text = json.dumps(key, sort_keys=True, indent=1)
-    folder = cache_dir() / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder = evaluations() / "cache" / hashlib.sha256(text.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "key.json", text + "\n")
     return ResponseFile(folder / "responses.jsonl")
@@ -143,8 +135,8 @@ def generate_missing(
     questions: Sequence[Question],
     sampling: Sampling,
     sampler: Callable[[], Sampler],
-    stream: Callable[[Sequence[Question]], Iterable[Question]] = lambda missing: missing,
-    advance: Callable[[int], None] = lambda count: None,
+    stream: Callable[[Sequence[Question]], Iterable[Question]],
+    advance: Callable[[int], None],
 ) -> int:
     """Generate the groups that `file` lacks; returns how many. `sampler` is called only if there are any.
 
@@ -183,7 +175,7 @@ def hash_file(path: Path) -> str:
     """SHA-256 of a file; remembered by path, size and time of change, since weights are many gigabytes."""
     stat = path.stat()
     mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
-    memory = cache_dir() / "hashes.json"
+    memory = evaluations() / "cache" / "hashes.json"
     known = json.loads(memory.read_text()) if memory.exists() else {}
     if mark not in known:
         known[mark] = provenance.sha256(path)
@@ -196,21 +188,3 @@ def hash_model(folder: Path) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     listing = "".join(f"{path.name} {hash_file(path)}\n" for path in files)
     return hashlib.sha256(listing.encode()).hexdigest()
-
-
-class JsonLines:
-    """A JSONL file that is written line by line."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.count = 0
-        self._file = path.open("w", encoding="utf-8")
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Append one record; NaN and infinity are refused, since JSON has neither."""
-        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        self.count += 1
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._file.close()

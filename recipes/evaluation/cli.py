@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -18,8 +19,13 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.evaluation.options import MODES, Options
 from recipes.progress_bar import progress_bar
 
+if TYPE_CHECKING:
+    from recipes.evaluation.completions import RolloutStep
+    from recipes.evaluation.evaluate import Result
+
 COLOURS = {"good": "green", "weak": "yellow", "bad": "red", "plain": "cyan"}
 MOST_LINES = 20
+WIDTH = 130
 
 
 def make_app(task: str | None = None) -> typer.Typer:
@@ -27,15 +33,15 @@ def make_app(task: str | None = None) -> typer.Typer:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
     # Options may stand before or after the word `analyse` or `reward`, so that word is an argument and no subcommand.
-    def main(**given: Any) -> None:
-        options = Options(**given)
+    def main(**values: Any) -> None:
+        options = Options(**values)
         with reported_errors():
-            if task:
-                if options.task and options.task != task:
-                    raise RecipeError(
-                        f"{options.task} is neither {' nor '.join(MODES)}", where="the argument", fix="see --help"
-                    )
-                options = replace(options, words=[task, *(options.words or [])] if not options.task else options.words)
+            if task and options.task not in ("", task):
+                raise RecipeError(
+                    f"{options.task} is neither {' nor '.join(MODES)}", where="the argument", fix="see --help"
+                )
+            if task and not options.task:
+                options = replace(options, arguments=[task, *(options.arguments or [])])
             evaluate(options)
 
     # typer reads the options from a function's signature; they are declared once, as the fields of `Options`.
@@ -88,31 +94,36 @@ def counted(text: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bars.advance(bar, count)
 
 
-def print_result(result: Any, folder: Path) -> None:
+def print_result(result: Result, folder: Path) -> None:
     """The table of figures, the verdict and the paths, on standard output."""
-    from recipes.evaluation.report.page import VERDICT_LABELS, table
+    from recipes.evaluation.report.page import LABELS, table
 
-    console = Console()
+    console = _console()
     shown = Table(title=f"{result.task}: {result.identity['data']['questions']} questions", title_justify="left")
     shown.add_column("figure")
     for label in [*result.models, "trained - base"] if result.comparison else result.models:
         shown.add_column(label, justify="right")
-    for row in table(result):
-        shown.add_row(row.label, *(_with_ends(cell) for cell in row.cells))
+    for label, cells in table(result):
+        shown.add_row(label, *(_with_ends(cell) for cell in cells))
     console.print(shown)
     for verdict in result.probe.verdicts if result.probe else ():
-        label = VERDICT_LABELS[verdict.metric][0].lower()
-        console.print(Text(f"{label}: {verdict.text}", style=COLOURS[verdict.level]))
+        console.print(Text(f"{LABELS[verdict.metric].lower()}: {verdict.text}", style=COLOURS[verdict.level]))
     console.print(Text(result.headline.text, style=f"bold {COLOURS[result.headline.level]}"))
     for line in [*_notes(result), f"report: {folder / 'report.html'}"]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    """Standard output; in a pipe or a file, wide enough for the table of two models."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def _with_ends(cell: Any) -> str:
     return f"{cell.value} [dim]({cell.low} to {cell.high})[/dim]" if cell.low else cell.value
 
 
-def _notes(result: Any) -> list[str]:
+def _notes(result: Result) -> list[str]:
     notes = []
     if result.probe:
         groups = result.models["model"].passes["sampled"].groups
@@ -120,10 +131,15 @@ def _notes(result: Any) -> list[str]:
             f"groups: {groups.all_right.share:.1%} all right, {groups.mixed.share:.1%} mixed, "
             f"{groups.all_wrong.share:.1%} all wrong; {groups.zero_variance.share:.1%} without variance"
         )
+    if result.comparison:
+        reach = result.comparison.reach
+        notes.append(
+            f"within {reach.n} samples: {len(reach.newly_solved)} questions newly solved, "
+            f"{len(reach.no_longer_solved)} no longer"
+        )
     for label, model in result.models.items():
         for name, counts in model.completions.items():
-            raised = ", ".join(f"{rule} {count}" for rule, count in counts.flags.items() if count)
-            if raised:
+            if raised := _raised(counts.flags):
                 notes.append(f"suspicious ({label}, {name}): {raised}")
     if result.filtered:
         kept = result.filtered
@@ -132,6 +148,10 @@ def _notes(result: Any) -> list[str]:
             f"({kept.not_probed} kept without a probe)"
         )
     return notes
+
+
+def _raised(flags: Mapping[str, int]) -> str:
+    return ", ".join(f"{rule} {count}" for rule, count in flags.items() if count)
 
 
 def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) -> None:
@@ -145,32 +165,28 @@ def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) ->
     """
     from recipes.config import load
     from recipes.evaluation.completions import split_rollouts
-    from recipes.evaluation.scoring import Reward
+    from recipes.evaluation.scoring import Reward, recipe_reward
 
     if not rollouts.exists():
         raise RecipeError(f"there is no {rollouts}", where="the first argument", fix="name a run's rollouts folder")
-    reward = Reward(reward_path) if reward_path else None
-    if reward is None and task:
-        recipes_reward = load(task).worker.reward
-        location = recipes_reward.reward_function or f"reward_functions/{task}.py"
-        reward = Reward(location, dict(recipes_reward.reward_function_kwargs))
+    reward = Reward(reward_path) if reward_path else recipe_reward(load(task)) if task else None
     target = output or rollouts.absolute().parent / "completions" / rollouts.stem
     _print_steps(split_rollouts(rollouts, target, reward, task), target)
 
 
-def _print_steps(steps: list[Any], target: Path) -> None:
+def _print_steps(steps: list[RolloutStep], target: Path) -> None:
     shown = Table()
     for name in ("step", "mean score", "success", "fail", "suspicious", "score differs"):
         shown.add_column(name, justify="right")
     for step in steps:
         numbers = (step.counts.success, step.counts.fail, step.counts.suspicious, step.differs)
         shown.add_row(step.step, f"{step.mean_score:.3f}", *map(str, numbers))
-    console = Console()
+    console = _console()
     console.print(shown)
-    totals = {rule: sum(step.counts.flags[rule] for step in steps) for rule in steps[0].counts.flags}
-    lines = []
-    if raised := ", ".join(f"{rule} {count}" for rule, count in totals.items() if count):
-        lines.append(f"suspicious: {raised}")
+    totals: Counter[str] = Counter()
+    for step in steps:
+        totals.update(step.counts.flags)
+    lines = [f"suspicious: {_raised(totals)}"] if _raised(totals) else []
     same = [(step.step, each) for step in steps for each in step.counts.same_answer]
     for number, each in same[:MOST_LINES]:
         lines.append(f"step {number}: {each['answer']!r} is a rewarded answer in {each['share']:.0%} of the groups")

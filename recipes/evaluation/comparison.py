@@ -6,8 +6,8 @@ on pass@k of the sampled answers, k = 1, 2, 4, ... n; their p-values are adjuste
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,6 @@ from recipes.statistics import (
 
 # With fewer questions that changed sides than this, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
-
-
-class Passes(NamedTuple):
-    """The collectors of one model."""
-
-    greedy: Collector
-    sampled: Collector
 
 
 @dataclass(frozen=True)
@@ -104,20 +97,22 @@ class Comparison:
     headline: Headline
 
 
-def compare(base: Passes, trained: Passes, rows: list[int]) -> Comparison:
+def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     """Compare two models.
 
     Args:
-        base, trained: the collectors, which hold the same questions in the same order.
+        passes: base_greedy, base_sampled, trained_greedy and trained_sampled, of the same questions in the same order.
         rows: those questions' rows.
     """
-    primary = _primary(base.greedy, trained.greedy, rows)
+    greedy = passes["base_greedy"], passes["trained_greedy"]
+    sampled = passes["base_sampled"], passes["trained_sampled"]
+    primary = _primary(*greedy, rows)
     differences = {
-        "greedy": _differences(base.greedy, trained.greedy) | {pass_name(1): primary.difference},
-        "sampled": _differences(base.sampled, trained.sampled),
+        "greedy": _differences(*greedy) | {pass_name(1): primary.difference},
+        "sampled": _differences(*sampled),
     }
-    further = _pass_at_k(base.sampled, trained.sampled, differences["sampled"])
-    reach = _reach(base.sampled, trained.sampled, rows, further)
+    further = _pass_at_k(*sampled, differences["sampled"])
+    reach = _reach(*sampled, rows, further)
     return Comparison(primary, further, reach, differences, conclude(primary, further, reach))
 
 
@@ -138,27 +133,33 @@ def conclude(primary: Primary, further: list[PassAtK], reach: Reach) -> Headline
             text += f" With fewer than {LEAST_CHANGED} changed questions this test cannot show one: ask more."
     holding = [f"{pass_name(each.k)} {100 * each.difference.value:+.1f}" for each in further if each.change]
     count = f"{len(further)} further tests on sampled answers" if len(further) > 1 else "the test on sampled answers"
-    told = f"{', '.join(holding)} points hold after Holm's correction" if holding else "none holds"
-    return Headline(level, f"{text} Of {count}: {told}. {reach.text}")
+    outcome = f"{', '.join(holding)} points hold after Holm's correction" if holding else "none holds"
+    return Headline(level, f"{text} Of {count}: {outcome}. {reach.text}")
 
 
-def _primary(base: Collector, trained: Collector, rows: list[int]) -> Primary:
+def _changed(base: Collector, trained: Collector, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Rows that only the trained model has a right answer to, and rows that only the base model has one to."""
     before, after = (np.asarray(each.right) > 0 for each in (base, trained))
-    won = [row for row, old, new in zip(rows, before, after, strict=True) if new and not old]
-    lost = [row for row, old, new in zip(rows, before, after, strict=True) if old and not new]
+    numbers = np.asarray(rows)
+    return numbers[after & ~before].tolist(), numbers[before & ~after].tolist()
+
+
+def _primary(base: Collector, trained: Collector, rows: Sequence[int]) -> Primary:
+    won, lost = _changed(base, trained, rows)
+    both_right = sum(base.right) - len(lost)
     return Primary(
         difference=difference_of_shares(len(won), len(lost), len(rows)),
         mcnemar=mcnemar(len(won), len(lost)),
         won=won,
         lost=lost,
-        both_right=int((before & after).sum()),
-        both_wrong=int((~before & ~after).sum()),
+        both_right=both_right,
+        both_wrong=len(rows) - both_right - len(won) - len(lost),
     )
 
 
 def _pass_at_k(base: Collector, trained: Collector, differences: dict[str, Interval | None]) -> list[PassAtK]:
     ks = ks_for(base.sampling.n)
-    changes = [np.asarray(trained.columns[pass_name(k)]) - np.asarray(base.columns[pass_name(k)]) for k in ks]
+    changes = [trained.column(pass_name(k)) - base.column(pass_name(k)) for k in ks]
     p_values = [paired_p_value(change, base.sampling.seed) for change in changes]
     return [
         PassAtK(k, base.figures[name], trained.figures[name], differences[name], p_value, p_holm)
@@ -167,11 +168,9 @@ def _pass_at_k(base: Collector, trained: Collector, differences: dict[str, Inter
     ]
 
 
-def _reach(base: Collector, trained: Collector, rows: list[int], further: list[PassAtK]) -> Reach:
+def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: list[PassAtK]) -> Reach:
     n = base.sampling.n
-    before, after = (np.asarray(each.right) > 0 for each in (base, trained))
-    new = [row for row, old, now in zip(rows, before, after, strict=True) if now and not old]
-    gone = [row for row, old, now in zip(rows, before, after, strict=True) if old and not now]
+    gained, missed = _changed(base, trained, rows)
     first, last = further[0].change, further[-1].change
     if n == 1:
         text = "One sample a question does not show whether something new was learned."
@@ -185,17 +184,16 @@ def _reach(base: Collector, trained: Collector, rows: list[int], further: list[P
         text = f"pass@{n} fell: the trained model reaches fewer questions within {n} samples."
     else:
         text = f"Neither pass@1 nor pass@{n} of the sampled answers shows a gain."
-    return Reach(n, new, gone, text)
+    return Reach(n, gained, missed, text)
 
 
 def _differences(base: Collector, trained: Collector) -> dict[str, Interval | None]:
     """Mean of (trained - base) for each metric with a paired interval; None where a question lacks the metric."""
-    found: dict[str, Interval | None] = {}
+    differences: dict[str, Interval | None] = {}
     for metric in base.metrics:
         before, after = base.column(metric.name), trained.column(metric.name)
-        if before is None or after is None:
-            found[metric.name] = None
-            continue
-        bounds = metric.bounds and (metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0])
-        found[metric.name] = mean_with_interval(after - before, bounds=bounds, seed=base.sampling.seed)
-    return found
+        differences[metric.name] = None
+        if before is not None and after is not None:
+            bounds = metric.bounds and (metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0])
+            differences[metric.name] = mean_with_interval(after - before, bounds=bounds, seed=base.sampling.seed)
+    return differences

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.evaluation.cache import JsonLines
 from recipes.evaluation.scoring import Reward, Score, as_score
 from recipes.evaluation.suspicious import RULES, SAME_ANSWER, SameAnswer, flags
 from recipes.files import whole_folder
@@ -20,6 +19,24 @@ from recipes.files import whole_folder
 FIELDS = ("input", "output", "gts", "score", "step")
 # A logged score and the reward file's may differ by float32 rounding; beyond it, training used another file.
 SAME_SCORE = 1e-5
+
+
+class JsonLines:
+    """A JSONL file that is written line by line."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.count = 0
+        self._file = path.open("w", encoding="utf-8")
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append one record; NaN and infinity are refused, since JSON has neither."""
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        self.count += 1
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
 
 
 @dataclass(frozen=True)

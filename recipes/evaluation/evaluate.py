@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 from typing import Any
 
 from recipes import provenance
-from recipes.evaluation.cache import (
-    JsonLines,
-    generate_missing,
-    hash_file,
-    responses_for,
-)
-from recipes.evaluation.comparison import Comparison, Headline, Passes, compare
-from recipes.evaluation.completions import CompletionCounts, CompletionLog
+from recipes.evaluation.cache import generate_missing, hash_file, responses_for
+from recipes.evaluation.comparison import Comparison, Headline, compare
+from recipes.evaluation.completions import CompletionCounts, CompletionLog, JsonLines
 from recipes.evaluation.metrics import Collector, PassSummary, QuestionStats, question_stats
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, identity, target_folder
 from recipes.evaluation.probe import TRUNCATION_HARMS, Filtered, Probe, probe, write_filtered
 from recipes.evaluation.questions import Question, load_questions, with_images
-from recipes.evaluation.report import write_report
 from recipes.evaluation.report.figures import draw_all
+from recipes.evaluation.report.page import write_report
 from recipes.evaluation.report.samples import Samples
 from recipes.evaluation.sampling import Group, Sampler, Sampling
 from recipes.evaluation.scoring import Reward, Score
@@ -93,46 +88,50 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     what = identity(plan, len(questions))
     target = target_folder(plan, what)
     passes = _passes(plan)
-    clock = Clock()
-    with clock("generate"):
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "generate"):
         generated = _generate(plan, passes, questions, progress)
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.shown)
-        with clock("score"), progress("score", len(questions)) as advance:
+        with _timed(seconds, "score"), progress("score", len(questions)) as advance:
             _score(plan, passes, questions, folder, samples, advance)
-        with clock("statistics"):
+        with _timed(seconds, "statistics"):
             models = _models(plan, passes)
-            judged = probe(passes[0].collector.summary(), plan.batch) if plan.kind == "analyse" else None
-            compared = _comparison(passes, questions) if plan.kind == "comparison" else None
-            filtered = None
+            collectors = {each.key: each.collector for each in passes}
+            judged = compared = filtered = None
+            if plan.kind == "analyse":
+                judged = probe(models["model"].passes["sampled"], plan.batch)
+            if plan.kind == "comparison":
+                compared = compare(collectors, [question.row for question in questions])
             if plan.filter_out is not None:
                 origin = {"report": str(target), **what}
                 filtered = write_filtered(
                     plan.data, plan.filter_out, questions, passes[0].collector, origin, overwrite=plan.overwrite
                 )
-            headline = _headline(models, judged, compared)
         result = Result(
-            plan.kind, plan.task, what, _made_by(), generated, models, headline, judged, compared, filtered,
-            clock.seconds,
-        )  # fmt: skip
-        with clock("figures"):
+            kind=plan.kind,
+            task=plan.task,
+            identity=what,
+            made_by=_made_by(),
+            generated=generated,
+            models=models,
+            headline=_headline(models, judged, compared),
+            probe=judged,
+            comparison=compared,
+            filtered=filtered,
+            seconds=seconds,
+        )
+        with _timed(seconds, "figures"):
             shown, figures = samples.entries(plan.data, questions), draw_all(result)
         write_report(folder, result, shown, figures)
     return result, target
 
 
-class Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        """Time a block."""
-        begin = time.perf_counter()
-        yield
-        self.seconds[stage] = round(time.perf_counter() - begin, 3)
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    seconds[stage] = round(time.perf_counter() - begin, 3)
 
 
 @dataclass(frozen=True)
@@ -159,12 +158,14 @@ class Pass:
     def score(self, question: Question, reward: Reward, log: CompletionLog) -> Scored:
         """Read and score one question's responses, add them to the collector and to the log."""
         group = self.file.read(question.row)
-        scores = [reward.score(question, response.text) for response in group.responses]
+        responses = group.responses
+        scores = [reward.score(question, response.text) for response in responses]
         raised = [
-            flags(each.text, question.ground_truth, score) for each, score in zip(group.responses, scores, strict=True)
+            flags(response.text, question.ground_truth, score)
+            for response, score in zip(responses, scores, strict=True)
         ]
-        stats = question_stats(question.row, group.responses, scores)
-        self.collector.add(stats, group.responses, scores)
+        stats = question_stats(question.row, responses, scores)
+        self.collector.add(stats, responses, scores)
         shared = {
             "row": question.row,
             "data_source": question.data_source,
@@ -173,7 +174,7 @@ class Pass:
         }
         records = [
             {"sample": number, "response": response.text, "tokens": response.tokens, "truncated": response.truncated}
-            for number, response in enumerate(group.responses)
+            for number, response in enumerate(responses)
         ]
         log.add_group(shared, records, scores, raised)
         return Scored(group, scores, stats, raised)
@@ -181,11 +182,10 @@ class Pass:
 
 def _passes(plan: EvaluationPlan) -> list[Pass]:
     data_hash = hash_file(plan.data)
-    samplings = {"greedy": plan.greedy, "sampled": plan.sampled}
     passes = [
         Pass(subject, name, sampling, data_hash, plan.engine)
         for subject in plan.subjects
-        for name, sampling in samplings.items()
+        for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled))
         if sampling is not None
     ]
     if plan.fresh:
@@ -205,24 +205,31 @@ def _generate(
     generated: dict[str, int] = {}
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
-        sampler: Sampler | None = None
-
-        def start(subject: Subject = subject, longest: int = max(each.sampling.max_tokens for each in mine)) -> Sampler:
-            nonlocal sampler
-            sampler = sampler or subject.start(questions, longest, plan.engine)
-            return sampler
-
-        try:
-            with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance:
-                for each in mine:
-                    stream = partial(with_images, plan.data)
-                    generated[each.key] = generate_missing(each.file, questions, each.sampling, start, stream, advance)
-        finally:
-            if sampler is not None:
-                sampler.close()
-            for each in mine:
-                each.file.close()
+        with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance:
+            generated |= _generate_of(subject, plan, mine, questions, advance)
     return generated
+
+
+def _generate_of(
+    subject: Subject,
+    plan: EvaluationPlan,
+    passes: Sequence[Pass],
+    questions: Sequence[Question],
+    advance: Callable[[int], None],
+) -> dict[str, int]:
+    longest = max(each.sampling.max_tokens for each in passes)
+    with ExitStack() as stack:
+        for each in passes:
+            stack.callback(each.file.close)
+
+        @cache  # started once, and only if a response is missing
+        def sampler() -> Sampler:
+            return stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
+
+        stream = partial(with_images, plan.data)
+        return {
+            each.key: generate_missing(each.file, questions, each.sampling, sampler, stream, advance) for each in passes
+        }
 
 
 def _score(
@@ -259,23 +266,15 @@ def _models(plan: EvaluationPlan, passes: Sequence[Pass]) -> dict[str, ModelResu
             source=subject.address,
             note=subject.note,
             passes={each.name: each.collector.summary() for each in mine},
-            completions={each.name: each.completions for each in mine if each.completions},
+            completions={each.name: each.completions for each in mine},
         )
     return models
-
-
-def _comparison(passes: Sequence[Pass], questions: Sequence[Question]) -> Comparison:
-    collectors = {each.key: each.collector for each in passes}
-    base, trained = (
-        Passes(collectors[f"{label}_greedy"], collectors[f"{label}_sampled"]) for label in ("base", "trained")
-    )
-    return compare(base, trained, [question.row for question in questions])
 
 
 def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Comparison | None) -> Headline:
     if judged:
         return judged.recommendation
-    headline = compared.headline if compared else _of_one(models["model"].passes)
+    headline = compared.headline if compared else _headline_of_one(models["model"].passes)
     worst = max(model.passes["sampled"].figures["truncated"].value for model in models.values())
     if worst <= TRUNCATION_HARMS:
         return headline
@@ -283,13 +282,13 @@ def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Co
     return Headline(headline.level, headline.text + cut)
 
 
-def _of_one(passes: dict[str, PassSummary]) -> Headline:
+def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     sampled, first = passes["sampled"], passes["greedy"].figures["pass@1"]
-    accuracy = sampled.figures["accuracy"]
     return Headline(
         "plain",
         f"Greedy pass@1 {first.value:.1%} (95% interval {first.low:.1%} to {first.high:.1%}) over {sampled.questions} "
-        f"questions; mean accuracy of {sampled.sampling.n} sampled answers each {accuracy.value:.1%}.",
+        f"questions; mean accuracy of {sampled.sampling.n} sampled answers each "
+        f"{sampled.figures['accuracy'].value:.1%}.",
     )
 
 
@@ -297,14 +296,11 @@ def _made_by() -> dict[str, Any]:
     """Command, commit, time in UTC, and the versions of what took part."""
     versions = {"python": python_version()}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {
         "command": provenance.command_line(),
         "commit": provenance.git_commit(),
-        "time": now,
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions,
     }

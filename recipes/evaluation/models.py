@@ -58,51 +58,46 @@ def find_model(asked: str, option: str = "--model_path", *, newest: bool = False
     path = path.absolute()
     if (path / "config.json").exists():
         return Model(_with_weights(path, option), asked)
-    models = _exported(path)
+    models = _exported(path, EXPORTED)
     if not models:
         raise RecipeError(
             f"{asked} is not a model: it has no config.json, and no actor/huggingface below it",
             where=option,
             fix="name a folder with config.json, weights and tokenizer, such as global_step_<n>/actor/huggingface",
         )
+    last = models[-1]
     if len(models) > 1 and not newest:
         raise RecipeError(
             f"{asked} holds {len(models)} models: {_listed(models, path)}",
             where=option,
-            fix=f"name one of them; the last is {models[-1]}",
+            fix=f"name one of them; the last is {last}",
         )
-    note = f"{asked} is a checkpoint's root; evaluating {models[-1]}, its {'last' if len(models) > 1 else 'only'} model"
-    return Model(_with_weights(models[-1], option), asked, note)
+    note = f"{asked} is a checkpoint's root; evaluating {last}, its {'last' if len(models) > 1 else 'only'} model"
+    return Model(_with_weights(last, option), asked, note)
 
 
 def _refuse_wrong_step(path: Path, asked: str, option: str) -> None:
     """Raise for a path below a folder that has checkpoints, and list them."""
     above = next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
     above = above.parents[1] if above.name == "actor" else above
-    models = [folder for pattern in EXPORTED[2:] for folder in above.glob(pattern) if (folder / "config.json").exists()]
-    if "global_step_" not in asked or not models:
-        return
-    models.sort(key=_step)
-    raise RecipeError(
-        f"there is no {asked}; the checkpoints that exist: {_listed(models, above)}",
-        where=option,
-        fix=f"name one of them; the last is {models[-1]}",
-    )
+    models = _exported(above, EXPORTED[2:]) if "global_step_" in asked else []
+    if models:
+        raise RecipeError(
+            f"there is no {asked}; the checkpoints that exist: {_listed(models, above)}",
+            where=option,
+            fix=f"name one of them; the last is {models[-1]}",
+        )
+
+
+def _exported(root: Path, patterns: Sequence[str]) -> list[Path]:
+    """The exported models below a folder, by step."""
+    folders = [path for pattern in patterns for path in root.glob(pattern) if (path / "config.json").exists()]
+    steps = {path: re.search(r"global_step_(\d+)", str(path)) for path in folders}
+    return sorted(folders, key=lambda path: (int(steps[path][1]) if steps[path] else -1, str(path)))
 
 
 def _listed(models: list[Path], root: Path) -> str:
     return ", ".join(str(folder.relative_to(root)) for folder in models)
-
-
-def _exported(root: Path) -> list[Path]:
-    """The exported models below a folder, by step."""
-    folders = [path for pattern in EXPORTED for path in root.glob(pattern) if (path / "config.json").exists()]
-    return sorted(folders, key=_step)
-
-
-def _step(folder: Path) -> tuple[int, str]:
-    step = re.search(r"global_step_(\d+)", str(folder))
-    return (int(step.group(1)) if step else -1, str(folder))
 
 
 def _with_weights(folder: Path, option: str) -> Path:
@@ -128,7 +123,7 @@ def _from_hub(asked: str, option: str) -> Model:
     try:
         folder = snapshot_download(asked, ignore_patterns=["*.pth", "original/*", "*.gguf"])
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RecipeError(
             f"there is no folder {asked}, and the Hugging Face hub did not give such a model",
             where=option,
@@ -172,19 +167,14 @@ class Subject:
         return VllmSampler(self.source, questions, max_tokens, engine)
 
 
-def local_subject(label: str, asked: str, option: str, *, newest: bool = False) -> Subject:
-    """A model that vLLM runs in this process."""
+def find_subject(label: str, asked: str, option: str, server: Server | None = None, *, newest: bool = False) -> Subject:
+    """The model that `asked` names, run by vLLM in this process, or by `server`.
+
+    A model behind a server is identified by its weights where `asked` is a folder here too, otherwise by its name.
+    """
+    if server and not Path(asked).expanduser().exists():
+        identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
+        note = "known by its name on the server only: after other weights took that name, use --fresh"
+        return Subject(label, server.model, asked, identity, server, note)
     model = find_model(asked, option, newest=newest)
-    return Subject(label, model.name, asked, hash_model(model.folder), model.folder, model.note)
-
-
-def server_subject(label: str, asked: str, option: str, server: Server, *, newest: bool = False) -> Subject:
-    """A model that a server has. Its identity: the weights where `asked` is a folder here too, else the name."""
-    if Path(asked).expanduser().exists():
-        model = find_model(asked, option, newest=newest)
-        return Subject(label, model.name, asked, hash_model(model.folder), server, model.note)
-    if not asked:
-        raise RecipeError("no model is named", where=option, fix="name the model that the server has")
-    identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
-    note = "known by its name on the server only: after other weights took that name, use --fresh"
-    return Subject(label, server.model, asked, identity, server, note)
+    return Subject(label, model.name, asked, hash_model(model.folder), server or model.folder, model.note)

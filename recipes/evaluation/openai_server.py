@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
+import math
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from recipes.data.rows import structured
 from recipes.errors import RecipeError
-from recipes.evaluation.questions import Question
+from recipes.evaluation.questions import Question, data_url
 from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
 from recipes.evaluation.vllm_engine import Engine
 
@@ -126,20 +124,17 @@ class ServerSampler:
             request = self._request(question, sampling, already=len(responses))
             payload = await _payload(self._client.chat.completions.with_raw_response.create(**request), self.server)
             try:
-                got = _responses(payload["choices"], payload.get("usage"), entropy=_is_sampled_from(sampling))
-            except (KeyError, TypeError, AttributeError) as error:
-                raise self._no_response(question, payload) from error
-            if not got:
-                raise self._no_response(question, payload)
-            responses += got
+                choices = payload["choices"]
+                usage = payload.get("usage") if len(choices) == 1 else None
+                responses += [_response(choice, usage, sampling) for choice in choices]
+                choices[0]  # a reply without a choice would be asked for forever
+            except (KeyError, TypeError, AttributeError, IndexError) as error:
+                raise RecipeError(
+                    f"the server's reply to row {question.row} holds no chat completion",
+                    where=self.server.api_base,
+                    fix=f"is that an OpenAI-compatible server? Its reply: {str(payload)[:300]}",
+                ) from error
         return Group(question.row, tuple(responses[: sampling.n]))
-
-    def _no_response(self, question: Question, payload: dict[str, Any]) -> RecipeError:
-        return RecipeError(
-            f"the server's reply to row {question.row} holds no chat completion",
-            where=self.server.api_base,
-            fix=f"is that an OpenAI-compatible server? Its reply: {str(payload)[:300]}",
-        )
 
     def _request(self, question: Question, sampling: Sampling, already: int) -> dict[str, Any]:
         extra = self._extra
@@ -162,7 +157,7 @@ def _with_image_urls(question: Question) -> list[dict[str, Any]]:
     """The messages, with each image as a data URL where it belongs."""
     if not question.images:
         return question.prompt
-    urls = map(_data_url, question.images)
+    urls = map(data_url, question.images)
     messages = structured(question.prompt)
     for message in messages:
         message["content"] = [
@@ -170,18 +165,6 @@ def _with_image_urls(question: Question) -> list[dict[str, Any]]:
             for part in message["content"]
         ]
     return messages
-
-
-def _data_url(image: bytes) -> str:
-    from PIL import Image
-
-    kind = Image.open(io.BytesIO(image)).get_format_mimetype()
-    return f"data:{kind};base64,{base64.b64encode(image).decode()}"
-
-
-def _is_sampled_from(sampling: Sampling) -> bool:
-    """Whether a server's log-probabilities, which know no temperature, are those of what was sampled."""
-    return sampling.temperature == 1.0 and sampling.top_p == 1.0
 
 
 def _client(server: Server) -> Any:
@@ -209,8 +192,9 @@ async def _payload(call: Any, server: Server) -> dict[str, Any]:
             fix="start it again, or check --api_base",
         ) from error
     except openai.APIStatusError as error:
+        said = error.body.get("message") if isinstance(error.body, dict) else None
         raise RecipeError(
-            f"the server refused with status {error.status_code}: {_message(error)}",
+            f"the server refused with status {error.status_code}: {str(said or error.message)[:300]}",
             where=server.api_base,
             fix=REFUSALS.get(
                 error.status_code,
@@ -226,37 +210,25 @@ async def _payload(call: Any, server: Server) -> dict[str, Any]:
     return payload
 
 
-def _message(error: Any) -> str:
-    with suppress(AttributeError, KeyError, TypeError):
-        return str(error.body["message"])
-    return str(error.message)[:300]
-
-
-def _responses(choices: list[dict[str, Any]], usage: dict[str, Any] | None, *, entropy: bool) -> list[Response]:
-    return [_response(choice, usage if len(choices) == 1 else None, entropy=entropy) for choice in choices]
-
-
-def _text(message: dict[str, Any]) -> str:
+def _response(choice: dict[str, Any], usage: dict[str, Any] | None, sampling: Sampling) -> Response:
+    message = choice["message"]
     if message.get("reasoning") or message.get("reasoning_content"):
         raise RecipeError(
             "the server takes the thinking out of its responses, and the reward would not see what it sees in training",
             where="--api_base",
             fix="start the server without its reasoning parser",
         )
-    return clean_text(message.get("content") or "")
-
-
-def _response(choice: dict[str, Any], usage: dict[str, Any] | None, *, entropy: bool) -> Response:
     content = (choice.get("logprobs") or {}).get("content")
-    tokens = len(content) if content else (usage or {}).get("completion_tokens")
     logprob = sum(_logprob(token["logprob"]) for token in content) if content else None
-    # A value that is not finite is kept whatever the temperature: it is how broken weights show.
-    broken = logprob is not None and not abs(logprob) < float("inf")
+    # A server's log-probabilities know neither temperature nor top_p: only without these they are those of what was
+    # sampled. A value that is not finite is kept whatever the sampling: it is how broken weights show.
+    sampled_from = sampling.temperature == 1.0 and sampling.top_p == 1.0
+    broken = logprob is not None and not math.isfinite(logprob)
     return Response(
-        text=_text(choice["message"]),
-        tokens=tokens,
+        text=clean_text(message.get("content") or ""),
+        tokens=len(content) if content else (usage or {}).get("completion_tokens"),
         finish=choice.get("finish_reason") or "stop",
-        logprob=logprob if entropy or broken else None,
+        logprob=logprob if sampled_from or broken else None,
     )
 
 

@@ -21,7 +21,7 @@ def _option(*names: str, help: str, **rules: Any) -> Any:
 class Options:
     """What a user asks for; None and "" leave it to the recipe or the run."""
 
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[TASK] [reward|analyse]",
@@ -29,9 +29,7 @@ class Options:
             show_default=False,
         ),
     ] = field(default=None)
-    model_path: Annotated[
-        str, _option("model_path", help="model: folder, checkpoint root, or name on the hub or server")
-    ] = ""
+    model_path: Annotated[str, _option("model_path", help="folder, checkpoint, or name on the hub or server")] = ""
     base_model_path: Annotated[str, _option("base_model_path", help="model before training, to compare with")] = ""
     run: Annotated[
         Path | None,
@@ -45,57 +43,39 @@ class Options:
         str, _option("reward_path", "reward_func", help="reward file, or file:function; default: the recipe's")
     ] = ""
     limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones")] = None
-    sample_seed: Annotated[
-        int | None, _option("sample_seed", help="with --limit: draw them at random with this seed")
-    ] = None
+    sample_seed: Annotated[int | None, _option("sample_seed", help="with --limit: draw them with this seed")] = None
     rollout_n: Annotated[int | None, _option("rollout_n", help="answers a question; default: the recipe's n")] = None
-    temperature: Annotated[
-        float | None, _option("temperature", help="of the sampled answers; default: the recipe's")
-    ] = None
+    temperature: Annotated[float | None, _option("temperature", help="of sampling; default: the recipe's")] = None
     top_p: Annotated[float | None, _option("top_p", help="nucleus; default: the recipe's")] = None
     max_tokens: Annotated[int | None, _option("max_tokens", help="longest response; default: the recipe's")] = None
     seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap")] = 0
-    filter_out: Annotated[
-        Path | None, _option("filter_out", help="analyse: write the data without the questions that give no signal")
-    ] = None
-    batch_size: Annotated[int | None, _option("batch_size", help="prompts a training step; default: the recipe's")] = (
-        None
-    )
-    api_base: Annotated[
-        str, _option("api_base", help="OpenAI-compatible server to ask, such as http://host:8000/v1")
-    ] = ""
+    filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
+    batch_size: Annotated[int | None, _option("batch_size", help="prompts a step; default: the recipe's")] = None
+    api_base: Annotated[str, _option("api_base", help="OpenAI-compatible server, such as http://host:8000/v1")] = ""
     served_model: Annotated[str, _option("served_model", help="the model's name there; default: --model_path")] = ""
     base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""
-    base_served_model: Annotated[
-        str, _option("base_served_model", help="its name there; default: --base_model_path")
-    ] = ""
+    base_served_model: Annotated[str, _option("base_served_model", help="default: --base_model_path")] = ""
     concurrency: Annotated[int, _option("concurrency", help="requests to a server in flight", min=1)] = 16
     retries: Annotated[int, _option("retries", help="tries after a request failed, with growing pauses", min=0)] = 6
     timeout: Annotated[float, _option("timeout", help="seconds for one request", min=1)] = 600.0
-    logprobs: Annotated[
-        bool, typer.Option("--logprobs/--no_logprobs", help="ask a server for log-probabilities (entropy, lengths)")
-    ] = True
-    tensor_parallel_size: Annotated[int | None, _option("tensor_parallel_size", help="GPUs for one model", min=1)] = (
-        None
-    )
+    logprobs: Annotated[bool, _option("logprobs/--no_logprobs", help="ask a server for them: entropy, lengths")] = True
+    tensor_parallel_size: Annotated[int | None, _option("tensor_parallel_size", help="GPUs a model", min=1)] = None
     gpu_memory_utilization: Annotated[float, _option("gpu_memory_utilization", help="share of a GPU for vLLM")] = 0.85
     dtype: Annotated[str, _option("dtype", help="precision; auto: the model's, float32 on a CPU")] = "auto"
-    output_dir: Annotated[Path | None, _option("output_dir", help="folder of the report; default: under artifacts")] = (
-        None
-    )
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace --output_dir and --filter_out")] = False
-    fresh: Annotated[bool, typer.Option("--fresh", help="generate again what the cache holds")] = False
+    output_dir: Annotated[Path | None, _option("output_dir", help="of the report; default: under artifacts")] = None
+    overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
+    fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
     samples: Annotated[int, _option("samples", help="questions in the report's table", min=1)] = 200
 
     @property
     def analyse(self) -> bool:
         """Whether this is the signal probe."""
-        return "analyse" in (self.words or ())
+        return "analyse" in (self.arguments or ())
 
     @property
     def task(self) -> str:
         """The task that is named, or "". Raises RecipeError for more than one."""
-        tasks = [word for word in self.words or () if word not in MODES]
+        tasks = [argument for argument in self.arguments or () if argument not in MODES]
         if len(tasks) > 1:
             raise RecipeError(
                 f"{tasks[1]} is neither an option nor one of {', '.join(MODES)}",

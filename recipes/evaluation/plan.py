@@ -15,11 +15,11 @@ from recipes.data.custom import convert_one, ready
 from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
-from recipes.evaluation.models import Subject, local_subject, server_subject
+from recipes.evaluation.models import Subject, find_subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import has_images
 from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.scoring import Reward
+from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.provenance import command_line
 
@@ -72,14 +72,15 @@ class EvaluationPlan:
             )
         if self.filter_out is None:
             return
+        mistake = ""
         if self.kind != "analyse":
-            raise RecipeError("--filter_out needs the signal probe", where="--filter_out", fix="add the word analyse")
-        if self.filter_out.resolve() == self.data.resolve():
-            raise RecipeError("--filter_out is the data itself", where="--filter_out", fix="name another file")
-        if self.filter_out.exists() and not self.overwrite:
-            raise RecipeError(
-                f"{self.filter_out} exists", where="--filter_out", fix="name another file, or add --overwrite"
-            )
+            mistake, fix = "--filter_out needs the signal probe", "add the word analyse"
+        elif self.filter_out.resolve() == self.data.resolve():
+            mistake, fix = "--filter_out is the data itself", "name another file"
+        elif self.filter_out.exists() and not self.overwrite:
+            mistake, fix = f"{self.filter_out} exists", "name another file, or add --overwrite"
+        if mistake:
+            raise RecipeError(mistake, where="--filter_out", fix=fix)
 
     @property
     def kind(self) -> str:
@@ -98,7 +99,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     recipe = _recipe(options)
     if options.analyse and options.base_model_path:
         raise RecipeError("analyse looks at one model", where="--base_model_path", fix="leave out one of the two")
-    rollout, reward = recipe.worker.rollout, recipe.worker.reward
+    rollout = recipe.worker.rollout
     sampled = Sampling(
         n=_given(options.rollout_n, rollout.n),
         temperature=_given(options.temperature, rollout.temperature),
@@ -111,12 +112,11 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         data = convert_one(options.data_path, recipe, command_line())
     else:
         data = _recipes_data(recipe, log, train=options.analyse)
-    location = options.reward_path or reward.reward_function or f"reward_functions/{recipe.name}.py"
     return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,
         data=data,
-        reward=Reward(location, None if options.reward_path else dict(reward.reward_function_kwargs)),
+        reward=Reward(options.reward_path) if options.reward_path else recipe_reward(recipe),
         sampled=sampled,
         greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0),
         limit=options.limit,
@@ -202,23 +202,22 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
-    template = recipe.data.override_chat_template
+    settings, template = recipe.data, recipe.data.override_chat_template
     # A recipe for many GPUs is evaluated on a machine without any in one process.
     tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus() else 1
-    engine = Engine(
+    images = {}
+    if has_images(data):
+        images = {
+            "min_pixels": settings.min_pixels,
+            "max_pixels": settings.max_pixels,
+            "prompt_tokens": settings.max_prompt_length,
+        }
+    return Engine(
         _given(options.tensor_parallel_size, tensor_parallel_size),
         options.gpu_memory_utilization,
         options.dtype,
         Path(template).read_text(encoding="utf-8") if template else "",
-    )
-    if not has_images(data):
-        return engine
-    settings = recipe.data
-    return replace(
-        engine,
-        min_pixels=settings.min_pixels,
-        max_pixels=settings.max_pixels,
-        prompt_tokens=settings.max_prompt_length,
+        **images,
     )
 
 
@@ -232,16 +231,13 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
         raise RecipeError(
             "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
         )
-    trained = _subject(
-        options, "trained" if base_asked else "model", asked, "--model_path",
-        options.api_base, options.served_model, newest=newest,
-    )  # fmt: skip
+    server = _server(options, options.api_base, options.served_model or asked)
+    label = "trained" if base_asked else "model"
+    trained = find_subject(label, asked, "--model_path", server, newest=newest)
     if not base_asked:
         return (trained,)
-    base = _subject(
-        options, "base", base_asked, "--base_model_path",
-        options.base_api_base or options.api_base, options.base_served_model,
-    )  # fmt: skip
+    server = _server(options, options.base_api_base or options.api_base, options.base_served_model or base_asked)
+    base = find_subject("base", base_asked, "--base_model_path", server)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
             "base and trained are the same model, file by file",
@@ -251,17 +247,7 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
     return (base, trained)
 
 
-def _subject(
-    options: Options, label: str, asked: str, option: str, api_base: str, served: str, *, newest: bool = False
-) -> Subject:
+def _server(options: Options, api_base: str, model: str) -> Server | None:
     if not api_base:
-        return local_subject(label, asked, option, newest=newest)
-    server = Server(
-        api_base=api_base,
-        model=served or asked,
-        concurrency=options.concurrency,
-        retries=options.retries,
-        timeout=options.timeout,
-        logprobs=options.logprobs,
-    )
-    return server_subject(label, asked, option, server, newest=newest)
+        return None
+    return Server(api_base, model, options.concurrency, options.retries, options.timeout, options.logprobs)

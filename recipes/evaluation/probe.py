@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,10 @@ def write_filtered(
     Raises:
         RecipeError: no row is left.
     """
+    import pyarrow.parquet as pq
+
     dropped = reasons_to_drop(questions, collector)
-    total = _rows(source)
+    total = pq.ParquetFile(source).metadata.num_rows
     if len(dropped) == total:
         raise RecipeError(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
@@ -72,25 +74,10 @@ def write_filtered(
         "probe": origin,
         "source_manifest": read_manifest(source) if manifest_path(source).is_file() else None,
     }
-    written = write_split(target, _kept(source, dropped), manifest=manifest, force=overwrite)
+    records = (record for batch in pq.ParquetFile(source).iter_batches(1024) for record in batch.to_pylist())
+    kept = (record for row, record in enumerate(records) if row not in dropped)
+    written = write_split(target, kept, manifest=manifest, force=overwrite)
     return Filtered(str(target), written["rows"], len(dropped), not_probed, why)
-
-
-def _rows(source: Path) -> int:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(source).metadata.num_rows
-
-
-def _kept(source: Path, dropped: dict[int, str]) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    row = 0
-    for batch in pq.ParquetFile(source).iter_batches(batch_size=1024):
-        for record in batch.to_pylist():
-            if row not in dropped:
-                yield record
-            row += 1
 
 
 # Thresholds of the verdicts: the only place that holds them.
@@ -120,43 +107,31 @@ class Verdict:
     text: str
 
 
-def judge_accuracy(value: float) -> Verdict:
-    """Mean accuracy: 10-80% good, under 5% and over 95% bad."""
-    low, high = ACCURACY_GOOD
-    if value < ACCURACY_TOO_LOW:
-        level, text = "bad", "fine-tune first: right answers are too rare to be reinforced"
-    elif value > ACCURACY_TOO_HIGH:
-        level, text = "bad", "use a harder set: there is next to nothing left to learn"
-    elif value < low:
-        level, text = "weak", "hard: most groups hold no right answer"
-    elif value > high:
-        level, text = "weak", "easy: most groups are right throughout"
-    else:
-        level, text = "good", "good: right and wrong answers to compare"
-    return Verdict("accuracy", value, level, text)
+# Metric -> condition, level and text; the first condition that holds decides.
+VERDICTS: dict[str, tuple[tuple[Callable[[float], bool], str, str], ...]] = {
+    "accuracy": (
+        (lambda value: value < ACCURACY_TOO_LOW, "bad", "fine-tune first: right answers are too rare to be reinforced"),
+        (lambda value: value > ACCURACY_TOO_HIGH, "bad", "use a harder set: there is next to nothing left to learn"),
+        (lambda value: value < ACCURACY_GOOD[0], "weak", "hard: most groups hold no right answer"),
+        (lambda value: value > ACCURACY_GOOD[1], "weak", "easy: most groups are right throughout"),
+        (lambda value: True, "good", "good: right and wrong answers to compare"),
+    ),
+    "score_variance": (
+        (lambda value: value < VARIANCE_NONE, "bad", "no signal: the answers of a group score alike"),
+        (lambda value: value > VARIANCE_GOOD, "good", "good: the answers of a group differ in score"),
+        (lambda value: True, "weak", "weak: most groups have zero variance, so the gradient comes from few prompts"),
+    ),
+    "group_entropy_bits": (
+        (lambda value: value < ENTROPY_GOOD[0], "weak", "low: most groups are all right or all wrong"),
+        (lambda value: value > ENTROPY_GOOD[1], "weak", "high: accuracy near 0.5 in most groups, noisy advantages"),
+        (lambda value: True, "good", "good: groups are split, but not by chance alone"),
+    ),
+}
 
 
-def judge_variance(value: float) -> Verdict:
-    """Mean variance of the scores within a group: above 0.05 good, under 0.01 no signal."""
-    if value < VARIANCE_NONE:
-        level, text = "bad", "no signal: the answers of a group score alike, so advantages vanish"
-    elif value > VARIANCE_GOOD:
-        level, text = "good", "good: the answers of a group differ in score"
-    else:
-        level, text = "weak", "weak: most groups have zero variance, so the gradient comes from few prompts"
-    return Verdict("score_variance", value, level, text)
-
-
-def judge_entropy(value: float) -> Verdict:
-    """Mean entropy of a group's mean accuracy in bits: 0.2-0.8 good."""
-    low, high = ENTROPY_GOOD
-    if value < low:
-        level, text = "weak", "low: most groups are all right or all wrong"
-    elif value > high:
-        level, text = "weak", "high: accuracy near 0.5 in most groups, so single advantages are noisy"
-    else:
-        level, text = "good", "good: groups are split, but not by chance alone"
-    return Verdict("group_entropy_bits", value, level, text)
+def judge(metric: str, value: float) -> Verdict:
+    """The verdict on a metric's mean over the questions."""
+    return next(Verdict(metric, value, level, text) for holds, level, text in VERDICTS[metric] if holds(value))
 
 
 @dataclass(frozen=True)
@@ -184,19 +159,15 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
     Args:
         batch: prompts a training step (`data.rollout_batch_size`), or None where it is not known.
     """
-    verdicts = [
-        judge_accuracy(_value(summary, "accuracy")),
-        judge_variance(_value(summary, "score_variance")),
-        judge_entropy(_value(summary, "group_entropy_bits")),
-    ]
-    share = _zero_variance_share(summary)
+    verdicts = [judge(metric, summary.figures[metric].value) for metric in VERDICTS]
+    share = summary.groups.zero_variance.share
     kept = None if batch is None else batch * (1.0 - share)
     return Probe(verdicts, batch, kept, share, recommend(summary, batch))
 
 
 def recommend(summary: PassSummary, batch: int | None) -> Headline:
     """One piece of advice: the first thing that stands in the way, or that nothing does."""
-    accuracy, truncated = _value(summary, "accuracy"), _value(summary, "truncated")
+    accuracy, truncated = summary.figures["accuracy"].value, summary.figures["truncated"].value
     if truncated > TRUNCATION_HARMS:
         return Headline(
             "weak",
@@ -204,19 +175,30 @@ def recommend(summary: PassSummary, batch: int | None) -> Headline:
             "other figures understate the model.",
         )
     if accuracy < ACCURACY_TOO_LOW:
-        return Headline("bad", _too_hard(summary))
+        unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
+        if unread > FORMAT_FAILURES:
+            return Headline(
+                "bad",
+                f"Fine-tune first, on the answer's format: from {unread:.1%} of the responses no answer could be read, "
+                "so the model may know more than it shows.",
+            )
+        return Headline(
+            "bad",
+            f"Fine-tune first, or start from easier questions: {accuracy:.1%} of the answers are right, so nearly "
+            "every group is wrong throughout and has no advantage.",
+        )
     if accuracy > ACCURACY_TOO_HIGH:
         return Headline(
             "bad",
             f"Use a harder set: {accuracy:.1%} of the answers are right already, and GRPO learns only from mistakes.",
         )
-    if _value(summary, "score_variance") < VARIANCE_NONE:
+    if summary.figures["score_variance"].value < VARIANCE_NONE:
         return Headline(
             "bad",
             "Do not train on this set as it is: questions are either always or never solved. Drop them with "
             "--filter_out and see what is left, or sample more answers at a higher temperature.",
         )
-    share = _zero_variance_share(summary)
+    share = summary.groups.zero_variance.share
     left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - share):.0f} carry a signal"
     if share > FILTER_FROM:
         return Headline(
@@ -225,25 +207,3 @@ def recommend(summary: PassSummary, batch: int | None) -> Headline:
             f"variance{left}.",
         )
     return Headline("good", f"Train: {1.0 - share:.1%} of the groups have some variance{left}.")
-
-
-def _value(summary: PassSummary, name: str) -> float:
-    figure = summary.figures[name]
-    return figure.value if figure else 0.0
-
-
-def _zero_variance_share(summary: PassSummary) -> float:
-    return summary.groups.zero_variance.share if summary.groups else 0.0
-
-
-def _too_hard(summary: PassSummary) -> str:
-    unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
-    if unread > FORMAT_FAILURES:
-        return (
-            f"Fine-tune first, on the answer's format: from {unread:.1%} of the responses no answer could be read, so "
-            "the model may know more than it shows."
-        )
-    return (
-        f"Fine-tune first, or start from easier questions: {_value(summary, 'accuracy'):.1%} of the answers are "
-        "right, so nearly every group is wrong throughout and has no advantage."
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -140,3 +142,11 @@ def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool)
 def has_images(path: Path) -> bool:
     """Whether the rows of a file may have images."""
     return "images" in _open(path).schema_arrow.names
+
+
+def data_url(image: bytes) -> str:
+    """An encoded image as a URL that holds it."""
+    from PIL import Image
+
+    kind = Image.open(io.BytesIO(image)).get_format_mimetype()
+    return f"data:{kind};base64,{base64.b64encode(image).decode()}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
@@ -31,15 +31,18 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, good in {
+        limits = {
             "n": self.n >= 1,
             "temperature": 0.0 <= self.temperature < float("inf"),
             "top_p": 0.0 < self.top_p <= 1.0,
             "max_tokens": self.max_tokens >= 1,
-        }.items():
-            if not good:
-                limits = "n >= 1, temperature >= 0, 0 < top_p <= 1, max_tokens >= 1"
-                raise RecipeError(f"{name} cannot be {getattr(self, name)}", where="sampling", fix=f"use {limits}")
+        }
+        for name in (name for name, kept in limits.items() if not kept):
+            raise RecipeError(
+                f"{name} cannot be {getattr(self, name)}",
+                where="sampling",
+                fix="use n >= 1, temperature >= 0, 0 < top_p <= 1, max_tokens >= 1",
+            )
         if self.greedy and self.n > 1:
             raise RecipeError(
                 f"temperature 0 gives the same answer {self.n} times",
@@ -55,10 +58,6 @@ class Sampling:
     def request_seed(self, row: int) -> int:
         """A seed in [0, 2^31) of its own for each row, whatever else is evaluated with it."""
         return int.from_bytes(hashlib.sha256(f"{self.seed}:{row}".encode()).digest()[:4], "big") >> 1
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for the cache's key."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

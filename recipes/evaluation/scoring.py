@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recipes import provenance
 from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
+
+if TYPE_CHECKING:
+    from recipes.config import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,10 @@ class Reward:
         """`score` from the four values that verl hands to a reward."""
         result = self._score(data_source, text, ground_truth, extra_info=extra_info, **self.arguments)
         return as_score(result, str(self.path))
+
+
+def recipe_reward(recipe: Recipe) -> Reward:
+    """The reward that training with a recipe uses."""
+    settings = recipe.worker.reward
+    location = settings.reward_function or f"reward_functions/{recipe.name}.py"
+    return Reward(location, dict(settings.reward_function_kwargs))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
 from recipes.evaluation import cache
-from recipes.evaluation.cache import JsonLines, ResponseFile
+from recipes.evaluation.cache import ResponseFile
+from recipes.evaluation.completions import JsonLines
 from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
 
 

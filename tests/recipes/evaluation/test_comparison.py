@@ -8,7 +8,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from recipes.evaluation.comparison import LEAST_CHANGED, Passes, compare
+from recipes.evaluation import comparison
+from recipes.evaluation.comparison import LEAST_CHANGED
 from recipes.evaluation.metrics import Collector, question_stats
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
@@ -25,8 +26,17 @@ def collector(rights, n, logprob=-1.0):
     return collected
 
 
+def compare(base, trained, rows):
+    both = {
+        f"{label}_{name}": one
+        for label, passes in (("base", base), ("trained", trained))
+        for name, one in zip(("greedy", "sampled"), passes, strict=True)
+    }
+    return comparison.compare(both, rows)
+
+
 def passes(sampled, greedy, n=8, **more):
-    return Passes(collector(greedy, 1), collector(sampled, n, **more))
+    return collector(greedy, 1), collector(sampled, n, **more)
 
 
 def both(base, trained, greedy=None, n=8):

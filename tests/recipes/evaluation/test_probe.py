@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recipes.evaluation.metrics import Groups, PassSummary, Share
-from recipes.evaluation.probe import judge_accuracy, judge_entropy, judge_variance, probe
+from recipes.evaluation.probe import judge as judge_
+from recipes.evaluation.probe import probe
 from recipes.evaluation.sampling import Sampling
 from recipes.statistics import Interval
 
@@ -13,26 +14,26 @@ from recipes.statistics import Interval
 @pytest.mark.parametrize(
     ("judge", "value", "level", "word"),
     [
-        (judge_accuracy, 0.0499, "bad", "fine-tune first"),
-        (judge_accuracy, 0.05, "weak", "hard"),
-        (judge_accuracy, 0.0999, "weak", "hard"),
-        (judge_accuracy, 0.10, "good", "good"),
-        (judge_accuracy, 0.80, "good", "good"),
-        (judge_accuracy, 0.81, "weak", "easy"),
-        (judge_accuracy, 0.95, "weak", "easy"),
-        (judge_accuracy, 0.951, "bad", "use a harder set"),
-        (judge_variance, 0.0099, "bad", "no signal"),
-        (judge_variance, 0.01, "weak", "weak"),
-        (judge_variance, 0.05, "weak", "weak"),
-        (judge_variance, 0.051, "good", "good"),
-        (judge_entropy, 0.19, "weak", "low"),
-        (judge_entropy, 0.2, "good", "good"),
-        (judge_entropy, 0.8, "good", "good"),
-        (judge_entropy, 0.81, "weak", "high"),
+        ("accuracy", 0.0499, "bad", "fine-tune first"),
+        ("accuracy", 0.05, "weak", "hard"),
+        ("accuracy", 0.0999, "weak", "hard"),
+        ("accuracy", 0.10, "good", "good"),
+        ("accuracy", 0.80, "good", "good"),
+        ("accuracy", 0.81, "weak", "easy"),
+        ("accuracy", 0.95, "weak", "easy"),
+        ("accuracy", 0.951, "bad", "use a harder set"),
+        ("score_variance", 0.0099, "bad", "no signal"),
+        ("score_variance", 0.01, "weak", "weak"),
+        ("score_variance", 0.05, "weak", "weak"),
+        ("score_variance", 0.051, "good", "good"),
+        ("group_entropy_bits", 0.19, "weak", "low"),
+        ("group_entropy_bits", 0.2, "good", "good"),
+        ("group_entropy_bits", 0.8, "good", "good"),
+        ("group_entropy_bits", 0.81, "weak", "high"),
     ],
 )
 def test_verdicts_around_their_thresholds(judge, value, level, word):
-    verdict = judge(value)
+    verdict = judge_(judge, value)
     assert verdict.level == level
     assert word in verdict.text
 

@@ -152,7 +152,7 @@ def test_the_policy_lets_only_the_own_script_run(pages):
 def test_the_figures_of_each_kind(reports, kind):
     names = {figure.name for figure in reports[kind][2]}
     common = {"accuracy", "means", "variance", "entropy", "lengths", "reasons"}
-    assert names == common | ({"differences", "changes"} if kind == "comparison" else set())
+    assert names == common | ({"differences"} if kind == "comparison" else set())
 
 
 def test_figures_take_the_pages_colours_and_fonts(reports):
@@ -244,10 +244,10 @@ def test_more_reasons_than_fit_are_added_up(models):
 
     summary = SimpleNamespace(reasons={f"code_{number}": 10 for number in range(16)}, responses=160)
     canvas = Figure()
-    drawing._reasons(canvas, [("base", "grey", summary), ("trained", "blue", summary)][:models])
+    drawing._reasons(canvas, [("base", "grey", summary), ("trained", "blue", summary)][:models], None)
     (axes,) = canvas.axes
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == [*(f"code_{number}" for number in range(9)), "others"]
     widths = [bar.get_width() for bar in axes.patches]
-    assert sum(widths) == (160 if models == 1 else pytest.approx(2.0)), "nothing is left out"
-    assert max(widths) == (70 if models == 1 else pytest.approx(70 / 160))
+    assert sum(widths) == pytest.approx(models), "nothing is left out"
+    assert max(widths) == pytest.approx(70 / 160)
