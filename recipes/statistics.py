@@ -76,9 +76,9 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     """Change in the share of right answers between two models on the same questions.
 
     The interval is a bootstrap over the questions, widened where the exact interval given the number of questions that
-    changed sides is wider (Clopper and Pearson 1934, on the share of `won` among them). So it excludes 0 where the exact
-    McNemar test has p < 0.05, and nowhere else. The exact interval alone takes that number for certain: where nearly
-    all changes went one way it covered the truth in 70% of simulated cases.
+    changed sides is wider (Clopper and Pearson 1934, on the share of `won` among them). So it excludes 0 where the
+    exact McNemar test has p < 0.05, and nowhere else. The exact interval alone takes that number for certain: where
+    nearly all changes went one way it covered the truth in 70% of simulated cases.
 
     Args:
         won: questions that only the second model answers rightly; `lost`: that only the first does.
