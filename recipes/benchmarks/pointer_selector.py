@@ -58,7 +58,7 @@ def growth(folder: Path, queries: int, batch_size: int = 32) -> Growth:
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, fused=True)
     started = time.process_time()
     for chosen in shuffled(len(data), batch_size, 0, "rce", 0):
-        loss, _ = rce_step(TAU)(policy, collate(data, chosen), tables)
+        loss, _ = rce_step(policy, collate(data, chosen), tables, TAU)
         update(policy, optimizer, loss, 1e-4, 1.0)
     train = time.process_time() - started
     candidates.unlink()

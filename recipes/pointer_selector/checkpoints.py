@@ -62,19 +62,10 @@ def save(folder: Path, step: int, policy: PointerPolicy, shot_num: int, state: M
     return target
 
 
-def point(folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    """Replace `best.json` or `warm_up.json` in one step."""
-    _replace(folder / name, json.dumps(content) + "\n")
-
-
-def point_latest(folder: Path, step: int) -> None:
-    """Say which checkpoint to resume from."""
-    _replace(folder / LATEST, f"{step}\n")
-
-
-def _replace(path: Path, content: str) -> None:
+def replace_file(path: Path, content: str) -> None:
+    """Write one line in place of a file, in one step."""
     partial = path.with_name(f".partial_{path.name}")
-    partial.write_text(content, encoding="utf-8")
+    partial.write_text(f"{content}\n", encoding="utf-8")
     os.replace(partial, path)
 
 
@@ -160,9 +151,12 @@ def load_policy(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
     return policy.eval(), config
 
 
-def require_like(policy: PointerPolicy, other: PointerPolicy, where: str) -> None:
-    """Refuse a policy of another architecture or for embeddings of another size."""
-    ours, theirs = ((p.config.model_dump(), p.query_width, p.pool_width) for p in (policy, other))
+def require_like(
+    policy: PointerPolicy, loaded: PointerPolicy, config: Mapping[str, Any], shot_num: int, where: str
+) -> None:
+    """Refuse a checkpoint of another architecture, for embeddings of another size, or for another number of shots."""
+    _require_shots(config["shot_num"], shot_num, where, f"set SHOT_NUM={config['shot_num']}, or train for {shot_num}")
+    ours, theirs = ((p.config.model_dump(), p.query_width, p.pool_width) for p in (policy, loaded))
     if ours != theirs:
         raise RecipeError(
             f"the checkpoint is {theirs[0]} for embeddings of {theirs[1]} and {theirs[2]} features, "
@@ -172,14 +166,10 @@ def require_like(policy: PointerPolicy, other: PointerPolicy, where: str) -> Non
         )
 
 
-def require_shots(config: Mapping[str, Any], shot_num: int, where: str) -> None:
-    """Refuse a checkpoint that was trained for another number of shots."""
-    if config["shot_num"] != shot_num:
-        raise RecipeError(
-            f"the checkpoint was trained for {config['shot_num']} shots, and this run asks for {shot_num}",
-            where=where,
-            fix=f"set SHOT_NUM={config['shot_num']}, or train for {shot_num}",
-        )
+def _require_shots(trained_for: int, asked: int, where: str, fix: str) -> None:
+    if trained_for != asked:
+        what = f"the checkpoint was trained for {trained_for} shots, and this run asks for {asked}"
+        raise RecipeError(what, where=where, fix=fix)
 
 
 def fingerprint(recipe: PointerRecipe, *parts: PointerData) -> dict[str, Any]:
@@ -196,21 +186,12 @@ def require_same(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
     """
     fix = "set it back, or choose another EXPERIMENT_NAME for a new run"
     before, after = saved["keys"], now["keys"]
-    if before.get("data.shot_num") != after["data.shot_num"]:
-        raise RecipeError(
-            f"the checkpoint was trained for {before.get('data.shot_num')} shots, "
-            f"and this run asks for {after['data.shot_num']}",
-            where=where,
-            fix=fix,
-        )
+    _require_shots(before.get("data.shot_num"), after["data.shot_num"], where, fix)
     defaults = flatten(PointerRecipe().model_dump())  # of keys that the checkpoint is older than
     pairs = {key: (before.get(key, defaults[key]), value) for key, value in after.items()}
     changed = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in pairs.items() if old != new]
     if changed:
         raise RecipeError(f"the checkpoint belongs to another recipe ({'; '.join(changed)})", where=where, fix=fix)
     if saved["data"] != now["data"]:
-        raise RecipeError(
-            "the checkpoint was trained on other data",
-            where=where,
-            fix="bring the data back, or choose another EXPERIMENT_NAME",
-        )
+        fix = "bring the data back, or choose another EXPERIMENT_NAME"
+        raise RecipeError("the checkpoint was trained on other data", where=where, fix=fix)

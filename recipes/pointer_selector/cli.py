@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -19,12 +19,11 @@ from rich.table import Table
 from recipes.config import machine
 from recipes.config.variables import dry_run
 from recipes.errors import RecipeError, reported_errors
-from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.paths import ROOT, checkpoint_dir, run_dir, shown
 from recipes.pointer_selector.config import PointerRecipe, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.evaluation import Results
-    from recipes.pointer_selector.metrics import Sinks
     from recipes.pointer_selector.preparation import Prepared
     from recipes.pointer_selector.training import EpochReport, Progress
 
@@ -39,12 +38,12 @@ def data_command(settings: Settings = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
         recipe = resolve(settings or [])
-        from recipes.pointer_selector.preparation import files, prepare
+        from recipes.pointer_selector.preparation import files, prepare, shown_counts
 
         prepared = prepare(recipe)
         splits = [(f"{name} queries", f"{len(part):,}") for name, part in prepared.parts.items()]
         dropped = [(f"dropped from training: {name}", f"{count:,}") for name, count in prepared.dropped.items()]
-        rows = [*prepared.report.rows(), *splits, *dropped]
+        rows = [*shown_counts(prepared.counts), *splits, *dropped]
         _console().print(_listing(str(files(recipe.data).candidates), rows))
 
 
@@ -66,7 +65,7 @@ def train(arguments: Sequence[str], console: Console) -> None:
     """Train as the layers say; with DRY_RUN=1 print the resolved recipe and the accounting, and stop."""
     recipe = resolve(arguments)
     from recipes.pointer_selector.policy import use_threads
-    from recipes.pointer_selector.preparation import prepare
+    from recipes.pointer_selector.preparation import prepare, shown_counts
 
     use_threads(recipe.trainer.threads)
     if dry_run():
@@ -78,7 +77,7 @@ def train(arguments: Sequence[str], console: Console) -> None:
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
     dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]
-    console.print(_listing("logged candidates", [*prepared.report.rows(), *dropped]))
+    console.print(_listing("logged candidates", [*shown_counts(prepared.counts), *dropped]))
     for line in accounting(recipe, prepared):
         console.print(line)
     progress = _run(recipe, prepared, console)
@@ -111,40 +110,42 @@ def _run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progres
     folder = run_dir(name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
-    data = {**prepared.report.as_dict(), "dropped": prepared.dropped}
-    (folder / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    _write_json(folder / "data.json", {**prepared.counts, "dropped": prepared.dropped})
     device = choose_device(recipe.trainer.device)
-    console.print(f"training on {device.type}; metrics: {_short(folder / 'metrics.jsonl')}")
-    sinks = _make_sinks(recipe, folder, console)
+    console.print(f"training on {device.type}; metrics: {shown(folder / 'metrics.jsonl')}")
+    loggers = _loggers(recipe, folder, console)
 
     def show(report: EpochReport) -> None:
         _show_epoch(report, console)
 
     try:
-        return Trainer(recipe, prepared.parts, prepared.model, checkpoint_dir(name), sinks, show, device).run()
+        return Trainer(recipe, prepared.parts, prepared.model, checkpoint_dir(name), loggers, show, device).run()
     finally:
-        sinks.close()
+        for logger in loggers:
+            logger.close()
 
 
-def _make_sinks(recipe: PointerRecipe, folder: Path, console: Console) -> Sinks:
-    """The places for metrics that the recipe names; W&B offline where there is no login.
+def _loggers(recipe: PointerRecipe, folder: Path, console: Console) -> list[Any]:
+    """The loggers that the recipe names; W&B offline where there is no login.
 
-    A logger that is not installed is left out with a message: a run does not depend on it.
+    One that is not installed is left out with a message: a run does not depend on it.
     """
-    from recipes.pointer_selector.metrics import MetricsFile, Sinks, TensorBoard, Wandb
+    from recipes.pointer_selector.metrics import MetricsFile, TensorBoard, Wandb
 
-    names = recipe.trainer.logger
-    absent = [name for name in ("tensorboard", "wandb") if name in names and not find_spec(name)]
-    for name in absent:
+    names = [name for name in ("file", "tensorboard", "wandb") if name in recipe.trainer.logger]
+    for name in [name for name in names if name != "file" and not find_spec(name)]:
         console.print(f"{name} is not installed, so nothing is written for it: pip install {name}")
-    sinks = [MetricsFile(folder / "metrics.jsonl")] if "file" in names else []
-    if "tensorboard" in names and "tensorboard" not in absent:
-        sinks.append(TensorBoard(folder / "tensorboard"))
-    if "wandb" in names and "wandb" not in absent:
+        names.remove(name)
+    loggers: list[Any] = []
+    if "file" in names:
+        loggers.append(MetricsFile(folder / "metrics.jsonl"))
+    if "tensorboard" in names:
+        loggers.append(TensorBoard(folder / "tensorboard"))
+    if "wandb" in names:
         mode = os.environ.get("WANDB_MODE") or machine.wandb_environment(names).get("WANDB_MODE", "online")
         experiment, project = recipe.trainer.experiment_name, recipe.trainer.project_name
-        sinks.append(Wandb(folder, project, experiment, recipe.model_dump(), mode))
-    return Sinks(sinks)
+        loggers.append(Wandb(folder, project, experiment, recipe.model_dump(), mode))
+    return loggers
 
 
 def _show_epoch(report: EpochReport, console: Console) -> None:
@@ -177,7 +178,7 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
     for phase, end in progress.ends.items():
         console.print(f"{phase}: {end}")
     console.print(
-        f"best: {best.phase} epoch {best.epoch}, {_short(folder / best.folder)}; "
+        f"best: {best.phase} epoch {best.epoch}, {shown(folder / best.folder)}; "
         f"{seconds:.0f} s before the test, {memory_peak_mib():.0f} MiB"
     )
     console.print(f"next: python scripts/eval_pointer_selector.py trainer.experiment_name={name}", highlight=False)
@@ -188,7 +189,7 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
         "peak_mib": round(memory_peak_mib()),
         "test": accuracies(results),
     }
-    (run_dir(name) / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _write_json(run_dir(name) / "summary.json", summary)
 
 
 # --- evaluate -------------------------------------------------------------------------------------------------------
@@ -223,15 +224,15 @@ def evaluate_command(
         for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
             tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
         for c in evaluation.comparisons:
-            interval = f"{100 * c.low:+.1f} to {100 * c.high:+.1f}"
-            cells = [f"{100 * c.difference:+.1f}", interval, f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"]
-            tests.add_row(f"{c.a} - {c.b}", str(c.shots), *cells)
+            cells = [f"{100 * c['difference']:+.1f}", f"{100 * c['low']:+.1f} to {100 * c['high']:+.1f}"]
+            cells += [f"{c['a_only']} / {c['b_only']}", f"{c['p_holm']:.2g}"]
+            tests.add_row(f"{c['a']} - {c['b']}", str(c["shots"]), *cells)
         console.print(tests)
         trained_for = evaluation.trained_for
         if trained_for < max(shots):
             console.print(f"the selector was trained for {trained_for} shots; more than that is extrapolation")
         if out:
-            out.write_text(json.dumps(evaluation.as_dict(), indent=1) + "\n", encoding="utf-8")
+            _write_json(out, evaluation.as_dict())
 
 
 # --- sweep ----------------------------------------------------------------------------------------------------------
@@ -243,8 +244,6 @@ def sweep_command(
     only: Annotated[str, typer.Option(help="arms to run and show, as patterns, such as 'main/*|GRPO lr/*'")] = "*",
     against: Annotated[str, typer.Option(help="the arm that the others are compared with")] = "main/recipe",
     jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
-    gpu_jobs: Annotated[int, typer.Option(help="how many of them use the GPU, if there is one")] = 2,
-    minutes: Annotated[float, typer.Option(help="start no trial after so many minutes; 0: no limit")] = 0.0,
     folder: Annotated[Path | None, typer.Option(help="trials; default artifacts/runs/pointer_selector_sweep")] = None,
     out: Annotated[Path, typer.Option(help="where table, figure and JSON go")] = RESULTS,
     render: Annotated[bool, typer.Option("--render", help="only make table and figure from what is there")] = False,
@@ -260,36 +259,25 @@ def sweep_command(
         folder = folder or run_dir("pointer_selector_sweep")
         prepared = prepare(recipe)
         arms, every_seed = sweep.arms(recipe, only), range(1, 1 + seeds)
-        if not render:
-            started = time.perf_counter()
-
-            def show(name: str, result: dict, left: int) -> None:
-                clock = f"{time.perf_counter() - started:5.0f} s, {left:3d} left"
-                test = f"test {report.over_shots(result):.1%}, {result['seconds']:.0f} s"
-                console.print(f"[{clock}] {name}: {test}", markup=False)
-
-            trials = [(f"{arm.name}, seed {seed}", sweep.trial(arm, seed)) for arm in arms for seed in every_seed]
-            workers = sweep.Workers(jobs, gpu_jobs, 60 * minutes if minutes else float("inf"))
-            sweep.sweep(trials, folder, workers, show)
+        trials = {f"{name}, seed {seed}": arm.with_seed(seed) for name, arm in arms.items() for seed in every_seed}
+        for name, result in () if render else sweep.run_missing(trials, folder, jobs):
+            console.print(f"{name}: test {report.over_shots(result):.1%}, {result['seconds']:.0f} s", markup=False)
         finished = sweep.results(arms, every_seed, folder)
         if not finished:
             raise RecipeError("no trial of this recipe is finished", where=str(folder), fix="drop --render")
         test = prepared.parts["test"]
         baselines = accuracies(baseline_results(test, prepared.model, recipe.validation.shots))
-        asked = shlex.join([*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against])
-        command = f"python scripts/sweep_pointer_selector.py {asked}"
-        rows = report.summary(finished, against)
-        content = {"command": command, "test_queries": len(test), "baselines": baselines, "arms": rows}
-        content["epochs_of_first_seed"] = report.curves(finished)
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "sweep.json").write_text(report.compact_json(content), encoding="utf-8")
-        table = report.markdown(rows, baselines, against)
-        (out / "sweep.md").write_text(f"Made by `{command}`.\n\n{table}", encoding="utf-8")
-        report.figure(finished, baselines, against, out / "sweep.svg")
-        console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(rows)} arms")
+        words = [*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against]
+        command = f"python scripts/sweep_pointer_selector.py {shlex.join(words)}"
+        report.write(finished, baselines, against, command, len(test), out)
+        console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(finished)} arms")
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _console() -> Console:
@@ -310,8 +298,3 @@ def _accuracy_table(title: str, results: Results, shots: Sequence[int]) -> Table
     for name, by_shots in results.items():
         table.add_row(name, *(f"{by_shots[s].mean('accuracy'):.1%}" if s in by_shots else "" for s in shots))
     return table
-
-
-def _short(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -6,6 +6,7 @@ Later layers win: configs/pointer_selector.yaml, HARDWARE, environment variables
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -247,7 +248,6 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("LOGGER", "trainer.logger"),
     Variable("RESUME", "trainer.resume"),
 )
-"""The environment variables, in the form of the table that the other recipes share."""
 
 
 def resolve(
@@ -263,23 +263,39 @@ def resolve(
     Raises:
         RecipeError: an unknown key or variable, or a wrong type; names the key and the layer.
     """
-    shown = shown_path(path)
+    where = shown_path(path)
     tree = read(path)
     if tree.pop("engine", ENGINE) != ENGINE:
-        raise RecipeError("this recipe is for another engine", where=shown, fix=f"engine: {ENGINE}")
-    settings = [
-        *settings_of(PointerRecipe, tree, Source("recipe", shown)),
-        *_hardware(environ),
-        *variable_settings(environ, VARIABLES),
-        *argument_settings(arguments, known_name(PointerRecipe, "docs/POINTER_SELECTOR.md"), VARIABLES),
-    ]
-    values, sources = merge(PointerRecipe, settings)
-    loggers = values.get("trainer.logger", leaves(PointerRecipe)["trainer.logger"].default)
-    if isinstance(loggers, list):
+        raise RecipeError("this recipe is for another engine", where=where, fix=f"engine: {ENGINE}")
+    settings = settings_of(PointerRecipe, tree, Source("recipe", where))
+    if hardware := environ.get("HARDWARE", "").strip():  # without it the trainer takes a GPU if torch sees one
+        kind = kind_of_machine(hardware, f"variable HARDWARE={hardware}", environ)
+        device = "cuda" if kind == "gpu" else "cpu"
+        settings.append(Setting("trainer.device", device, Source("hardware", f"HARDWARE={hardware}")))
+    typed = variable_settings(environ, VARIABLES)
+    typed += argument_settings(arguments, known_name(PointerRecipe, "docs/POINTER_SELECTOR.md"), VARIABLES)
+    _refuse_ranges(typed)
+    values, sources = merge(PointerRecipe, [*settings, *typed])
+    if isinstance(loggers := values.get("trainer.logger", TrainerConfig().logger), list):
         by_user = "trainer.logger" in sources and sources["trainer.logger"].by_user
         values["trainer.logger"] = machine.loggers(loggers, by_user, environ)
     values.update(located(PointerRecipe, values, sources))
     return validated(PointerRecipe, values, sources)
+
+
+def _refuse_ranges(settings: Sequence[Setting]) -> None:
+    """`RCE_EPOCHS=3-5`, as notes on tuning write it, is two values for one run."""
+    names = {variable.key: variable.name for variable in VARIABLES}
+    for setting in settings:
+        ends = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:-|to|~)\s*([\d.]+(?:e-?\d+)?)", str(setting.value).strip())
+        if ends and setting.path in names and isinstance(leaves(PointerRecipe)[setting.path].default, int | float):
+            name = names[setting.path]
+            raise RecipeError(
+                f"{setting.path} is {setting.value!r}, a range; one run takes one value",
+                where=setting.source.where,
+                fix=f"{name}={ends[1]}, or one run for each: for value in {ends[1]} {ends[2]}; do {name}=$value "
+                f"EXPERIMENT_NAME={name.lower()}_$value bash examples/pointer_selector/rce_grpo.sh; done",
+            )
 
 
 def changed(recipe: PointerRecipe, values: Mapping[str, Any]) -> PointerRecipe:
@@ -301,16 +317,7 @@ def key_table() -> str:
     rows = []
     for path, leaf in leaves(PointerRecipe).items():
         value = attrgetter(path)(recipe)
-        shown = "null" if value is None else str(value).replace("'", "")
+        default = "null" if value is None else str(value).replace("'", "")
         kind = describe_type(leaf.field.annotation)
-        rows.append([f"`{path}`", variables.get(path, ""), shown, kind, leaf.info.doc])
+        rows.append([f"`{path}`", variables.get(path, ""), default, kind, leaf.info.doc])
     return markdown(["key", "variable", "default", "type", "what it is"], rows)
-
-
-def _hardware(environ: Mapping[str, str]) -> list[Setting]:
-    """HARDWARE names the device; without it the trainer takes a GPU if torch sees one."""
-    asked = environ.get("HARDWARE", "").strip()
-    if not asked:
-        return []
-    kind = kind_of_machine(asked, f"variable HARDWARE={asked}", environ)
-    return [Setting("trainer.device", "cuda" if kind == "gpu" else "cpu", Source("hardware", f"HARDWARE={asked}"))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from array import array
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.candidates import METHODS, SCORES, SPLITS, Item, Record, parse_record, stream_entries
+from recipes.pointer_selector.candidates import SCORES, SPLITS, Item, Record, parse_record, stream_entries
 from recipes.pointer_selector.embeddings import Table, load_table, other_spelling
 
 
@@ -66,9 +66,7 @@ class PointerData:
     def group_starts(self) -> np.ndarray:
         """[G + 1], where each group's candidates begin."""
         key = self.candidate_query.astype(np.int64) * (int(self.lengths.max(initial=0)) + 1) + self.lengths
-        return (
-            np.concatenate([[0], np.flatnonzero(np.diff(key)) + 1, [len(key)]]) if len(key) else np.zeros(1, np.int64)
-        )
+        return np.flatnonzero(np.diff(key, prepend=-1, append=-1))
 
     @cached_property
     def group_query(self) -> np.ndarray:
@@ -140,64 +138,67 @@ def read_data(candidates: str | Path, query_embeddings: str | Path, candidate_em
         RecipeError: with the query's id, for an id outside the pool or the table, a repeated pick, a number that is not
             finite, truncated JSON, or a pool smaller than a sequence.
     """
-    queries, examples = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
-    packer = _Packer(queries, examples, str(candidates))
+    tables = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
+    packer = _Packer(*tables, str(candidates))
     for key, value in stream_entries(candidates):
         if key.startswith("_"):
-            packer.skip("entries that begin with an underscore")
+            packer.skipped["entries that begin with an underscore"] += 1
         else:
-            packer.add(parse_record(key, value, source=str(candidates)))
+            packer.add(key, parse_record(key, value, source=str(candidates)))
     return packer.finish()
 
 
+@dataclass
 class _Packer:
-    def __init__(self, queries: Table, examples: Table, source: str) -> None:
-        self.queries, self.examples, self.source = queries, examples, source
-        self.query_ids: list[str] = []
+    """Numbers of the records read so far, in arrays that grow."""
+
+    queries: Table
+    examples: Table
+    source: str
+    skipped: Counter[str] = field(default_factory=Counter)
+    query_ids: list[str] = field(default_factory=list)
+    own_pools: bool | None = None
+
+    def __post_init__(self) -> None:
         self.query_rows, self.split, self.pool_rows, self.pool_sizes = array("q"), array("b"), array("q"), array("q")
         self.owner, self.length, self.picks = array("q"), array("h"), array("i")
         self.scores, self.method, self.fallback = array("f"), array("b"), array("b")
-        self.own_pools: bool | None = None
-        self.skipped: dict[str, int] = {}
 
-    def skip(self, reason: str, count: int = 1) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + count
-
-    def add(self, record: Record) -> None:
-        usable = [candidate for candidate in record.candidates if not candidate.failed]
-        if len(usable) < len(record.candidates):
-            self.skip("candidates whose evaluation failed", len(record.candidates) - len(usable))
+    def add(self, query_id: str, record: Record) -> None:
+        usable = [candidate for candidate in record.pointer_candidates if not candidate.failed]
+        if failed := len(record.pointer_candidates) - len(usable):
+            self.skipped["candidates whose evaluation failed"] += failed
         if not usable:
-            self.skip("queries whose evaluations all failed")
+            self.skipped["queries whose evaluations all failed"] += 1
             return
-        slots = self._pool(record)
-        number = len(self.query_ids)
-        self.query_ids.append(record.query_id)
-        self.query_rows.append(self.queries.row(record.embedding, record.query_id))
+        slots = self._pool(query_id, record.pool)
+        embedding = query_id if record.embedding_id is None else record.embedding_id
+        self.query_rows.append(self.queries.row(embedding, query_id))
         self.split.append(-1 if record.split is None else SPLITS.index(record.split))
         for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
-            for item in candidate.pointer:
-                self.picks.append(self._slot(item, slots, record.query_id))
-            self.owner.append(number)
+            self.picks.extend(self._slot(item, slots, query_id) for item in candidate.pointer)
+            self.owner.append(len(self.query_ids))
             self.length.append(len(candidate.pointer))
             self.scores.extend(candidate.scores)
-            self.method.append(METHODS.index(candidate.method))
+            self.method.append(candidate.method)
             self.fallback.append(candidate.fallback)
+        self.query_ids.append(query_id)
 
-    def _pool(self, record: Record) -> dict[Item, int] | None:
+    def _pool(self, query_id: str, pool: list[Item] | None) -> dict[Item, int] | None:
+        """The slot of each of the pool's examples; None where all queries share the whole table."""
         if self.own_pools is None:
-            self.own_pools = record.pool is not None
-        if self.own_pools != (record.pool is not None):
+            self.own_pools = pool is not None
+        if self.own_pools != (pool is not None):
             raise RecipeError(
-                f"query {record.query_id!r} {'has no' if self.own_pools else 'has a'} pool, unlike the ones before it",
+                f"query {query_id!r} has {'no' if self.own_pools else 'a'} pool, unlike the ones before it",
                 where=self.source,
                 fix="give every query a pool, or none",
             )
-        if record.pool is None:
+        if pool is None:
             return None
-        self.pool_rows.extend(self.examples.row(item, record.query_id) for item in record.pool)
-        self.pool_sizes.append(len(record.pool))
-        return {item: slot for slot, item in enumerate(record.pool)}
+        self.pool_rows.extend(self.examples.row(item, query_id) for item in pool)
+        self.pool_sizes.append(len(pool))
+        return {item: slot for slot, item in enumerate(pool)}
 
     def _slot(self, item: Item, slots: dict[Item, int] | None, query_id: str) -> int:
         if slots is None:
@@ -213,11 +214,12 @@ class _Packer:
 
     def finish(self) -> PointerData:
         if not self.query_ids:
-            raise RecipeError("no query is left after reading", where=self.source, fix=f"skipped: {self.skipped}")
-        lengths = np.frombuffer(self.length, np.int16).copy()
+            fix = f"skipped: {dict(self.skipped)}"
+            raise RecipeError("no query is left after reading", where=self.source, fix=fix)
+        lengths = np.array(self.length, np.int16)
         pointers = np.full((len(lengths), int(lengths.max())), -1, np.int32)
-        pointers[np.arange(pointers.shape[1]) < lengths[:, None]] = np.frombuffer(self.picks, np.int32)
-        scores = np.frombuffer(self.scores, np.float32).reshape(-1, len(SCORES))
+        pointers[np.arange(pointers.shape[1]) < lengths[:, None]] = self.picks
+        scores = np.array(self.scores, np.float32).reshape(-1, len(SCORES))
         return PointerData(
             queries=self.queries,
             examples=self.examples,
@@ -232,7 +234,7 @@ class _Packer:
             scores={name: scores[:, column].copy() for column, name in enumerate(SCORES)},
             method=np.array(self.method, np.int8),
             fallback=np.array(self.fallback, bool),
-            skipped=self.skipped,
+            skipped=dict(self.skipped),
         )
 
 
@@ -343,9 +345,3 @@ def shuffled(count: int, size: int, seed: int, phase: str, epoch: int) -> list[n
     """The batches of one epoch, as indices; a function of the arguments alone, so that a run can resume inside it."""
     order = np.random.default_rng([seed, epoch, *phase.encode()]).permutation(count)
     return [order[start : start + size] for start in range(0, count, size)]
-
-
-def in_order(data: PointerData, size: int) -> Iterator[Batch]:
-    """All queries once, in order."""
-    for start in range(0, len(data), size):
-        yield collate(data, np.arange(start, min(len(data), start + size)))

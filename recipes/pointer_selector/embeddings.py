@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector.candidates import Item
-
-ROLES = {"query": ("query_embeddings", "query_ids"), "candidate": ("candidate_embeddings", "candidate_ids")}
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Table:
     def width(self) -> int:
         return self.rows.shape[1]
 
-    def row(self, item: Item, owner: str) -> int:
-        """The row of an id, written as a number or as text. `owner` is the query that asks, for the message."""
+    def row(self, item: Item, query_id: str) -> int:
+        """The row of an id, written as a number or as text. Raises RecipeError, with the query that asks."""
         if isinstance(self.index, range):
             number = int(item) if isinstance(item, int) or item.isdecimal() else -1
-            if number in self.index:
-                return number
+            row = number if number in self.index else None
         else:
-            found = self.index.get(item, self.index.get(other_spelling(item)))
-            if found is not None:
-                return found
-        raise RecipeError(
-            f"query {owner!r} needs the embedding of {item!r}, which the table of {len(self.rows)} rows does not have",
-            where=self.source,
-            fix="embed the missing item, or leave the query out",
-        )
+            row = self.index.get(item, self.index.get(other_spelling(item)))
+        if row is None:
+            raise RecipeError(
+                f"query {query_id!r} needs the embedding of {item!r}, which the table of {len(self.rows)} rows does "
+                "not have",
+                where=self.source,
+                fix="embed the missing item, or leave the query out",
+            )
+        return row
 
 
 def other_spelling(item: Item) -> Item | None:
@@ -61,32 +61,33 @@ def load_table(path: str | Path, role: str) -> Table:
     Raises:
         RecipeError: no such file, unknown suffix, pickled objects, wrong shape, or values that are not finite.
     """
-    path = Path(path)
+    path, name, id_name = Path(path), f"{role}_embeddings", f"{role}_ids"
     if not path.is_file():
-        raise RecipeError(
-            f"there is no file {path}", where=f"data.{role}_embeddings", fix="mend the path, or embed first"
-        )
+        raise RecipeError(f"there is no file {path}", where=f"data.{name}", fix="mend the path, or embed first")
     if path.suffix not in _READERS:
-        raise RecipeError(
-            f"embeddings in a {path.suffix or 'nameless'} file are not read",
-            where=str(path),
-            fix=f"use one of {', '.join(_READERS)}",
-        )
+        suffix = path.suffix or "nameless"
+        fix = f"use one of {', '.join(_READERS)}"
+        raise RecipeError(f"embeddings in a {suffix} file are not read", where=str(path), fix=fix)
     content = _READERS[path.suffix](path)
-    name, id_name = ROLES[role]
     values = content.get(name, content.get("embeddings", content.get("")))
     if values is None:
         held = ", ".join(sorted(map(str, content))) or "nothing"
         raise RecipeError(f"the file has no {name}; it has {held}", where=str(path))
-    rows = _rows(values, name, content.get(id_name), str(path))
+    ids = content.get(id_name)
+    ids = ids if ids is None or isinstance(ids, list) else np.asarray(ids).tolist()
+    rows = _stacked(values, name, ids, str(path))
     if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
         raise RecipeError(f"{name} is {rows.dtype} of shape {tuple(rows.shape)}, not [rows, features]", where=str(path))
-    index = _index(content.get(id_name), len(rows), id_name, str(path))
-    _require_finite(rows, index, str(path))
+    index = range(len(rows)) if ids is None else _index(ids, len(rows), id_name, str(path))
+    bad = ~torch.isfinite(rows).all(dim=1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        item = list(index)[row]
+        raise RecipeError(f"the embedding of {item!r} holds values that are not finite", where=f"{path}, row {row}")
     return Table(rows, index, str(path))
 
 
-def _rows(values, name: str, ids, source: str) -> torch.Tensor:
+def _stacked(values: Any, name: str, ids: Any, source: str) -> torch.Tensor:
     """One tensor out of a tensor, an array, or a list with one vector a row."""
     try:
         if not isinstance(values, list | tuple):
@@ -94,72 +95,54 @@ def _rows(values, name: str, ids, source: str) -> torch.Tensor:
         each = [torch.as_tensor(row) for row in values]
     except (TypeError, ValueError) as error:
         raise RecipeError(f"{name} does not hold numbers: {error}", where=source) from error
-    odd = next((number for number, row in enumerate(each) if row.shape != each[0].shape), None)
-    if odd is not None:
-        owner = ids[odd] if isinstance(ids, list) and len(ids) == len(each) else odd
-        raise RecipeError(
-            f"the embedding of {owner!r} has shape {tuple(each[odd].shape)}, and the first one {tuple(each[0].shape)}",
-            where=f"{source}, row {odd}",
-            fix="embed everything with one encoder",
-        )
+    for number, row in enumerate(each):
+        if row.shape != each[0].shape:
+            item = ids[number] if isinstance(ids, list) and len(ids) == len(each) else number
+            raise RecipeError(
+                f"the embedding of {item!r} has shape {tuple(row.shape)}, and the first one {tuple(each[0].shape)}",
+                where=f"{source}, row {number}",
+                fix="embed everything with one encoder",
+            )
     return torch.stack(each) if each else torch.empty(0, 0)
 
 
-def _index(ids, rows: int, name: str, source: str) -> dict[Item, int] | range:
-    if ids is None:
-        return range(rows)
-    listed = ids if isinstance(ids, list) else np.asarray(ids).tolist()
-    if not isinstance(listed, list) or not all(isinstance(item, int | str) for item in listed):
+def _index(ids: Any, rows: int, name: str, source: str) -> dict[Item, int]:
+    if not isinstance(ids, list) or not all(isinstance(item, int | str) for item in ids):
         raise RecipeError(f"{name} is not a list of numbers or texts", where=source)
-    if len(listed) != rows or len(set(listed)) != rows:
-        raise RecipeError(
-            f"{name} has {len(listed)} entries ({len(set(listed))} distinct) for {rows} rows", where=source
-        )
-    return {item: number for number, item in enumerate(listed)}
+    if len(ids) != rows or len(set(ids)) != rows:
+        what = f"{name} has {len(ids)} entries ({len(set(ids))} distinct) for {rows} rows"
+        raise RecipeError(what, where=source)
+    return {item: number for number, item in enumerate(ids)}
 
 
-def _require_finite(rows: torch.Tensor, index: dict[Item, int] | range, source: str) -> None:
-    bad = ~torch.isfinite(rows).all(dim=1)
-    if bad.any():
-        row = int(bad.nonzero()[0])
-        item = next(name for name, number in zip(index, range(len(rows)), strict=True) if number == row)
-        raise RecipeError(f"the embedding of {item!r} holds values that are not finite", where=f"{source}, row {row}")
-
-
-def _read_safetensors(path: Path) -> dict:
+def _read_safetensors(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - a safetensors file is no mapping
             metadata = file.metadata() or {}
+        ids = {name: json.loads(metadata[name]) for name in ("query_ids", "candidate_ids") if name in metadata}
     except SafetensorError as error:
         raise RecipeError(f"the file is not readable as safetensors: {error}", where=str(path)) from error
-    for name in ("query_ids", "candidate_ids"):
-        if name in metadata and name not in content:
-            try:
-                content[name] = json.loads(metadata[name])
-            except json.JSONDecodeError as error:
-                raise RecipeError(f"{name} in the metadata is not a JSON list: {error}", where=str(path)) from error
-    return content
+    except json.JSONDecodeError as error:
+        raise RecipeError(f"the ids in the metadata are not a JSON list: {error}", where=str(path)) from error
+    return {**ids, **content}
 
 
-def _read_npz(path: Path) -> dict:
-    import zipfile
-
+def _read_npz(path: Path) -> dict[str, Any]:
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):  # a .npy file by another name
             return {"": loaded}
         with loaded as file:
-            return {"" if len(file.files) == 1 and name == "arr_0" else name: file[name] for name in file.files}
+            return {"" if file.files == ["arr_0"] else name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise RecipeError(
-            f"the file is not readable as npz without pickles: {error}", where=str(path), fix="save plain arrays"
-        ) from error
+        what = f"the file is not readable as npz without pickles: {error}"
+        raise RecipeError(what, where=str(path), fix="save plain arrays") from error
 
 
-def _read_pt(path: Path) -> dict:
+def _read_pt(path: Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # torch's own message says how to run what is in the file

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector.checkpoints import load_policy, read_pointer
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.data import PointerData, collate, in_order, query_inputs
+from recipes.pointer_selector.data import PointerData, collate, query_inputs
 from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.preparation import prepare
 from recipes.pointer_selector.workload import FrozenModel, Outcome
@@ -28,8 +29,6 @@ ORACLE_SETS = 50_000
 BOOTSTRAP_DRAWS = 5000
 KL_QUERIES, KL_DRAWS = 64, 4
 """The KL of the policy is estimated from so many sampled sequences of so many validation queries."""
-SELECTOR, WARM_UP = "selector", "its warm-up"
-PARTS = ("test", "validation")
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,12 @@ class Result:
     correct: np.ndarray
     probability: np.ndarray
 
+    def values(self, metric: str) -> np.ndarray:
+        """[Q], of "accuracy" or "probability"."""
+        return self.correct if metric == "accuracy" else self.probability
+
     def mean(self, metric: str) -> float:
-        """Mean of "accuracy" or "probability"."""
-        return float((self.correct if metric == "accuracy" else self.probability).mean())
+        return float(self.values(metric).mean())
 
 
 Results = dict[str, dict[int, Result]]
@@ -56,6 +58,18 @@ Results = dict[str, dict[int, Result]]
 
 
 # --- a policy -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def evaluating(policy: PointerPolicy) -> Iterator[torch.device]:
+    """Without dropout and without gradients; gives the policy's device."""
+    was_training = policy.training
+    policy.eval()
+    try:
+        with torch.no_grad():
+            yield next(policy.parameters()).device
+    finally:
+        policy.train(was_training)
 
 
 def measure(
@@ -74,16 +88,11 @@ def measure(
     that nothing was logged for are left out.
     """
     queries = np.arange(len(data)) if queries is None else queries
-    was_training = policy.training
-    policy.eval()
-    with torch.inference_mode():
-        if model is None:
-            results = {s: _of_logged(policy, data, s, queries, batch_size) for s in shots}
-        else:
-            picks = decode(policy, data, queries, max(shots), batch_size)
-            results = {s: _result(model.outcome(data, queries, picks[:, :s]), queries) for s in shots}
-    policy.train(was_training)
-    return {s: result for s, result in results.items() if result is not None}
+    if model is None:
+        by_shots = {s: _best_logged(policy, data, s, queries, batch_size) for s in shots}
+        return {s: result for s, result in by_shots.items() if result is not None}
+    picks = decode(policy, data, queries, max(shots), batch_size)
+    return {s: _result(model.outcome(data, queries, picks[:, :s]), queries) for s in shots}
 
 
 def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int, batch_size: int = 256) -> Tensor:
@@ -100,25 +109,22 @@ def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots:
             where="validation.shots",
             fix="ask for fewer shots, or give larger pools",
         )
-    device = next(policy.parameters()).device
     picks = []
-    for start in range(0, len(queries), batch_size):
-        inputs = [x.to(device) for x in query_inputs(data, queries[start : start + batch_size])]
-        picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
+    with evaluating(policy) as device:
+        for start in range(0, len(queries), batch_size):
+            inputs = [x.to(device) for x in query_inputs(data, queries[start : start + batch_size])]
+            picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
     return torch.cat(picks)
 
 
 def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int) -> Tensor:
     """Log-probability of every pick of every candidate: [M, S], 0 at padding; without dropout."""
-    was_training = policy.training
-    policy.eval()
-    device = next(policy.parameters()).device
     table = torch.zeros(data.pointers.shape)
-    with torch.no_grad():
-        for batch in in_order(data, batch_size):
+    with evaluating(policy) as device:
+        for start in range(0, len(data), batch_size):
+            batch = collate(data, np.arange(start, min(len(data), start + batch_size)))
             values = policy.of_batch(batch.to(device))[0].cpu()
             table[batch.rows[batch.candidates], : values.shape[-1]] = values[batch.candidates.flatten(1)]
-    policy.train(was_training)
     return table
 
 
@@ -126,39 +132,36 @@ def sampled_kl(
     policy: PointerPolicy, reference: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int
 ) -> float:
     """KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
-    device = next(policy.parameters()).device
-    was_training = policy.training
-    policy.eval()
-    with torch.inference_mode():
+    with evaluating(policy) as device:
         inputs = tuple(x.to(device) for x in query_inputs(data, queries))
         picks, _ = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
-        kl = float(exact_kl(policy, reference, inputs, picks).mean())
-    policy.train(was_training)
-    return kl
+        return float(exact_kl(policy, reference, inputs, picks).mean())
 
 
 def _result(outcome: Outcome, queries: np.ndarray) -> Result:
     return Result(queries, outcome.correct.double().numpy(), outcome.probability.numpy())
 
 
-def _of_logged(
+def _best_logged(
     policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray, batch_size: int
 ) -> Result | None:
+    """Outcomes of each query's most likely logged candidate; None where nothing was logged at that number of shots."""
     data = data.keep_queries(np.isin(np.arange(len(data)), queries))
     data = data.keep_candidates(data.lengths == shots)
     logged = np.unique(data.candidate_query)
+    data = data.keep_queries(np.isin(np.arange(len(data)), logged))
     if not len(logged):
         return None
-    device = next(policy.parameters()).device
-    first = []
-    for start in range(0, len(logged), batch_size):
-        batch = collate(data, logged[start : start + batch_size])
-        score = batch.picks_by_group(policy.of_batch(batch.to(device))[0].cpu()).sum(-1)
-        best = score.masked_fill(~batch.by_group(batch.candidates), float("-inf")).argmax(-1, keepdim=True)
-        first.append(batch.by_group(batch.rows).gather(1, best).squeeze(1).numpy())
-    rows = np.concatenate(first)
+    score = logged_log_probs(policy, data, batch_size).sum(-1).numpy()
+    rows = _highest(score, data)
     correct, probability = (data.scores[name][rows].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
     return Result(np.sort(queries)[logged], correct, probability)
+
+
+def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
+    """[G], the candidate with the highest score [M] of each group; the first of equal ones."""
+    groups = np.repeat(np.arange(len(data.group_query)), np.diff(data.group_starts))
+    return np.lexsort((-score, groups))[data.group_starts[:-1]]
 
 
 class Validator:
@@ -198,29 +201,24 @@ class Validator:
     def _part(
         self, name: str, policy: PointerPolicy, data: PointerData, queries: np.ndarray
     ) -> tuple[dict[str, float], float]:
-        metrics: dict[str, float] = {}
         if not len(queries):
-            return metrics, float("nan")
-        config = self.config
+            return {}, float("nan")
+        config, metrics = self.config, {}
         results = measure(policy, data, self.model, config.shots, queries=queries, batch_size=config.batch_size)
         for shots, result in results.items():
-            self._require_known(result, data)
+            unknown = np.isnan(result.values(config.metric))
+            if unknown.any():
+                query = data.query_ids[result.queries[int(unknown.argmax())]]
+                number = "vqa_correct" if config.metric == "accuracy" else "vqa_gt_prob"
+                raise RecipeError(
+                    f"query {query!r} has a candidate without {number}, which validation counts",
+                    where=f"validation.metric={config.metric}",
+                    fix="log that number, or set validation.metric to the other one",
+                )
             metrics[f"{name}-core/pointer_selector/acc/shots@{shots}"] = result.mean("accuracy")
             metrics[f"{name}-aux/pointer_selector/probability/shots@{shots}"] = result.mean("probability")
         value = float(np.mean([r.mean(config.metric) for r in results.values()])) if results else float("nan")
-        metrics[f"{name}-core/pointer_selector/{config.metric}/mean"] = value
-        return metrics, value
-
-    def _require_known(self, result: Result, data: PointerData) -> None:
-        unknown = np.isnan(result.correct if self.config.metric == "accuracy" else result.probability)
-        if unknown.any():
-            query = data.query_ids[result.queries[int(unknown.argmax())]]
-            number = "vqa_correct" if self.config.metric == "accuracy" else "vqa_gt_prob"
-            raise RecipeError(
-                f"query {query!r} has a candidate without {number}, which validation counts",
-                where=f"validation.metric={self.config.metric}",
-                fix="log that number, or set validation.metric to the other one",
-            )
+        return {**metrics, f"{name}-core/pointer_selector/{config.metric}/mean": value}, value
 
 
 # --- baselines ------------------------------------------------------------------------------------------------------
@@ -280,15 +278,15 @@ def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequen
     """
     results: Results = {}
     for count in shots:
-        for name, result in _logged_baselines(data, count) if model is None else _baselines(data, model, count):
+        baselines = _logged_baselines(data, count) if model is None else _baselines(data, model, count)
+        for name, result in baselines.items():
             results.setdefault(name, {})[count] = result
     return results
 
 
-def _baselines(data: PointerData, model: FrozenModel, shots: int) -> list[tuple[str, Result]]:
+def _baselines(data: PointerData, model: FrozenModel, shots: int) -> dict[str, Result]:
     queries = np.arange(len(data))
     random = model.outcome(data, queries, random_picks(data, queries, shots, RANDOM_DRAWS, seed=0))
-    correct, probability = random.correct.double().mean(1).numpy(), random.probability.mean(1).numpy()
     nearest = nearest_picks(data, queries, shots)
     outcomes = {
         "no examples": model.outcome(data, queries, nearest[:, :0]),
@@ -296,69 +294,60 @@ def _baselines(data: PointerData, model: FrozenModel, shots: int) -> list[tuple[
         "mmr": model.outcome(data, queries, mmr_picks(data, queries, shots)),
         "oracle": model.oracle(data, queries, shots, ORACLE_SETS),
     }
-    known = [(name, _result(outcome, queries)) for name, outcome in outcomes.items() if outcome is not None]
-    return [("random", Result(queries, correct, probability)), *known]
+    mean = Result(queries, random.correct.double().mean(1).numpy(), random.probability.mean(1).numpy())
+    return {"random": mean, **{name: _result(o, queries) for name, o in outcomes.items() if o is not None}}
 
 
-def _logged_baselines(data: PointerData, shots: int) -> list[tuple[str, Result]]:
+def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     data = data.keep_candidates(data.lengths == shots)
     if not len(data.lengths):
-        return []
+        return {}
     starts, sizes, queries = data.group_starts[:-1], np.diff(data.group_starts), data.group_query
     correct, probability = (data.scores[name].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
-    mean, best = ([f.reduceat(x, starts) for x in (correct, probability)] for f in (np.add, np.maximum))
-    results = [("random", Result(queries, mean[0] / sizes, mean[1] / sizes)), ("oracle", Result(queries, *best))]
+    total, best = ([f.reduceat(x, starts) for x in (correct, probability)] for f in (np.add, np.maximum))
+    results = {"random": Result(queries, total[0] / sizes, total[1] / sizes), "oracle": Result(queries, *best)}
     score = data.scores["beam_score"]
     if not np.isnan(score).any():
-        first = np.lexsort((-score, np.repeat(np.arange(len(sizes)), sizes)))[starts]
-        results.append(("beam_score", Result(queries, correct[first], probability[first])))
+        first = _highest(score, data)
+        results["beam_score"] = Result(queries, correct[first], probability[first])
     return results
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """`a` against `b` on the same queries at one number of shots.
-
-    Attributes:
-        difference: mean of a - b.
-        low, high: 95% interval of it by a bootstrap over clusters.
-        a_only, b_only: queries that only one of the two gets right.
-        p_value: exact McNemar test, two-sided; it takes queries for independent.
-        p_holm: the same, adjusted over all comparisons of the table.
-    """
-
-    a: str
-    b: str
-    shots: int
-    difference: float
-    low: float
-    high: float
-    a_only: int
-    b_only: int
-    p_value: float
-    p_holm: float
-
-
-def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[Comparison]:
+def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[dict[str, Any]]:
     """Paired tests of each pair at each number of shots that both have, with Holm's correction over all of them.
 
-    `clusters` [Q] says which queries are drawn together: queries about one image are not independent.
+    Args:
+        clusters: [Q], which queries are drawn together: queries about one image are not independent.
+
+    Returns:
+        `a`, `b` and `shots`; `difference`, the mean of a - b, with `low` and `high`, its 95% interval by a bootstrap
+        over clusters; `a_only` and `b_only`, the queries that only one of the two gets right; `p_value` of the exact
+        McNemar test, two-sided, which takes queries for independent; `p_holm`, the same after Holm.
     """
-    rows: list[tuple[Any, ...]] = []
+    rows: list[dict[str, Any]] = []
     for a, b in pairs:
         for shots in sorted(set(results[a]) & set(results[b])):
             ours, theirs = results[a][shots].correct, results[b][shots].correct
             if not len(ours) == len(theirs) == len(clusters):
                 continue
             low, high = cluster_bootstrap(ours - theirs, clusters)
-            a_only, b_only = int(((ours > 0) & (theirs <= 0)).sum()), int(((theirs > 0) & (ours <= 0)).sum())
-            p_value = mcnemar(a_only, b_only).p_value
-            rows.append((a, b, shots, float((ours - theirs).mean()), low, high, a_only, b_only, p_value))
-    adjusted = holm([row[-1] for row in rows])
-    return [Comparison(*row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
+            row = {
+                "a": a,
+                "b": b,
+                "shots": shots,
+                "difference": float((ours - theirs).mean()),
+                "low": low,
+                "high": high,
+            }
+            row["a_only"] = int(((ours > 0) & (theirs <= 0)).sum())
+            row["b_only"] = int(((theirs > 0) & (ours <= 0)).sum())
+            row["p_value"] = mcnemar(row["a_only"], row["b_only"]).p_value
+            rows.append(row)
+    adjusted = holm([row["p_value"] for row in rows])
+    return [{**row, "p_holm": p} for row, p in zip(rows, adjusted, strict=True)]
 
 
 def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
@@ -382,12 +371,12 @@ def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Results by method and shots, paired tests, and the number of shots that the selector was trained for."""
+    """Results by method and shots, rows of `compare`, and the number of shots that the selector was trained for."""
 
     queries: int
     trained_for: int
     results: Results
-    comparisons: list[Comparison]
+    comparisons: list[dict[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -395,7 +384,7 @@ class Evaluation:
             "queries": self.queries,
             "trained_for": self.trained_for,
             "accuracy": accuracies(self.results),
-            "tests": [asdict(comparison) for comparison in self.comparisons],
+            "tests": self.comparisons,
         }
 
 
@@ -410,35 +399,30 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
     Raises:
         RecipeError: no checkpoint, an unknown part, or embeddings of another size than the selector was trained on.
     """
-    if part not in PARTS:
-        raise RecipeError(f"there is no part {part!r}", where="--part", fix=f"use one of {', '.join(PARTS)}")
+    if part not in ("test", "validation"):
+        raise RecipeError(f"there is no part {part!r}", where="--part", fix="use one of test, validation")
+    selector, warm_up = "selector", "its warm-up"
     policy, config = load_policy(folder)
+    policies = {selector: policy}
+    if mark := read_pointer(folder, "warm_up.json"):
+        policies[warm_up] = load_policy(folder / mark["folder"])[0]
+    policies |= {str(other): load_policy(other)[0] for other in against}
     prepared = prepare(recipe)
     data, shots = prepared.parts[part], recipe.validation.shots
-    policies = {SELECTOR: policy}
-    warm_up = read_pointer(folder, "warm_up.json")
-    if warm_up:
-        policies[WARM_UP] = load_policy(folder / warm_up["folder"])[0]
-    policies |= {str(other): load_policy(other)[0] for other in against}
+    here = data.queries.width, data.examples.width
     results = baseline_results(data, prepared.model, shots)
     rivals = [name for name in ("nearest", "mmr", "beam_score") if name in results]
     for name, trained in policies.items():
-        _require_widths(trained, data, name)
+        if (widths := (trained.query_width, trained.pool_width)) != here:
+            raise RecipeError(
+                f"{name} was trained on embeddings of {widths[0]} and {widths[1]} features; this data has {here[0]} "
+                f"and {here[1]}",
+                where="checkpoint",
+                fix="evaluate on embeddings of the same encoder",
+            )
         results[name] = measure(trained, data, prepared.model, shots)
-    rivals += [name for name in policies if name != SELECTOR]
-    pairs = [(SELECTOR, rival) for rival in rivals]
-    if WARM_UP in policies and "nearest" in results:
-        pairs.append((WARM_UP, "nearest"))
+    pairs = [(selector, rival) for rival in (*rivals, *policies) if rival != selector]
+    if warm_up in policies and "nearest" in results:
+        pairs.append((warm_up, "nearest"))
     clusters = data.query_rows  # queries that share an image share its embedding
     return Evaluation(len(data), config["shot_num"], results, compare(results, pairs, clusters))
-
-
-def _require_widths(policy: PointerPolicy, data: PointerData, name: str) -> None:
-    trained, here = (policy.query_width, policy.pool_width), (data.queries.width, data.examples.width)
-    if trained != here:
-        raise RecipeError(
-            f"{name} was trained on embeddings of {trained[0]} and {trained[1]} features; "
-            f"this data has {here[0]} and {here[1]}",
-            where="checkpoint",
-            fix="evaluate on embeddings of the same encoder",
-        )

@@ -17,19 +17,16 @@ from recipes.pointer_selector.config import PointerRecipe, RewardConfig
 from recipes.pointer_selector.data import PointerData
 
 QUALITY = "quality"
+"""The score that `reward.quality` names, stretched to 0 to 1 within its group, so that its scale is correctness's."""
 TERMS: dict[str, tuple[str | None, float]] = {
     "combined": (QUALITY, 1.0),
     "hard_soft": ("vqa_acc_score", 1.0),
-    "separated": ("vqa_acc_score", 2.0),
+    "separated": ("vqa_acc_score", 2.0),  # right answers stay above wrong ones while alpha < 2 beta
     "correctness": (None, 1.0),
     "probability": ("vqa_gt_prob", 0.0),
     "quality": (QUALITY, 0.0),
 }
-"""A mode's reward is alpha * soft + beta * weight * vqa_correct: here are the soft number and the weight.
-
-`QUALITY` is the score that `reward.quality` names, rescaled to 0 to 1 within the group, so that its scale is that of
-correctness. In `separated`, right answers stay above wrong ones for any soft number while alpha < 2 beta.
-"""
+"""The soft number and the weight of each mode's reward, alpha * soft + beta * weight * vqa_correct."""
 SAME = 1e-6
 """Rewards of a group that differ by no more than this are equal; float32 rewards of order 1 carry about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
@@ -45,14 +42,27 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
     Raises:
         RecipeError: a candidate lacks a number that the mode needs; names the query.
     """
+
+    def logged(name: str) -> np.ndarray:
+        values = data.scores[name].astype(np.float64)
+        missing = np.flatnonzero(np.isnan(values))
+        if len(missing):
+            query = data.query_ids[data.candidate_query[missing[0]]]
+            raise RecipeError(
+                f"{len(missing)} candidates have no {name}, the first of them in query {query!r}",
+                where=f"reward.mode={config.mode}",
+                fix="choose a reward that the data can give, or log that number",
+            )
+        return values
+
     soft, weight = TERMS[config.mode]
     total = np.zeros(len(data.lengths))
-    if soft == QUALITY:
-        total += config.alpha * rescaled(_required(data, config.quality, config.mode), data.group_starts)
-    elif soft:
-        total += config.alpha * _required(data, soft, config.mode)
+    if soft:
+        total += config.alpha * (
+            rescaled(logged(config.quality), data.group_starts) if soft == QUALITY else logged(soft)
+        )
     if weight:
-        total += config.beta * weight * _required(data, "vqa_correct", config.mode)
+        total += config.beta * weight * logged("vqa_correct")
     return total.astype(np.float32)
 
 
@@ -107,19 +117,6 @@ def require_differences(values: np.ndarray, data: PointerData, mode: str) -> Non
             where=f"reward.mode={mode}",
             fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
         )
-
-
-def _required(data: PointerData, name: str, mode: str) -> np.ndarray:
-    values = data.scores[name].astype(np.float64)
-    missing = np.flatnonzero(np.isnan(values))
-    if len(missing):
-        query = data.query_ids[data.candidate_query[missing[0]]]
-        raise RecipeError(
-            f"{len(missing)} candidates have no {name}, the first of them in query {query!r}",
-            where=f"reward.mode={mode}",
-            fix="choose a reward that the data can give, or log that number",
-        )
-    return values
 
 
 # --- advantages -----------------------------------------------------------------------------------------------------

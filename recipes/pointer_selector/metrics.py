@@ -1,4 +1,7 @@
-"""Where metrics go (a JSON-lines history that is only appended to, TensorBoard, W&B), and what they point at."""
+"""Loggers (a JSON-lines history that is only appended to, TensorBoard, W&B), and what the metrics point at.
+
+A logger has `write(step, data)` and `close()`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-
-class Sink(Protocol):
-    """A place for metrics."""
-
-    def write(self, step: int, data: Mapping[str, float | str]) -> None: ...
-
-    def close(self) -> None: ...
+from typing import Any
 
 
 class MetricsFile:
@@ -24,8 +19,10 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _end_last_line(path)
+        half_a_line = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
         self.file = path.open("a", encoding="utf-8")
+        if half_a_line:  # of a killed run; what is appended must not join it
+            self.file.write("\n")
 
     def write(self, step: int, data: Mapping[str, float | str]) -> None:
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
@@ -43,14 +40,12 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self.writer = SummaryWriter(str(folder))
+        self.close = self.writer.close
 
     def write(self, step: int, data: Mapping[str, float | str]) -> None:
         for name, value in data.items():
             if not isinstance(value, str):
                 self.writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self.writer.close()
 
 
 class Wandb:
@@ -59,38 +54,13 @@ class Wandb:
     def __init__(self, folder: Path, project: str, experiment: str, config: dict[str, Any], mode: str) -> None:
         import wandb
 
-        folder.mkdir(parents=True, exist_ok=True)
         self.run = wandb.init(
             project=project, name=experiment, id=experiment, resume="allow", config=config, dir=str(folder), mode=mode
         )
+        self.close = self.run.finish
 
     def write(self, step: int, data: Mapping[str, float | str]) -> None:
         self.run.log(dict(data), step=step)
-
-    def close(self) -> None:
-        self.run.finish()
-
-
-class Sinks:
-    """Several places at once."""
-
-    def __init__(self, sinks: list[Sink]) -> None:
-        self.sinks = sinks
-
-    def write(self, step: int, data: Mapping[str, float | str]) -> None:
-        for sink in self.sinks:
-            sink.write(step, data)
-
-    def close(self) -> None:
-        for sink in self.sinks:
-            sink.close()
-
-
-def _end_last_line(path: Path) -> None:
-    """A killed run may leave half a line; what is appended must not join it."""
-    if path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n")
 
 
 def memory_peak_mib() -> float:

@@ -108,23 +108,22 @@ class PointerPolicy(nn.Module):
         With `start: similarity` both towers share one orthogonal projection, so that cosine scores equal those of the
         embeddings themselves; with `start: random` each tower has its own.
         """
+        similarity = self.config.start == "similarity"
+        if similarity and self.query_width != self.pool_width:
+            raise RecipeError(
+                f"queries have {self.query_width} features and pool examples {self.pool_width}, "
+                "so their similarity is not defined",
+                where="policy.start=similarity",
+                fix="set policy.start=random, or give embeddings of one size",
+            )
         for branch in [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in self.layers)]:
             nn.init.zeros_(branch.weight)
             nn.init.zeros_(branch.bias)
-        with torch.no_grad():
-            self.gate_state.bias[: self.config.hidden].fill_(-3.0)
+        nn.init.constant_(self.gate_state.bias[: self.config.hidden], -3.0)
         nn.init.orthogonal_(self.query_tower.project.weight)
         nn.init.orthogonal_(self.pool_tower.project.weight)
-        if self.config.start == "similarity":
-            if self.query_width != self.pool_width:
-                raise RecipeError(
-                    f"queries have {self.query_width} features and pool examples {self.pool_width}, "
-                    "so their similarity is not defined",
-                    where="policy.start=similarity",
-                    fix="set policy.start=random, or give embeddings of one size",
-                )
-            with torch.no_grad():
-                self.pool_tower.project.weight.copy_(self.query_tower.project.weight)
+        if similarity:
+            self.pool_tower.project.load_state_dict(self.query_tower.project.state_dict())
 
     def backbone(self) -> list[nn.Parameter]:
         """The parameters of the two towers, which `grpo.freeze_backbone` holds still."""
@@ -160,7 +159,7 @@ class PointerPolicy(nn.Module):
         """Log-probabilities of given sequences, batched over queries and candidates; a loop over the S picks only.
 
         Args:
-            inputs: query [B, Dq], pool [B, K, Dp], and mask [B, K], true where a slot holds an example.
+            inputs: the arguments of `encode`.
             pointers: [B, N, S], slots; 0 where `steps` is false.
             steps: [B, N, S], true where the candidate has a pick.
             first: for each pick, how many candidates in front have none; they are left out of the work.
@@ -188,8 +187,7 @@ class PointerPolicy(nn.Module):
                     state, free = state[:, skip:], free[:, skip:]
                 free = free.expand(-1, pick.shape[1], -1).scatter(-1, pick[..., None], False)
                 state = self.update(encoded, state, pick)
-        zero = chosen[0].new_zeros(())
-        return torch.where(steps, torch.stack(chosen, -1), zero), torch.where(steps, torch.stack(entropies, -1), zero)
+        return torch.stack(chosen, -1) * steps, torch.stack(entropies, -1) * steps
 
     def of_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """`step_log_probs` of a batch: [B, L * N, S] each."""
@@ -198,31 +196,22 @@ class PointerPolicy(nn.Module):
 
 def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> tuple[Tensor, Tensor]:
     """The most likely slot at each step: picks [B, S] and their log-probabilities [B, S]."""
-    picks, log_probs = _decode(policy, encoded, shots, 1, lambda scores, _: scores.argmax(-1))
+    picks, log_probs = _decode(policy, encoded, shots, 1, lambda log_probs, _: log_probs.argmax(-1))
     return picks[:, 0], log_probs[:, 0]
 
 
 def sample(
-    policy: PointerPolicy,
-    encoded: Encoded,
-    shots: int,
-    draws: int,
-    generator: torch.Generator,
-    temperature: float = 1.0,
+    policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """`draws` sequences a query: picks [B, N, S] and log-probabilities under the policy itself [B, N, S].
+    """`draws` sequences a query: picks [B, N, S] and their log-probabilities [B, N, S].
 
     One uniform number a pick is turned into a slot through the cumulative distribution, so that neither the padding of
     a pool nor the other queries of a batch change what is drawn from the same stream of numbers.
     """
-    batch = encoded.state.shape[0]
-    device = generator.device
-    uniform = torch.rand(batch, draws, shots, generator=generator, device=device).to(encoded.state.device)
-
-    def draw(scores: Tensor, step: int) -> Tensor:
-        return pick_by_uniform((scores / temperature).softmax(-1), uniform[:, :, step])
-
-    return _decode(policy, encoded, shots, draws, draw)
+    uniform = torch.rand(len(encoded.state), draws, shots, generator=generator).to(encoded.state.device)
+    return _decode(
+        policy, encoded, shots, draws, lambda log_probs, n: pick_by_uniform(log_probs.exp(), uniform[..., n])
+    )
 
 
 def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
@@ -262,19 +251,17 @@ def exact_kl(
     With `picks` [B, N, S] drawn from the policy, the mean over draws estimates the KL of whole sequences without bias,
     whereas k3 over logged candidates does not.
     """
-    ours, theirs = policy.encode(*inputs), reference.encode(*inputs)
-    draws = picks.shape[1]
-    free = inputs[2][:, None].expand(-1, draws, -1)
-    states = [e.state[:, None].expand(-1, draws, -1) for e in (ours, theirs)]
-    total = torch.zeros(picks.shape[:2], device=picks.device, dtype=ours.state.dtype)
+    policies = policy, reference
+    encoded = [p.encode(*inputs) for p in policies]
+    free = inputs[2][:, None].expand(-1, picks.shape[1], -1)
+    states = [e.state[:, None].expand(-1, picks.shape[1], -1) for e in encoded]
+    total = picks.new_zeros(picks.shape[:2], dtype=states[0].dtype)
     for step in range(picks.shape[2]):
-        here, there = policy.log_probs(ours, states[0], free), reference.log_probs(theirs, states[1], free)
+        here, there = (p.log_probs(e, state, free) for p, e, state in zip(policies, encoded, states, strict=True))
         total = total + (here.exp() * (here - there)).masked_fill(~free, 0.0).sum(-1)
-        free = free.scatter(-1, picks[:, :, step, None], False)
-        states = [
-            policy.update(ours, states[0], picks[..., step]),
-            reference.update(theirs, states[1], picks[..., step]),
-        ]
+        pick = picks[..., step]
+        free = free.scatter(-1, pick[..., None], False)
+        states = [p.update(e, state, pick) for p, e, state in zip(policies, encoded, states, strict=True)]
     return total
 
 
@@ -299,9 +286,6 @@ def _rows(values: Tensor, parent: Tensor) -> Tensor:
     return values.gather(1, parent[..., None].expand(-1, -1, values.shape[-1]))
 
 
-# --- the machine ----------------------------------------------------------------------------------------------------
-
-
 def choose_device(asked: str) -> torch.device:
     """The device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
 
@@ -310,9 +294,8 @@ def choose_device(asked: str) -> torch.device:
     """
     available = torch.cuda.is_available()
     if asked == "cuda" and not available:
-        raise RecipeError(
-            "a GPU was asked for, and torch sees none", where="trainer.device", fix="unset it, or use cpu"
-        )
+        what = "a GPU was asked for, and torch sees none"
+        raise RecipeError(what, where="trainer.device", fix="unset it, or use cpu")
     return torch.device("cuda" if available and asked != "cpu" else "cpu")
 
 

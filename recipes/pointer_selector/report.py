@@ -13,11 +13,14 @@ from recipes.statistics import mean_over_seeds
 
 Entries = Mapping[str, Sequence[Mapping[str, Any]]]
 """Results of `sweep.run` by arm, one a seed."""
+Baselines = Mapping[str, Mapping[str, float]]
+"""Accuracy by name and number of shots."""
+MeanInterval = tuple[float, float | None]
+"""Mean and half-width of its 95% interval over seeds; no width where the seeds allow none."""
 VALIDATION, TRAIN = "val-core/pointer_selector/accuracy/mean", "train-core/pointer_selector/accuracy/mean"
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and half-width of its 95% interval over seeds; no width where the seeds allow none."""
+def mean_interval(values: Sequence[float]) -> MeanInterval:
     interval = mean_over_seeds(values)
     return interval.value, None if interval.low is None else interval.high - interval.value
 
@@ -27,9 +30,9 @@ def over_shots(entry: Mapping[str, Any], part: str = "test") -> float:
     return float(np.mean(list(entry[part].values())))
 
 
-def paired_over_seeds(arms: Entries, a: str, b: str, part: str = "test") -> tuple[float, float | None] | None:
-    """`a` minus `b`, the mean over shots, seed by seed: mean and 95% half-width; None without seeds in common."""
-    ours, theirs = ({entry["seed"]: over_shots(entry, part) for entry in arms.get(name, ())} for name in (a, b))
+def paired_over_seeds(arms: Entries, a: str, b: str) -> MeanInterval | None:
+    """`a` minus `b` on test, the mean over shots, seed by seed; None without seeds in common."""
+    ours, theirs = ({entry["seed"]: over_shots(entry) for entry in arms.get(name, ())} for name in (a, b))
     seeds = sorted(set(ours) & set(theirs))
     return mean_interval([ours[seed] - theirs[seed] for seed in seeds]) if seeds else None
 
@@ -55,58 +58,67 @@ def summary(arms: Entries, against: str) -> list[dict[str, Any]]:
 
 def curves(arms: Entries) -> dict[str, list[dict[str, Any]]]:
     """The epochs of each arm's first seed: loss, KL, validation, and the rest of `sweep.CURVES`, in four digits."""
-    return {
-        arm: [
-            {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in epoch.items()}
-            for epoch in entries[0]["epochs"]
-        ]
-        for arm, entries in arms.items()
-    }
+
+    def short(epoch: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in epoch.items()}
+
+    return {arm: [short(epoch) for epoch in entries[0]["epochs"]] for arm, entries in arms.items()}
 
 
-def markdown(rows: Sequence[Mapping[str, Any]], baselines: Mapping[str, Mapping[str, float]], against: str) -> str:
+def markdown(rows: Sequence[Mapping[str, Any]], baselines: Baselines, against: str) -> str:
     """The table in percent: mean and half-width of the 95% interval over seeds."""
     shots = list(rows[0]["test"])
-    head = ["arm", "seeds", *(f"{s}-shot" for s in shots), "mean", f"minus {against}"]
-    head += ["validation", "last epoch", "best"]
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    head = ["arm", "seeds", *(f"{s}-shot" for s in shots)]
+    head += ["mean", f"minus {against}", "validation", "last epoch", "best"]
+    lines = [head, ["---"] * len(head)]
     for name, values in baselines.items():
-        known = [values[s] for s in shots if s in values]
         cells = [f"{100 * values[s]:.1f}" if s in values else "" for s in shots]
-        mean = f"{100 * np.mean(known):.1f}" if len(known) == len(shots) else ""
-        lines.append("| " + " | ".join([name, "", *cells, mean, "", "", "", ""]) + " |")
+        mean = f"{100 * np.mean([values[s] for s in shots]):.1f}" if all(cells) else ""
+        lines.append([name, "", *cells, mean, "", "", "", ""])
     for row in rows:
-        cells = [_percent(row["test"][s]) for s in shots]
-        rest = [_percent(row["mean"]), _percent(row["difference"], sign=True), _percent(row["validation"])]
-        rest += [_percent(row["last_epoch"]), ", ".join(row["best"])]
-        lines.append("| " + " | ".join([row["arm"], str(len(row["seeds"])), *cells, *rest]) + " |")
-    return "\n".join(lines) + "\n"
+        cells = [row["arm"], str(len(row["seeds"])), *(_percent(row["test"][s]) for s in shots)]
+        cells += [_percent(row["mean"]), _percent(row["difference"], sign=True), _percent(row["validation"])]
+        lines.append([*cells, _percent(row["last_epoch"]), ", ".join(row["best"])])
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def compact_json(content: Mapping[str, Any]) -> str:
-    """JSON with one line for each entry of its lists, so that changes of a result show line by line."""
-    lines = []
-    for name, value in content.items():
+    """JSON with one line for each entry of its lists and mappings, so that changes of a result show line by line."""
+
+    def block(value: Any) -> str:
         if isinstance(value, list):
-            rows = ",\n  ".join(json.dumps(row) for row in value)
-            lines.append(f"{json.dumps(name)}: [\n  {rows}\n ]")
-        elif isinstance(value, dict):
-            rows = ",\n  ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
-            lines.append(f"{json.dumps(name)}: {{\n  {rows}\n }}")
-        else:
-            lines.append(f"{json.dumps(name)}: {json.dumps(value)}")
-    return "{\n " + ",\n ".join(lines) + "\n}\n"
+            return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        if isinstance(value, dict):
+            return "{\n  " + ",\n  ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()) + "\n }"
+        return json.dumps(value)
+
+    return "{\n " + ",\n ".join(f"{json.dumps(name)}: {block(value)}" for name, value in content.items()) + "\n}\n"
 
 
-def _percent(value: tuple[float, float | None] | None, sign: bool = False) -> str:
+def _percent(value: MeanInterval | None, sign: bool = False) -> str:
     if value is None:
         return ""
-    mean, half = value
-    shown = f"{100 * mean:+.1f}" if sign else f"{100 * mean:.1f}"
-    return shown if half is None else f"{shown} ± {100 * half:.1f}"
+    mean = f"{100 * value[0]:{'+' if sign else ''}.1f}"
+    return mean if value[1] is None else f"{mean} ± {100 * value[1]:.1f}"
 
 
-def figure(arms: Entries, baselines: Mapping[str, Mapping[str, float]], against: str, path: Path) -> None:
+def write(arms: Entries, baselines: Baselines, against: str, command: str, test_queries: int, out: Path) -> None:
+    """Write sweep.json, sweep.md and sweep.svg into the folder `out`.
+
+    Args:
+        against: the arm that the others are compared with.
+        command: what made the results.
+    """
+    rows = summary(arms, against)
+    content = {"command": command, "test_queries": test_queries, "baselines": baselines, "arms": rows}
+    content["epochs_of_first_seed"] = curves(arms)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "sweep.json").write_text(compact_json(content), encoding="utf-8")
+    (out / "sweep.md").write_text(f"Made by `{command}`.\n\n{markdown(rows, baselines, against)}", encoding="utf-8")
+    figure(arms, baselines, against, out / "sweep.svg")
+
+
+def figure(arms: Entries, baselines: Baselines, against: str, path: Path) -> None:
     """Three panels: accuracy by shots, the mean accuracy of every arm, training and validation by epoch."""
     import matplotlib
 

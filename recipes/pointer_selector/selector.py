@@ -79,37 +79,12 @@ class PointerSelector:
         queries = _tensor(query)
         single = queries.ndim == 1
         queries = queries[None] if single else queries
-        names = [str(name) for name in ids] if ids is not None else [str(number) for number in range(len(queries))]
+        names = [str(name) for name in (range(len(queries)) if ids is None else ids)]
         pools = _pools(pool, len(queries))
         self._check(queries, pools, names, shots)
-        picks = self._decode(queries, pools, shots, method, beam_width, seed)
-        return picks[0] if single else picks
-
-    def _check(self, queries: Tensor, pools: list[Tensor], names: list[str], shots: int) -> None:
-        if len(names) != len(queries) or len(pools) != len(queries):
-            raise RecipeError(f"{len(queries)} queries, {len(pools)} pools and {len(names)} ids", where="select")
-        for query, pool, name in zip(queries, pools, names, strict=True):
-            where = f"query {name!r}"
-            sizes = (query.shape[-1], pool.shape[-1] if pool.ndim == 2 else None)
-            if sizes != (self.policy.query_width, self.policy.pool_width):
-                raise RecipeError(
-                    f"query {name!r} and its pool have {sizes[0]} and {sizes[1]} features; the selector was trained on "
-                    f"{self.policy.query_width} and {self.policy.pool_width}",
-                    where=where,
-                    fix="embed with the same encoder as in training",
-                )
-            if not (torch.isfinite(query).all() and torch.isfinite(pool).all()):
-                raise RecipeError(f"an embedding of query {name!r} or its pool is not finite", where=where)
-            if len(pool) < shots:
-                raise RecipeError(
-                    f"the pool of query {name!r} has {len(pool)} examples, fewer than {shots} shots", where=where
-                )
-
-    def _decode(self, queries, pools, shots, method, beam_width, seed) -> list[list[int]]:
-        device = next(self.policy.parameters()).device
-        sizes = torch.tensor([len(pool) for pool in pools])
         padded = torch.nn.utils.rnn.pad_sequence(pools, batch_first=True)
-        mask = torch.arange(padded.shape[1]) < sizes[:, None]
+        mask = torch.arange(padded.shape[1]) < torch.tensor([len(pool) for pool in pools])[:, None]
+        device = next(self.policy.parameters()).device
         with torch.inference_mode():
             encoded = self.policy.encode(queries.to(device), padded.to(device), mask.to(device))
             if method == "greedy":
@@ -118,11 +93,31 @@ class PointerSelector:
                 picks = beam(self.policy, encoded, shots, beam_width)[0][:, 0]
             else:
                 picks = sample(self.policy, encoded, shots, 1, torch.Generator().manual_seed(seed))[0][:, 0]
-        return picks.tolist()
+        return picks[0].tolist() if single else picks.tolist()
+
+    def _check(self, queries: Tensor, pools: list[Tensor], names: list[str], shots: int) -> None:
+        if not len(queries) == len(names) == len(pools):
+            raise RecipeError(f"{len(queries)} queries, {len(pools)} pools and {len(names)} ids", where="select")
+        trained = self.policy.query_width, self.policy.pool_width
+        for query, pool, name in zip(queries, pools, names, strict=True):
+            sizes = query.shape[-1], pool.shape[-1] if pool.ndim == 2 else None
+            what = fix = ""
+            if sizes != trained:
+                what = (
+                    f"query {name!r} and its pool have {sizes[0]} and {sizes[1]} features; the selector was trained on "
+                    f"{trained[0]} and {trained[1]}"
+                )
+                fix = "embed with the same encoder as in training"
+            elif not (torch.isfinite(query).all() and torch.isfinite(pool).all()):
+                what = f"an embedding of query {name!r} or its pool is not finite"
+            elif len(pool) < shots:
+                what = f"the pool of query {name!r} has {len(pool)} examples, fewer than {shots} shots"
+            if what:
+                raise RecipeError(what, where=f"query {name!r}", fix=fix)
 
 
 def _tensor(values: Array) -> Tensor:
-    return torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).float()
+    return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values)).float()
 
 
 def _pools(pool: Array | Sequence[Array], count: int) -> list[Tensor]:

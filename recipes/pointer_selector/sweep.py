@@ -6,12 +6,13 @@ a trial of settings that have changed since does not count.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -24,6 +25,8 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector.config import GrpoConfig, PointerRecipe, changed
 
 Changes = Mapping[str, Any]
+Result = dict[str, Any]
+"""What `run` keeps of a trial: accuracies, the epochs' curves, processor seconds, and every key's value."""
 FREE = (
     "name", "trainer.experiment_name", "trainer.logger", "trainer.project_name", "trainer.device", "trainer.threads",
 )  # fmt: skip
@@ -38,21 +41,6 @@ CURVES = (
 
 
 # --- arms -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One setting of the sweep.
-
-    Attributes:
-        name: `<factor>/<value>`.
-        recipe: everything resolved but the seed.
-        start: the recipe whose checkpoint this one begins with, or None.
-    """
-
-    name: str
-    recipe: PointerRecipe
-    start: PointerRecipe | None = None
 
 
 RCE_ALONE: Changes = {"rce.epochs": 15, "grpo.epochs": 0}
@@ -161,25 +149,15 @@ FROM_SUPERVISED: dict[str, Changes] = {
 }
 
 
-def arms(recipe: PointerRecipe, only: str = "*") -> list[Arm]:
-    """The arms around a recipe whose name fits `only` (patterns with `|` between them), the most wanted first."""
-    changes = {**MAIN, **REPORTED_ARMS, **FACTORS, "supervised/alone": SUPERVISED, **FROM_SUPERVISED}
-    chosen = [name for name in changes if any(fnmatch(name, pattern) for pattern in only.split("|"))]
-    if not chosen:
-        raise RecipeError(f"no arm fits {only!r}", where="--only", fix=f"for instance {', '.join(list(changes)[:6])}")
-    supervised = changed(recipe, SUPERVISED)
-    return [Arm(n, changed(recipe, changes[n]), supervised if n in FROM_SUPERVISED else None) for n in chosen]
-
-
-# --- trials ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Trial:
-    """One arm with one seed, or the part of one that another starts from."""
+    """One arm with one seed, or the part of one that another starts from; `start` is the one that it begins with."""
 
     recipe: PointerRecipe
     start: Trial | None = None
+
+    def with_seed(self, seed: int) -> Trial:
+        return Trial(changed(self.recipe, {"trainer.seed": seed}), self.start and self.start.with_seed(seed))
 
     @cached_property
     def digest(self) -> str:
@@ -198,41 +176,54 @@ class Trial:
         defaults = {f"grpo.{path}": value for path, value in flatten(GrpoConfig().model_dump()).items()}
         return Trial(changed(self.recipe, {**defaults, "grpo.epochs": 0}), self.start)
 
-    @property
-    def chain(self) -> list[Trial]:
-        """Everything that has to run, in order; this trial last."""
-        return [*(self.before.chain if self.before else []), self]
 
-    def result(self, folder: Path) -> dict[str, Any] | None:
-        """What `run` measured, or None."""
-        path = folder / self.digest / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def trial(arm: Arm, seed: int) -> Trial:
-    """An arm with a seed."""
-    start = arm.start and Trial(changed(arm.start, {"trainer.seed": seed}))
-    return Trial(changed(arm.recipe, {"trainer.seed": seed}), start)
+def arms(recipe: PointerRecipe, only: str = "*") -> dict[str, Trial]:
+    """The arms around a recipe whose name fits `only` (patterns with `|` between them), the most wanted first."""
+    changes = {**MAIN, **REPORTED_ARMS, **FACTORS, "supervised/alone": SUPERVISED, **FROM_SUPERVISED}
+    chosen = [name for name in changes if any(fnmatch(name, pattern) for pattern in only.split("|"))]
+    if not chosen:
+        raise RecipeError(f"no arm fits {only!r}", where="--only", fix=f"for instance {', '.join(list(changes)[:6])}")
+    supervised = Trial(changed(recipe, SUPERVISED))
+    return {n: Trial(changed(recipe, changes[n]), supervised if n in FROM_SUPERVISED else None) for n in chosen}
 
 
-def run(one: Trial, folder: Path, deadline: float = float("inf")) -> dict[str, Any] | None:
-    """Train and measure on validation and test; keeps the result in `folder`. None where the deadline is past.
+def result_of(trial: Trial, folder: Path) -> Result | None:
+    """The result of a trial that is finished, or None."""
+    path = folder / trial.digest / "result.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
-    A trial that was interrupted goes on from its last checkpoint.
+
+def run(trial: Trial, folder: Path) -> Result:
+    """The result of a trial, which is trained where it is not finished, and so is what it begins with.
+
+    One that was interrupted goes on from its last checkpoint. Another process that runs the same trial is waited for.
     """
+    target, before = folder / trial.digest, trial.before
+    if before:
+        run(before, folder)
+    target.mkdir(parents=True, exist_ok=True)
+    with (target / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = result_of(trial, folder)
+        if result is None:
+            result = _train(trial, folder)
+            partial = target / ".partial_result"
+            partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            os.replace(partial, target / "result.json")
+    return result
+
+
+def _train(trial: Trial, folder: Path) -> Result:
     from recipes.pointer_selector.checkpoints import load_policy
     from recipes.pointer_selector.evaluation import measure
-    from recipes.pointer_selector.metrics import Sinks
     from recipes.pointer_selector.policy import choose_device, use_threads
     from recipes.pointer_selector.training import EpochReport, Trainer
 
-    if time.time() > deadline:
-        return None
-    recipe, target, before = one.recipe, folder / one.digest, one.before
-    if before:
+    recipe, target = trial.recipe, folder / trial.digest
+    if trial.before:
         both = recipe.rce.epochs and recipe.grpo.epochs
         key = "trainer.warm_up_from" if both else "trainer.start_from"
-        recipe = changed(recipe, {key: str(folder / before.digest)})
+        recipe = changed(recipe, {key: str(folder / trial.before.digest)})
     use_threads(recipe.trainer.threads)
     prepared = _prepared(json.dumps([recipe.data.model_dump(), recipe.workload.model_dump()]))
     epochs: list[dict[str, Any]] = []
@@ -243,7 +234,7 @@ def run(one: Trial, folder: Path, deadline: float = float("inf")) -> dict[str, A
 
     started, cpu = time.perf_counter(), time.process_time()
     device = choose_device(recipe.trainer.device)
-    trainer = Trainer(recipe, prepared.parts, prepared.model, target, Sinks([]), keep, device)
+    trainer = Trainer(recipe, prepared.parts, prepared.model, target, [], keep, device)
     progress = trainer.run()
     spent = {"seconds": round(time.perf_counter() - started, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
 
@@ -252,7 +243,7 @@ def run(one: Trial, folder: Path, deadline: float = float("inf")) -> dict[str, A
         return {str(shots): result.mean("accuracy") for shots, result in results.items()}
 
     best = load_policy(target)[0].to(device)
-    result = {
+    return {
         "seed": recipe.trainer.seed,
         "best": {"phase": progress.best.phase, "epoch": progress.best.epoch, "value": progress.best.value},
         "ends": progress.ends,
@@ -261,12 +252,8 @@ def run(one: Trial, folder: Path, deadline: float = float("inf")) -> dict[str, A
         "test_of_last_epoch": accuracy(trainer.policy.eval(), "test"),
         "epochs": epochs,
         **spent,
-        "values": flatten(one.recipe.model_dump()),
+        "values": flatten(trial.recipe.model_dump()),
     }
-    partial = target / ".partial_result"
-    partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, target / "result.json")
-    return result
 
 
 @cache
@@ -278,76 +265,21 @@ def _prepared(data: str) -> Any:
     return prepare(PointerRecipe.model_validate({"data": values, "workload": workload}))
 
 
-# --- many trials ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Workers:
-    """How a sweep runs: processes (0: in this one), how many of them may use the GPU, for how long."""
-
-    jobs: int
-    gpu_jobs: int
-    seconds: float = float("inf")
-
-
-def sweep(
-    trials: Sequence[tuple[str, Trial]],
-    folder: Path,
-    workers: Workers,
-    on_result: Callable[[str, dict[str, Any], int], None],
-) -> int:
-    """Run the trials that are missing, each once for all that share it; returns how many are left.
-
-    What others start from runs first: supervised training, then warm-ups, then the rest.
-
-    Args:
-        trials: (name for messages, trial), the most wanted first.
-        folder: where results and checkpoints go.
-        workers: how much at once, and for how long.
-        on_result: called with name, result and number of trials left, after each trial.
-    """
-    missing: dict[str, tuple[int, str, Trial]] = {}
-    for name, last in trials:
-        for depth, one in enumerate(last.chain):
-            if one.result(folder) is None:
-                label = name if one is last else f"{name}, what it starts from"
-                missing[one.digest] = missing.get(one.digest) or (depth, label, one)
-    deadline = time.time() + workers.seconds
-    for depth in sorted({depth for depth, *_ in missing.values()}):
-        level = {digest: (label, one) for digest, (at, label, one) in missing.items() if at == depth}
-        for digest, result in _run_all(level, folder, workers, deadline):
-            del missing[digest]
-            on_result(level[digest][0], result, len(missing))
-    return len(missing)
-
-
-def _run_all(level: dict[str, tuple[str, Trial]], folder: Path, workers: Workers, deadline: float):
-    """(digest, result) of each trial that ran before the deadline, as they finish."""
-    ready = {d: one for d, (_, one) in level.items() if one.before is None or one.before.result(folder)}
-    if workers.jobs == 0:
-        for digest, one in ready.items():
-            if (result := run(one, folder, deadline)) is not None:
-                yield digest, result
+def run_missing(trials: Mapping[str, Trial], folder: Path, jobs: int) -> Iterator[tuple[str, Result]]:
+    """(name, result) of each trial that is not finished, as they end; `jobs` processes at once, 0: in this one."""
+    missing = {trial.digest: (name, trial) for name, trial in trials.items() if result_of(trial, folder) is None}
+    if jobs == 0:
+        for name, trial in missing.values():
+            yield name, run(trial, folder)
         return
-    context = multiprocessing.get_context("spawn")
-    tickets = (context.Value("i", 0), workers.gpu_jobs)
-    with ProcessPoolExecutor(workers.jobs, context, _start_worker, tickets) as pool:
-        futures = {pool.submit(run, one, folder, deadline): digest for digest, one in ready.items()}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(run, trial, folder): name for name, trial in missing.values()}
         for future in as_completed(futures):
-            if (result := future.result()) is not None:
-                yield futures[future], result
+            yield futures[future], future.result()
 
 
-def _start_worker(tickets: Any, gpu_jobs: int) -> None:
-    """The first `gpu_jobs` workers keep the GPU, the others do not see it; must run before CUDA is touched."""
-    with tickets.get_lock():
-        number, tickets.value = tickets.value, tickets.value + 1
-    if number >= gpu_jobs:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def results(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> dict[str, list[dict[str, Any]]]:
+def results(arms: Mapping[str, Trial], seeds: Sequence[int], folder: Path) -> dict[str, list[Result]]:
     """Finished trials of each arm, one a seed; arms without any are left out."""
-    by_arm = {arm.name: [trial(arm, seed).result(folder) for seed in seeds] for arm in arms}
-    finished = {name: [entry for entry in entries if entry is not None] for name, entries in by_arm.items()}
-    return {name: entries for name, entries in finished.items() if entries}
+    by_arm = {name: [result_of(arm.with_seed(seed), folder) for seed in seeds] for name, arm in arms.items()}
+    finished = {name: [result for result in each if result is not None] for name, each in by_arm.items()}
+    return {name: each for name, each in finished.items() if each}

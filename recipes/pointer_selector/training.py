@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from recipes.pointer_selector import checkpoints, losses
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, KlConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.data import Batch, PointerData, collate, shuffled
 from recipes.pointer_selector.evaluation import Validator, logged_log_probs
-from recipes.pointer_selector.metrics import Finding, Sinks, findings_of_curves, findings_of_epoch
+from recipes.pointer_selector.metrics import Finding, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.workload import FrozenModel
 
@@ -82,70 +83,58 @@ class Tables:
 
 
 Loss = tuple[Tensor, dict[str, Tensor | float]]
-Step = Callable[[PointerPolicy, Batch, Tables], Loss]
 
 
-def rce_step(tau: float) -> Step:
-    """The warm-up's loss at temperature `tau`."""
-
-    def step(policy: PointerPolicy, batch: Batch, tables: Tables) -> Loss:
-        rewards, mask, steps = _groups(batch, tables)
-        log_probs, entropies = policy.of_batch(batch)
-        loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, tau)
-        return loss, {
-            "actor/rce_loss": loss.detach(),
-            "actor/rce_tau": tau,
-            "actor/entropy": entropies.sum() / batch.steps.sum(),
-            "critic/rewards/mean": rewards[mask].mean(),
-        }
-
-    return step
+def rce_step(policy: PointerPolicy, batch: Batch, tables: Tables, temperature: float) -> Loss:
+    """The warm-up's loss on a batch, and its metrics."""
+    rewards, mask, steps = _groups(batch, tables)
+    log_probs, entropies = policy.of_batch(batch)
+    loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, temperature)
+    return loss, {
+        "actor/rce_loss": loss.detach(),
+        "actor/rce_tau": temperature,
+        "actor/entropy": entropies.sum() / batch.steps.sum(),
+        "critic/rewards/mean": rewards[mask].mean(),
+    }
 
 
-def grpo_step(config: GrpoConfig, beta: float, keep: int) -> Step:
-    """GRPO's loss with KL weight `beta`, on the `keep` best candidates of each group (0: all)."""
-
-    def step(policy: PointerPolicy, batch: Batch, tables: Tables) -> Loss:
-        assert tables.old is not None
-        assert tables.reference is not None
-        rewards, mask, steps = _groups(batch, tables)
-        mask = losses.keep_top_candidates(rewards, mask, keep)
-        advantage = losses.group_advantages(
-            rewards, mask, config.advantage, floor=config.advantage_floor, clip=config.advantage_clip
-        )
-        log_probs, entropies = policy.of_batch(batch)
-        old, reference = (_looked_up(table, batch, steps) for table in (tables.old, tables.reference))
-        terms = losses.grpo_loss(
-            batch.picks_by_group(log_probs),
-            old,
-            reference,
-            advantage.values,
-            steps,
-            mask,
-            clip=config.clip,
-            kl_beta=beta,
-            level=config.level,
-            kl_over=config.kl.over,
-        )
-        values = advantage.values[mask]
-        return terms.loss, {
-            "actor/pg_loss": terms.policy,
-            "actor/kl_loss": terms.kl,
-            "actor/kl_coef": beta,
-            "actor/ppo_kl": terms.approximate_kl,
-            "actor/pg_clipfrac": terms.clip_fraction,
-            "actor/ratio_mean": terms.ratio_mean,
-            "actor/ratio_max": terms.ratio_max,
-            "actor/entropy": entropies.sum() / batch.steps.sum(),
-            "critic/rewards/mean": rewards[mask].mean(),
-            "critic/advantages/mean": values.mean(),
-            "critic/advantages/std": values.std(unbiased=False),
-            "critic/advantages/max": values.max(),
-            "critic/advantages/min": values.min(),
-            "critic/silent_groups": advantage.zero_variance.to(values.dtype).mean(),
-        }
-
-    return step
+def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoConfig, beta: float, keep: int) -> Loss:
+    """GRPO's loss with KL weight `beta` on the `keep` best candidates of each group (0: all), and its metrics."""
+    rewards, mask, steps = _groups(batch, tables)
+    mask = losses.keep_top_candidates(rewards, mask, keep)
+    advantage = losses.group_advantages(
+        rewards, mask, config.advantage, floor=config.advantage_floor, clip=config.advantage_clip
+    )
+    log_probs, entropies = policy.of_batch(batch)
+    terms = losses.grpo_loss(
+        batch.picks_by_group(log_probs),
+        _logged(tables.old, batch, steps),
+        _logged(tables.reference, batch, steps),
+        advantage.values,
+        steps,
+        mask,
+        clip=config.clip,
+        kl_beta=beta,
+        level=config.level,
+        kl_over=config.kl.over,
+    )
+    values = advantage.values[mask]
+    return terms.loss, {
+        "actor/pg_loss": terms.policy,
+        "actor/kl_loss": terms.kl,
+        "actor/kl_coef": beta,
+        "actor/ppo_kl": terms.approximate_kl,
+        "actor/pg_clipfrac": terms.clip_fraction,
+        "actor/ratio_mean": terms.ratio_mean,
+        "actor/ratio_max": terms.ratio_max,
+        "actor/entropy": entropies.sum() / batch.steps.sum(),
+        "critic/rewards/mean": rewards[mask].mean(),
+        "critic/advantages/mean": values.mean(),
+        "critic/advantages/std": values.std(unbiased=False),
+        "critic/advantages/max": values.max(),
+        "critic/advantages/min": values.min(),
+        "critic/silent_groups": advantage.zero_variance.to(values.dtype).mean(),
+    }
 
 
 def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,7 +143,8 @@ def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
     return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
 
 
-def _looked_up(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
+def _logged(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
+    """The rows of a table [M, S] that a batch holds, by group [G, N, S]."""
     values = table[batch.rows.cpu()][..., : steps.shape[-1]].to(batch.query.device)
     return batch.by_group(values).masked_fill(~steps, 0.0)
 
@@ -173,12 +163,10 @@ def update(
     return norm
 
 
-def to_floats(metrics: dict[str, Tensor | float]) -> dict[str, float]:
+def to_floats(metrics: dict[str, Tensor | float], device: torch.device) -> dict[str, float]:
     """All metrics as numbers, with one transfer from the device."""
-    names = [name for name, value in metrics.items() if isinstance(value, Tensor)]
-    stacked = torch.stack([metrics[name].detach().float() for name in names]).cpu().numpy() if names else np.zeros(0)
-    floats = dict(zip(names, stacked.tolist(), strict=True))
-    return {name: floats.get(name, value) for name, value in metrics.items()}  # type: ignore[misc]
+    values = [torch.as_tensor(value, dtype=torch.float64, device=device) for value in metrics.values()]
+    return dict(zip(metrics, torch.stack(values).tolist(), strict=True))
 
 
 # --- where training stands ------------------------------------------------------------------------------------------
@@ -291,7 +279,7 @@ class Trainer:
         parts: the data by split, the training part already filtered.
         model: the frozen model that answers in validation; None to rank logged candidates.
         folder: where checkpoints go.
-        sinks: where metrics go.
+        loggers: where metrics go; each has `write(step, metrics)`.
         on_epoch: called after every epoch.
         device: where the policy lives.
 
@@ -305,11 +293,11 @@ class Trainer:
         parts: dict[str, PointerData],
         model: FrozenModel | None,
         folder: Path,
-        sinks: Sinks,
+        loggers: Sequence[Any] = (),
         on_epoch: Callable[[EpochReport], None] = lambda report: None,
         device: torch.device | None = None,
     ) -> None:
-        self.recipe, self.folder, self.sinks, self.on_epoch = recipe, folder, sinks, on_epoch
+        self.recipe, self.folder, self.loggers, self.on_epoch = recipe, folder, loggers, on_epoch
         self.device = device or torch.device("cpu")
         self.train = parts["train"]
         self.validator = Validator(recipe, self.train, parts["validation"], model)
@@ -328,37 +316,28 @@ class Trainer:
     def run(self) -> Progress:
         """Train to the end; returns where training stands. A finished run returns at once."""
         self._resume()
-        plan = [] if self.recipe.trainer.warm_up_from else ["rce"]
-        plan += ["grpo"] if self.recipe.grpo.epochs else []
-        for phase in plan[plan.index(self.progress.phase) if self.progress.entered else 0 :]:
+        phases = [] if self.recipe.trainer.warm_up_from else ["rce"]
+        phases += ["grpo"] if self.recipe.grpo.epochs else []
+        for phase in phases[phases.index(self.progress.phase) if self.progress.entered else 0 :]:
             if not (self.progress.entered and self.progress.phase == phase):
                 self._enter(phase)
             self._epochs(phase)
         return self.progress
 
-    # --- phases -------------------------------------------------------------------------------------------------
-
     def _enter(self, phase: str) -> None:
-        if phase == "grpo":
-            self._start_from_warm_up()
+        if phase == "grpo":  # starts from the best warm-up policy, which also becomes the reference of the KL term
+            source = self.recipe.trainer.warm_up_from
+            self._load(Path(source) if source else self.folder / self.progress.best.folder)
+            self.progress.warm_up = Best("global_step_0", "rce", 0, 0, float("nan")) if source else self.progress.best
+            self._set_reference(self.policy)
+            self.tables = replace(self.tables, reference=logged_log_probs(self.policy, self.train, LOGGED_BATCH))
         self.progress.begin(phase, self.recipe.grpo.kl.beta)
         self.optimizer = self._new_optimizer(phase)
         self._after_epoch({})
 
-    def _start_from_warm_up(self) -> None:
-        """GRPO starts from the best warm-up policy, which also becomes the reference of the KL term."""
-        source = self.recipe.trainer.warm_up_from
-        self._load(Path(source) if source else self.folder / self.progress.best.folder)
-        self.progress.warm_up = Best("global_step_0", "rce", 0, 0, float("nan")) if source else self.progress.best
-        self._set_reference(self.policy)
-        self.tables = replace(self.tables, reference=logged_log_probs(self.policy, self.train, LOGGED_BATCH))
-
     def _epochs(self, phase: str) -> None:
-        progress, epochs, patience = (
-            self.progress,
-            self._settings(phase).epochs,
-            self.recipe.trainer.early_stop_patience,
-        )
+        progress, patience = self.progress, self.recipe.trainer.early_stop_patience
+        epochs = self._settings(phase).epochs
         progress.ends[phase] = f"ran all {epochs} epochs"
         while progress.epoch < epochs:
             if patience and progress.stale >= patience:
@@ -379,34 +358,35 @@ class Trainer:
             self.tables = replace(self.tables, old=logged_log_probs(self.policy, self.train, LOGGED_BATCH))
         self.policy.train(phase == "rce")  # GRPO compares log-probabilities, which dropout would blur
         for queries in batches[progress.batch :]:
-            done = progress.epoch * len(batches) + progress.batch
-            lr = learning_rate(done, total, self._settings(phase).lr, trainer.warmup_share)
-            metrics = self._update(self._step(phase, done, total), queries, lr)
+            metrics = self._update(queries, progress.epoch * len(batches) + progress.batch, total)
             progress.add(metrics)
-            self.sinks.write(progress.step, metrics)
+            self._log(metrics)
             if trainer.save_steps and progress.step % trainer.save_steps == 0 and progress.batch < len(batches):
                 self._save()
 
-    def _step(self, phase: str, done: int, total: int) -> Step:
+    def _update(self, queries: np.ndarray, done: int, total: int) -> dict[str, float]:
+        """One update on the batch of these queries, after `done` of the phase's `total` updates."""
+        rce, grpo, phase = self.recipe.rce, self.recipe.grpo, self.progress.phase
+        inputs = self.policy, collate(self.train, queries).to(self.device), self.tables
         if phase == "rce":
-            return rce_step(tau(done, total, self.recipe.rce.tau_start, self.recipe.rce.tau_end))
-        config = self.recipe.grpo
-        return grpo_step(
-            config, self.progress.beta, candidates_kept(self.progress.epoch, config.epochs, config.curriculum)
-        )
-
-    def _update(self, step: Step, queries: np.ndarray, lr: float) -> dict[str, float]:
-        loss, metrics = step(self.policy, collate(self.train, queries).to(self.device), self.tables)
+            loss, metrics = rce_step(*inputs, tau(done, total, rce.tau_start, rce.tau_end))
+        else:
+            keep = candidates_kept(self.progress.epoch, grpo.epochs, grpo.curriculum)
+            loss, metrics = grpo_step(*inputs, grpo, self.progress.beta, keep)
+        lr = learning_rate(done, total, self._settings(phase).lr, self.recipe.trainer.warmup_share)
         norm = update(self.policy, self.optimizer, loss, lr, self.recipe.trainer.max_grad_norm)
-        floats = to_floats({**metrics, "actor/grad_norm": norm, "actor/lr": lr})
-        if not np.isfinite(floats["actor/grad_norm"]):
-            names = [self.train.query_ids[query] for query in queries]
+        floats = to_floats({**metrics, "actor/grad_norm": norm, "actor/lr": lr}, self.device)
+        if not math.isfinite(floats["actor/grad_norm"]):
             raise RecipeError(
                 f"the gradient is not finite at step {self.progress.step + 1}",
-                where=f"the batch of queries {', '.join(names)}",
+                where=f"the batch of queries {', '.join(self.train.query_ids[query] for query in queries)}",
                 fix="lower the learning rate; the last checkpoint is whole",
             )
         return floats
+
+    def _log(self, metrics: Mapping[str, float | str]) -> None:
+        for logger in self.loggers:
+            logger.write(self.progress.step, metrics)
 
     def _after_epoch(self, means: dict[str, float]) -> None:
         """Validate, keep the best, save, report."""
@@ -417,14 +397,11 @@ class Trainer:
         is_best = progress.note(value, train_value, folder)
         if not at_start_of_grpo or self.recipe.trainer.warm_up_from:
             self._save()  # after a warm-up the step was saved already, with the weights that the warm-up ended with
-        findings = findings_of_epoch({**means, **metrics}, is_best) + findings_of_curves(
-            progress.train_curve, progress.validation_curve
-        )
-        self.sinks.write(
-            progress.step, {**metrics, "training/epoch": float(progress.epoch), "training/phase": progress.phase}
-        )
-        epochs = self._settings(progress.phase).epochs
         report = {**means, **metrics}
+        findings = findings_of_epoch(report, is_best)
+        findings += findings_of_curves(progress.train_curve, progress.validation_curve)
+        self._log({**metrics, "training/epoch": float(progress.epoch), "training/phase": progress.phase})
+        epochs = self._settings(progress.phase).epochs
         self.on_epoch(EpochReport(progress.phase, progress.epoch, epochs, progress.step, report, findings, is_best))
 
     # --- state --------------------------------------------------------------------------------------------------
@@ -436,19 +413,15 @@ class Trainer:
         return PointerPolicy(self.recipe.policy, self.train.queries.width, self.train.examples.width).to(self.device)
 
     def _new_optimizer(self, phase: str) -> torch.optim.Optimizer:
-        frozen = (
-            {id(x) for x in self.policy.backbone()} if phase == "grpo" and self.recipe.grpo.freeze_backbone else set()
-        )
-        trained = [x for x in self.policy.parameters() if id(x) not in frozen]
-        return torch.optim.AdamW(
-            trained, lr=self._settings(phase).lr, weight_decay=self.recipe.trainer.weight_decay, fused=True
-        )
+        frozen = set(self.policy.backbone()) if phase == "grpo" and self.recipe.grpo.freeze_backbone else set()
+        trained = [parameter for parameter in self.policy.parameters() if parameter not in frozen]
+        decay = self.recipe.trainer.weight_decay
+        return torch.optim.AdamW(trained, lr=self._settings(phase).lr, weight_decay=decay, fused=True)
 
     def _load(self, folder: Path) -> None:
         """Take over the weights of a checkpoint of the same architecture and number of shots."""
         loaded, config = checkpoints.load_policy(folder)
-        checkpoints.require_shots(config, self.recipe.data.shot_num, str(folder))
-        checkpoints.require_like(self.policy, loaded, str(folder))
+        checkpoints.require_like(self.policy, loaded, config, self.recipe.data.shot_num, str(folder))
         self.policy.load_state_dict(loaded.state_dict())
 
     def _set_reference(self, policy: PointerPolicy) -> None:
@@ -471,8 +444,8 @@ class Trainer:
         marks = {"best.json": progress.best, "warm_up.json": progress.warm_up}
         for name, mark in marks.items():
             if mark is not None:
-                checkpoints.point(self.folder, name, asdict(mark))
-        checkpoints.point_latest(self.folder, progress.step)
+                checkpoints.replace_file(self.folder / name, json.dumps(asdict(mark)))
+        checkpoints.replace_file(self.folder / checkpoints.LATEST, str(progress.step))
         checkpoints.prune(self.folder, {saved.name, *(mark.folder for mark in marks.values() if mark is not None)})
 
     def _resume(self) -> None:

@@ -8,13 +8,14 @@ classifier was trained on appear nowhere else. Pools are drawn from the training
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import WorkloadConfig
 from recipes.pointer_selector.data import PointerData, pool_rows
+from recipes.provenance import sha256
 
 LABELS = 10
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
@@ -33,7 +35,7 @@ ARRAYS = ("prior", "query_features", "truth", "example_features", "example_label
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the frozen model made of some sequences; all of shape [...] as the picks' leading dimensions.
+    """What the frozen model made of some sequences; tensors of the shape of the picks' leading dimensions.
 
     Attributes:
         correct: true where its answer is the right one.
@@ -52,8 +54,7 @@ class Outcome:
 class FrozenModel:
     """The frozen in-context classifier; it stands where a vision-language model stands in real use.
 
-    It has a weak opinion of its own about a query, is shown S examples with their (possibly wrong) labels, and is never
-    trained. Its answer is a kernel average,
+    It has a weak opinion of its own about a query and is shown S examples with their (possibly wrong) labels:
 
         p(label | query, examples)  ~  w prior(label | query) + sum_i k(query, example_i) [label_i = label]
 
@@ -66,8 +67,8 @@ class FrozenModel:
     truth: Tensor
     example_features: Tensor
     example_labels: Tensor
-    prior_weight: float
-    bandwidth: float
+    prior_weight: float = PRIOR_WEIGHT
+    bandwidth: float = BANDWIDTH
 
     def votes(self, queries: Tensor, examples: Tensor) -> Tensor:
         """What each example adds to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
@@ -143,6 +144,12 @@ class Digits:
     labels: np.ndarray
     parts: dict[str, np.ndarray]
 
+    @property
+    def pixels(self) -> Tensor:
+        """The images as unit vectors [n, 64], centred on those of the frozen classifier."""
+        centred = self.images - self.images[self.parts["frozen"]].mean(0)
+        return functional.normalize(torch.from_numpy(centred).float(), dim=-1)
+
 
 def digits(config: WorkloadConfig) -> Digits:
     """scikit-learn's digits, shuffled by the seed, in four disjoint parts: frozen, validation, test, train."""
@@ -165,9 +172,7 @@ def digits(config: WorkloadConfig) -> Digits:
     return Digits(images[order] / 16.0, labels[order], parts)
 
 
-def frozen_classifier(
-    data: Digits, item_images: np.ndarray, item_labels: np.ndarray, config: WorkloadConfig
-) -> FrozenModel:
+def frozen_classifier(data: Digits, item_images: np.ndarray, item_labels: np.ndarray, seed: int) -> FrozenModel:
     """The frozen model: a logistic regression on a few images for its opinion, random ReLU features for its kernel."""
     from sklearn.linear_model import LogisticRegression
 
@@ -175,20 +180,13 @@ def frozen_classifier(
     opinion = LogisticRegression(C=0.03, max_iter=1000).fit(data.images[few], data.labels[few])
     prior = np.zeros((len(data.images), LABELS))
     prior[:, opinion.classes_] = opinion.predict_proba(data.images)
-    rng = np.random.default_rng([config.seed, 1])
+    rng = np.random.default_rng([seed, 1])
     weight = 2 * rng.normal(size=(data.images.shape[1], FROZEN_FEATURES))
     bias = 0.5 * rng.normal(size=FROZEN_FEATURES)
     features = np.maximum((data.images - data.images[few].mean(0)) @ weight + bias, 0)
     unit = functional.normalize(torch.from_numpy(features).float(), dim=-1)
-    return FrozenModel(
-        prior=torch.from_numpy(prior).float(),
-        query_features=unit,
-        truth=torch.from_numpy(data.labels),
-        example_features=unit[torch.from_numpy(item_images)],
-        example_labels=torch.from_numpy(item_labels),
-        prior_weight=PRIOR_WEIGHT,
-        bandwidth=BANDWIDTH,
-    )
+    labels = torch.from_numpy(item_labels)
+    return FrozenModel(torch.from_numpy(prior).float(), unit, torch.from_numpy(data.labels), unit[item_images], labels)
 
 
 @dataclass(frozen=True)
@@ -205,20 +203,19 @@ class Draws:
 def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
     """Pools of `pool_size` training images for every query, without the query's own image; labels get noise."""
     rng = np.random.default_rng([config.seed, 2])
-    query, pool, shown, split, name = [], [], [], [], []
-    for part in ("train", "validation", "test"):
-        for repeat in range(config.train_pools if part == "train" else config.test_pools):
+    rows = []
+    train = data.parts["train"]
+    repeats = {"train": config.train_pools, "validation": config.test_pools, "test": config.test_pools}
+    for part, count in repeats.items():
+        for repeat in range(count):
             for image in data.parts[part]:
-                chosen = rng.choice(data.parts["train"][data.parts["train"] != image], config.pool_size, replace=False)
+                chosen = rng.choice(train[train != image], config.pool_size, replace=False)
                 labels = data.labels[chosen].copy()
                 wrong = rng.random(config.pool_size) < config.label_noise
                 labels[wrong] = (labels[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
-                query.append(image)
-                pool.append(chosen)
-                shown.append(labels)
-                split.append(part)
-                name.append(f"{image}-{repeat}")
-    return Draws(np.array(query), np.stack(pool), np.stack(shown), split, name)
+                rows.append((image, chosen, labels, part, f"{image}-{repeat}"))
+    query, pool, shown, split, name = zip(*rows, strict=True)
+    return Draws(np.array(query), np.stack(pool), np.stack(shown), list(split), list(name))
 
 
 def propose(
@@ -227,28 +224,29 @@ def propose(
     """Candidate sequences by method, [Q, n, shots] each; samples are drawn at one and at two times the temperature."""
     scores = similarity / config.retriever_temperature
     cool = config.sampled - config.sampled // 2
-    found = [("beam", beam(scores, shots, config.beam))]
+    proposed = [("beam", beam(scores, shots, config.beam))]
     if config.sampled:
-        found.append(("sample", draw(scores, shots, cool, generator)))
-        found.append(("sample", draw(scores / 2, shots, config.sampled - cool, generator)))
+        proposed.append(("sample", draw(scores, shots, cool, generator)))
+        proposed.append(("sample", draw(scores / 2, shots, config.sampled - cool, generator)))
     if config.random:
-        found.append(("random", draw(torch.zeros_like(scores), shots, config.random, generator)))
-    return [(method, pointers) for method, pointers in found if pointers.shape[1]]
+        proposed.append(("random", draw(torch.zeros_like(scores), shots, config.random, generator)))
+    return [(method, pointers) for method, pointers in proposed if pointers.shape[1]]
 
 
-def build(folder: Path, config: WorkloadConfig) -> dict:
+def build(folder: Path, config: WorkloadConfig) -> dict[str, Any]:
     """Make the workload's three files and a manifest in `folder`; returns the manifest. Some 15 s on one core."""
     data = digits(config)
     draws = draw_pools(data, config)
     items, slots = np.unique(draws.pool * LABELS + draws.shown, return_inverse=True)
     item_images, item_labels = items // LABELS, items % LABELS
-    slots = slots.reshape(draws.pool.shape)
-    model = frozen_classifier(data, item_images, item_labels, config)
+    model = frozen_classifier(data, item_images, item_labels, config.seed)
 
     folder.mkdir(parents=True, exist_ok=True)
-    _save_embeddings(folder / FILES["embeddings"], data, items, item_images, item_labels, config)
+    _save_embeddings(folder / FILES["embeddings"], data.pixels, items, config.embed_labels)
     model.save(folder / FILES["frozen_model"])
-    counts = _write_candidates(folder / FILES["candidates"], model, draws, items, slots, config, data)
+    counts = _write_candidates(
+        folder / FILES["candidates"], model, draws, items, slots.reshape(draws.pool.shape), data.pixels, config
+    )
     manifest = {
         "source": "sklearn.datasets.load_digits",
         "workload": config.model_dump(),
@@ -256,13 +254,13 @@ def build(folder: Path, config: WorkloadConfig) -> dict:
         "images": {part: len(images) for part, images in data.parts.items()},
         "candidates": counts,
         "zero_shot_accuracy": float((model.prior.argmax(-1) == model.truth)[data.parts["test"]].float().mean()),
-        "sha256": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES.values()},
+        "sha256": {name: sha256(folder / name) for name in FILES.values()},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return manifest
 
 
-def manifest(folder: Path) -> dict | None:
+def manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a workload that was made in `folder` and is whole, or None."""
     path = folder / "manifest.json"
     if not path.is_file() or not all((folder / name).is_file() for name in FILES.values()):
@@ -270,20 +268,14 @@ def manifest(folder: Path) -> dict | None:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _pixels(data: Digits) -> Tensor:
-    centred = data.images - data.images[data.parts["frozen"]].mean(0)
-    return functional.normalize(torch.from_numpy(centred).float(), dim=-1)
-
-
-def _save_embeddings(path, data, items, item_images, item_labels, config) -> None:
+def _save_embeddings(path: Path, pixels: Tensor, items: np.ndarray, embed_labels: bool) -> None:
     from safetensors.torch import save_file
 
-    pixels = _pixels(data)
-    examples, queries = pixels[torch.from_numpy(item_images)], pixels
-    if config.embed_labels:
-        shown = functional.one_hot(torch.from_numpy(item_labels), LABELS).float()
+    queries, examples = pixels, pixels[items // LABELS]
+    if embed_labels:
+        shown = functional.one_hot(torch.from_numpy(items % LABELS), LABELS).float()
         examples = torch.cat([examples, shown], -1)
-        queries = torch.cat([queries, torch.zeros(len(queries), LABELS)], -1)
+        queries = functional.pad(queries, (0, LABELS))
     tensors = {
         "query_embeddings": queries.contiguous(),
         "query_ids": torch.arange(len(queries)),
@@ -293,56 +285,55 @@ def _save_embeddings(path, data, items, item_images, item_labels, config) -> Non
     save_file(tensors, path)  # no metadata: its order in the file is not the same from one write to the next
 
 
-def _write_candidates(path, model, draws, items, slots, config, data) -> dict[str, int]:
+def _write_candidates(
+    path: Path,
+    model: FrozenModel,
+    draws: Draws,
+    items: np.ndarray,
+    slots: np.ndarray,
+    pixels: Tensor,
+    config: WorkloadConfig,
+) -> dict[str, int]:
+    """Propose candidates for every query, ask the frozen model about each, and write them; returns counts by method.
+
+    `items` [I] are the ids of the example table, `slots` [Q, K] the rows of each query's pool in it.
+    """
     generator = torch.Generator().manual_seed(config.seed)
-    pixels = _pixels(data)
     rows = torch.from_numpy(draws.query)
     similarity = (pixels[torch.from_numpy(draws.pool)] @ pixels[rows][..., None]).squeeze(-1)
     votes = model.votes(rows, torch.from_numpy(slots))
-    entries: list[list[dict]] = [[] for _ in draws.query]
-    counts = {"beam": 0, "sample": 0, "random": 0}
+    pools = items[slots].tolist()
+    entries: list[dict[tuple[int, ...], dict[str, Any]]] = [{} for _ in pools]  # by slots, so that none is repeated
     for shots in range(1, config.max_shots + 1):
-        seen: list[set[tuple[int, ...]]] = [set() for _ in draws.query]
         for method, pointers in propose(similarity, shots, config, generator):
-            flat = pointers.flatten(1)[..., None].expand(-1, -1, LABELS)
-            outcome = model.from_votes(rows, votes.gather(1, flat).view(*pointers.shape, LABELS).sum(-2))
-            totals = log_prob(similarity / config.retriever_temperature, pointers)
-            columns = [
-                x.tolist()
-                for x in (pointers, totals, outcome.correct, outcome.accuracy, outcome.probability, outcome.answer)
-            ]
-            for query, lines in enumerate(zip(*columns, strict=True)):
-                for picks, total, correct, accuracy, probability, answer in zip(*lines, strict=True):
-                    if tuple(picks) in seen[query]:
-                        continue
-                    seen[query].add(tuple(picks))
-                    counts[method] += 1
-                    entries[query].append(
-                        {
-                            "pointer": [int(items[slots[query, pick]]) for pick in picks],
-                            "gen_method": method,
-                            "beam_score": round(total / shots, 5),
-                            "logprob_score": round(total, 5),
-                            "vqa_correct": int(correct),
-                            "vqa_acc_score": round(accuracy, 5),
-                            "vqa_gt_prob": round(probability, 6),
-                            "vqa_pred_answer": str(answer),
-                        }
-                    )
+            chosen = votes.gather(1, pointers.flatten(1)[..., None].expand(-1, -1, LABELS))
+            outcome = model.from_votes(rows, chosen.view(*pointers.shape, LABELS).sum(-2))
+            total = log_prob(similarity / config.retriever_temperature, pointers)
+            columns = (pointers, total, outcome.correct, outcome.accuracy, outcome.probability, outcome.answer)
+            for pool, known, *lines in zip(pools, entries, *(column.tolist() for column in columns), strict=True):
+                for picks, log_probability, correct, accuracy, probability, answer in zip(*lines, strict=True):
+                    entry = {
+                        "pointer": [pool[pick] for pick in picks],
+                        "gen_method": method,
+                        "beam_score": round(log_probability / shots, 5),
+                        "logprob_score": round(log_probability, 5),
+                        "vqa_correct": int(correct),
+                        "vqa_acc_score": round(accuracy, 5),
+                        "vqa_gt_prob": round(probability, 6),
+                        "vqa_pred_answer": str(answer),
+                    }
+                    known.setdefault(tuple(picks), entry)
     partial = path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
         file.write('{"_meta": ' + json.dumps({"workload": config.model_dump()}))
-        for query, candidates in enumerate(entries):
-            record = {
-                "embedding_id": str(draws.query[query]),
-                "split": draws.split[query],
-                "pool": [int(item) for item in items[slots[query]]],
-                "pointer_candidates": candidates,
-            }
-            file.write(",\n" + json.dumps(draws.name[query]) + ": " + json.dumps(record))
+        for image, split, pool, name, known in zip(draws.query, draws.split, pools, draws.name, entries, strict=True):
+            record = {"embedding_id": str(image), "split": split, "pool": pool}
+            record["pointer_candidates"] = list(known.values())
+            file.write(f",\n{json.dumps(name)}: {json.dumps(record)}")
         file.write("}\n")
     os.replace(partial, path)
-    return counts
+    methods = Counter(entry["gen_method"] for known in entries for entry in known.values())
+    return {method: methods[method] for method in ("beam", "sample", "random")}
 
 
 # The retriever that proposes the logged candidates. It draws examples without replacement from

@@ -1,15 +1,19 @@
-"""Launchers: one shape, and the variables in their head have the values of the recipe."""
+"""Launchers: one shape, the recipe's values in their heads; the kit's launcher from a user's folder."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from recipes.config import load, tasks
-from recipes.config.variables import VARIABLES
+from recipes.config.variables import VARIABLES, usual_name
 from recipes.paths import ROOT
 
 LAUNCHERS = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if path.parent.name != "cluster"]
@@ -39,3 +43,43 @@ def test_the_variables_in_the_head_have_the_recipes_values(task):
     for name, value, _ in (match.groups() for match in entries):
         in_recipe, shown = recipe.value(KEYS[name]), yaml.safe_load(value)
         assert in_recipe == (float(shown) if isinstance(in_recipe, float) else shown), name
+
+
+def kit(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`bash train.sh WORDS` of the custom kit, from a folder."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "ARTIFACTS_DIR": str(folder / "artifacts"), "HARDWARE": "cpu", **variables}
+    launcher = ROOT / "examples" / "custom_task" / "train.sh"
+    command = ["bash", str(launcher), *words]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300)
+
+
+def test_the_kits_dry_run_from_a_users_folder(tmp_path):
+    lines = [{"prompt": f"What is {i} + 1?", "ground_truth": i + 1, "data_source": "gsm8k"} for i in range(300)]
+    (tmp_path / "my.json").write_text(json.dumps(lines))
+    (tmp_path / "my_reward.py").write_text("def compute_score(*given):\n    return 1.0\n")
+    words = ["--model", "Qwen/Qwen2.5-7B", "--rollout_n", "8", "--epochs", "20", "--data", "my.json"]
+    done = kit(tmp_path, *words, "--reward_func", "./my_reward.py", "--dry_run", HARDWARE="gpu")
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "actor_rollout_ref.rollout.n=8",
+        "trainer.total_epochs=20",
+        f"reward.custom_reward_function.path={tmp_path}/my_reward.py",
+        f"trainer.default_local_dir={tmp_path}/artifacts/outputs/checkpoints/custom",
+        "# rows: train 285 (gsm8k 285); test 15 (gsm8k 15)",
+        "# responses per step: 2,048",
+    ):
+        assert part in done.stdout
+    assert not (tmp_path / "artifacts" / "runs").exists()
+
+
+def test_the_kits_help_lists_every_option_and_a_mistake_is_one_message(tmp_path):
+    shown = kit(tmp_path, "--help").stdout
+    for variable in VARIABLES:
+        assert f"\n--{usual_name(variable)}" in shown
+        assert variable.key in shown
+    assert "--data [examples/custom_task/data/example.jsonl]" in shown
+    wrong = kit(tmp_path, "--rolout_n", "8")
+    assert wrong.returncode == 2
+    assert "did you mean --rollout_n?" in wrong.stderr
+    assert "Traceback" not in wrong.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from recipes.pointer_selector.candidates import METHODS
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy
 
@@ -31,30 +32,21 @@ def random_inputs(batch: int = 3, slots: int = 7, width: int = 6, seed: int = 0,
     return query, pool * mask[..., None], mask
 
 
-def write_data(
-    folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6, shots=(1, 2), per_group: int = 4, seed: int = 0
-):
+def write_data(folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6, shots=(1, 2)):
     """A small candidate file with pools of different sizes, and its embeddings; returns their paths."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     examples = 20
     content = {"_meta": {"made": "by a test"}}
     for query in range(queries):
         ids = rng.choice(examples, pool + query % 3, replace=False).tolist()
         candidates = []
         for count in shots:
-            for number in range(per_group):
-                correct = int(rng.random() < 0.5)
-                candidates.append(
-                    {
-                        "pointer": rng.choice(ids, count, replace=False).tolist(),
-                        "gen_method": ("beam", "sample", "random")[number % 3],
-                        "beam_score": float(rng.normal()),
-                        "logprob_score": float(rng.normal()),
-                        "vqa_correct": correct,
-                        "vqa_acc_score": float(rng.random()),
-                        "vqa_gt_prob": float(rng.random()),
-                    }
-                )
+            for number in range(4):
+                candidate = {"gen_method": METHODS[number % 3], "vqa_correct": int(rng.random() < 0.5)}
+                candidate |= {"pointer": rng.choice(ids, count, replace=False).tolist()}
+                candidate |= {"beam_score": float(rng.normal()), "logprob_score": float(rng.normal())}
+                candidate |= {"vqa_acc_score": float(rng.random()), "vqa_gt_prob": float(rng.random())}
+                candidates.append(candidate)
         split = ("train", "train", "validation", "test")[query % 4]
         content[str(query)] = {"pool": ids, "split": split, "pointer_candidates": candidates}
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,13 +60,5 @@ def write_data(
     return path, table
 
 
-SMALL_WORKLOAD = {
-    "frozen_images": 40,
-    "train_images": 30,
-    "validation_images": 10,
-    "test_images": 10,
-    "pool_size": 8,
-    "beam": 3,
-    "sampled": 3,
-    "random": 2,
-}
+SMALL_WORKLOAD = {"frozen_images": 40, "train_images": 30, "validation_images": 10, "test_images": 10}
+SMALL_WORKLOAD |= {"pool_size": 8, "beam": 3, "sampled": 3, "random": 2}

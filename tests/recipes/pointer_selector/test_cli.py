@@ -40,12 +40,8 @@ def test_a_run_leaves_what_the_documentation_says(train, tmp_path, monkeypatch, 
         patch.setenv("DRY_RUN", "1")
         train()
     printed = capsys.readouterr().out
-    for expected in (
-        "engine: pointer_selector",
-        "# queries: 30 train, 20 validation, 20 test",
-        "# updates: 2 an epoch",
-    ):
-        assert expected in printed
+    assert "engine: pointer_selector" in printed
+    assert "# queries: 30 train, 20 validation, 20 test" in printed
     run = tmp_path / "runs" / "pointer_selector"
     assert not run.exists()
     shown = train()
@@ -116,9 +112,6 @@ def one(*pointer, **scores):
 
 MISTAKES = {
     "query 'q4' needs the embedding of 99": (records(one(99)), {}),
-    r"query 'q4' picks an example twice: \[1, 1\]": (records(one(1, 1)), {}),
-    "vqa_gt_prob of query 'q4' is nan": (records(one(1, vqa_gt_prob=float("nan"))), {}),
-    r"cut off or malformed in or after query 'q1\d'": (json.dumps(records())[:-200], {}),
     "query 'q0' has 4 features and the examples of its pool have 6": (records(), {"features": 6}),
     "in each of the 6 groups all rewards are equal, in query 'q0'": (records(vqa_gt_prob=0.5), {}),
 }

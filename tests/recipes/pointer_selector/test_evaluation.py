@@ -33,12 +33,12 @@ def test_comparisons_count_test_and_adjust():
     nothing = np.zeros(40)
     results = {name: {s: Result(np.arange(40), x, nothing) for s in (1, 2)} for name, x in {"a": a, "b": b}.items()}
     rows = compare(results, [("a", "b"), ("a", "a")], np.arange(40))
-    assert [(c.shots, c.a_only, c.b_only) for c in rows] == [(1, 12, 3), (2, 12, 3), (1, 0, 0), (2, 0, 0)]
-    assert rows[0].difference == pytest.approx(9 / 40)
-    assert rows[0].p_value == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))
-    assert rows[0].low < rows[0].difference < rows[0].high
-    assert (rows[2].p_value, rows[2].low, rows[2].high) == (1.0, 0.0, 0.0)
-    assert [c.p_holm for c in rows] == pytest.approx(holm([c.p_value for c in rows]))
+    assert [(c["shots"], c["a_only"], c["b_only"]) for c in rows] == [(1, 12, 3), (2, 12, 3), (1, 0, 0), (2, 0, 0)]
+    assert rows[0]["difference"] == pytest.approx(9 / 40)
+    assert rows[0]["p_value"] == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))
+    assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
+    assert (rows[2]["p_value"], rows[2]["low"], rows[2]["high"]) == (1.0, 0.0, 0.0)
+    assert [c["p_holm"] for c in rows] == pytest.approx(holm([c["p_value"] for c in rows]))
 
 
 def test_the_bootstrap_has_the_width_of_the_standard_error():
@@ -66,86 +66,41 @@ def test_baselines_of_logged_candidates(data):
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("artifacts")
     patch = pytest.MonkeyPatch()
-    patch.setenv("ARTIFACTS_DIR", str(folder))
+    patch.setenv("ARTIFACTS_DIR", str(tmp_path_factory.mktemp("artifacts")))
     values = {f"workload.{name}": value for name, value in SMALL_WORKLOAD.items()}
-    small = {
-        "policy.hidden": 16,
-        "rce.epochs": 1,
-        "grpo.epochs": 1,
-        "grpo.kl.beta": 0.0,
-        "grpo.level": "step",
-        "validation.train_queries": 5,
-        "reward.mode": "probability",
-    }
-    yield changed(PointerRecipe(), values | small)
+    values |= {"policy.hidden": 16, "rce.epochs": 1, "grpo.epochs": 1, "grpo.kl.beta": 0.0, "grpo.level": "step"}
+    yield changed(PointerRecipe(), {**values, "validation.train_queries": 5, "reward.mode": "probability"})
     patch.undo()
 
 
-def test_a_small_sweep_is_resumed_and_rendered(recipe, tmp_path):
-    chosen = [arm for arm in sweep.arms(recipe) if arm.name in ("main/recipe", "ratio/step", "from supervised/GRPO")]
-    trials = [(f"{arm.name} {seed}", sweep.trial(arm, seed)) for arm in chosen for seed in (1, 2)]
-    names: list[str] = []
+def test_a_small_sweep_is_resumed_rendered_and_evaluated(recipe, tmp_path):
+    arms = sweep.arms(recipe, "main/recipe|ratio/step|from supervised/GRPO")
+    trials = {f"{name} {seed}": arm.with_seed(seed) for name, arm in arms.items() for seed in (1, 2)}
+    first = {"main/recipe 1": trials["main/recipe 1"]}
+    assert [name for name, _ in sweep.run_missing(first, tmp_path, 0)] == ["main/recipe 1"]
+    assert len(list(tmp_path.iterdir())) == 2  # the warm-up, and what starts from it
+    # The arm ratio/step comes to the recipe, and shares its trials.
+    assert len(list(sweep.run_missing(trials, tmp_path, 0))) == 3
+    assert list(sweep.run_missing(trials, tmp_path, 0)) == []
+    assert len(list(tmp_path.iterdir())) == 8
+    results = sweep.results(arms, (1, 2), tmp_path)
+    assert {name: len(entries) for name, entries in results.items()} == dict.fromkeys(arms, 2)
+    measured = results["main/recipe"][0]
+    assert [epoch["phase"] for epoch in measured["epochs"]] == ["grpo", "grpo"]
+    assert "actor/pg_loss" in measured["epochs"][1]
 
-    def run(trials, seconds=float("inf")):
-        names.clear()
-        workers = sweep.Workers(0, 0, seconds)
-        return sweep.sweep(trials, tmp_path, workers, lambda name, result, left: names.append(name))
-
-    assert run(trials, seconds=-1) == 8  # two warm-ups, two supervised, and two of each that starts from them
-    assert names == []
-    assert run(trials[:1]) == 0
-    assert names == ["main/recipe 1, what it starts from", "main/recipe 1"]
-    assert run(trials) == 0
-    assert len(names) == 6  # the arm ratio/step comes to the recipe, and shares its trials
-    assert run(trials) == 0
-    assert names == []
-    results = sweep.results(chosen, (1, 2), tmp_path)
-    assert {name: len(entries) for name, entries in results.items()} == dict.fromkeys([a.name for a in chosen], 2)
-    first = results["main/recipe"][0]
-    assert [epoch["phase"] for epoch in first["epochs"]] == ["grpo", "grpo"]
-    assert "actor/pg_loss" in first["epochs"][1]
-    difference = report.paired_over_seeds(results, "from supervised/GRPO", "main/recipe")
-    by_hand = [
+    report.write(results, {"nearest": dict.fromkeys("1234", 0.5)}, "main/recipe", "COMMAND", 20, tmp_path / "out")
+    assert "| nearest |  | 50.0 | 50.0 | 50.0 | 50.0 | 50.0 |" in (tmp_path / "out" / "sweep.md").read_text()
+    row = json.loads((tmp_path / "out" / "sweep.json").read_text())["arms"][2]
+    differences = [
         np.mean(list(a["test"].values())) - np.mean(list(b["test"].values()))
         for a, b in zip(results["from supervised/GRPO"], results["main/recipe"], strict=True)
     ]
-    assert difference == pytest.approx(report.mean_interval(by_hand))
-    rows = report.summary(results, "main/recipe")
-    table = report.markdown(rows, {"nearest": dict.fromkeys("1234", 0.5)}, "main/recipe")
-    assert "| nearest |  | 50.0 | 50.0 | 50.0 | 50.0 | 50.0 |" in table
-    assert json.loads(report.compact_json({"arms": rows, "nearest": {"1": 0.5}, "n": 3}))["arms"][0]["seeds"] == [1, 2]
-    report.figure(results, {"nearest": {"1": 0.5, "2": 0.5}}, "main/recipe", tmp_path / "figure.svg")
-    assert (tmp_path / "figure.svg").stat().st_size > 10_000
+    assert row["difference"] == pytest.approx(report.mean_interval(differences))
+    assert (tmp_path / "out" / "sweep.svg").stat().st_size > 10_000
 
-
-def test_a_trial_is_known_by_what_decides_its_result(recipe):
-    def digest(values, seed=1):
-        return sweep.trial(sweep.Arm("x", changed(recipe, values)), seed).digest
-
-    def warm_up(values):
-        return sweep.trial(sweep.Arm("x", changed(recipe, values)), 1).before.digest
-
-    assert digest({}) == digest({"trainer.experiment_name": "x", "trainer.device": "cpu", "trainer.threads": 4})
-    assert len({digest({}), digest({"grpo.lr": 1e-9}), digest({}, seed=9), digest({"data.train_queries": 7})}) == 4
-    assert warm_up({}) == warm_up({"grpo.lr": 1e-9}) == digest({"grpo.epochs": 0, "grpo.lr": 3e-9})
-    assert warm_up({"rce.lr": 1e-9}) != warm_up({})
-    assert digest({"rce.epochs": 0}) == digest({"rce.epochs": 0, "rce.lr": 1e-9})
-    started = sweep.arms(recipe, "from supervised/GRPO|main/GRPO alone")
-    assert sweep.trial(started[0], 1).digest != sweep.trial(started[1], 1).digest
-
-
-def test_arms_by_pattern(recipe):
-    with pytest.raises(RecipeError, match="no arm fits"):
-        sweep.arms(recipe, "nothing/*")
-    assert {arm.name.split("/")[0] for arm in sweep.arms(recipe, "main/*|layers/*")} == {"main", "layers"}
-
-
-def test_the_evaluation_of_a_run(recipe, tmp_path):
-    one = sweep.trial(sweep.Arm("x", recipe), 1)
-    sweep.run(one.before, tmp_path)
-    measured = sweep.run(one, tmp_path)
+    one = trials["main/recipe 1"]
     folder = tmp_path / one.digest
     evaluation = evaluate(recipe, folder, [tmp_path / one.before.digest], "test")
     assert set(evaluation.results) >= {"random", "no examples", "nearest", "mmr", "oracle", "selector", "its warm-up"}
@@ -153,11 +108,30 @@ def test_the_evaluation_of_a_run(recipe, tmp_path):
     assert accuracy == pytest.approx(measured["test"])
     for shots, oracle in evaluation.results["oracle"].items():
         assert (oracle.correct >= evaluation.results["selector"][shots].correct).all()
-    pairs = {(c.a, c.b) for c in evaluation.comparisons}
+    pairs = {(c["a"], c["b"]) for c in evaluation.comparisons}
     assert {("selector", b) for b in ("nearest", "mmr", "its warm-up")} | {("its warm-up", "nearest")} <= pairs
     assert json.loads(json.dumps(evaluation.as_dict()))["trained_for"] == 4
     with pytest.raises(RecipeError, match="no part 'dev'"):
         evaluate(recipe, folder, [], "dev")
+    with pytest.raises(RecipeError, match="no arm fits"):
+        sweep.arms(recipe, "nothing/*")
+
+
+def test_a_trial_is_known_by_what_decides_its_result(recipe):
+    def trial(values, seed=1):
+        return sweep.Trial(changed(recipe, values)).with_seed(seed)
+
+    assert trial({}).digest == trial({"trainer.experiment_name": "x", "trainer.threads": 4}).digest
+    assert (
+        len({t.digest for t in (trial({}), trial({"grpo.lr": 1e-9}), trial({}, 9), trial({"data.train_queries": 7}))})
+        == 4
+    )
+    assert trial({}).before.digest == trial({"grpo.lr": 1e-9}).before.digest
+    assert trial({}).before.digest == trial({"grpo.epochs": 0, "grpo.lr": 3e-9}).digest
+    assert trial({"rce.lr": 1e-9}).before.digest != trial({}).before.digest
+    assert trial({"rce.epochs": 0}).digest == trial({"rce.epochs": 0, "rce.lr": 1e-9}).digest
+    started = sweep.arms(recipe, "from supervised/GRPO|main/GRPO alone").values()
+    assert len({arm.digest for arm in started}) == 2
 
 
 def test_without_a_model_the_most_likely_logged_candidate_counts(data):

@@ -1,15 +1,17 @@
-"""The policy and its decoding against a slow reference and exhaustive enumeration; padding, masks and gradients."""
+"""The policy, its decoding and the trained selector against a slow reference and exhaustive enumeration."""
 
 from __future__ import annotations
 
 from itertools import permutations
 
+import numpy as np
 import pytest
 import torch
 from pointer_reference import sequence_log_probs
 from pointer_testing import make_policy, random_inputs
 
 from recipes.errors import RecipeError
+from recipes.pointer_selector import PointerSelector, checkpoints
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy, beam, exact_kl, greedy, pick_by_uniform, sample
 
@@ -45,17 +47,17 @@ def test_padding_the_rest_of_the_batch_and_skipped_columns_change_nothing(policy
     assert (wide[~steps] == 0).all()
     alone, _ = policy.step_log_probs(tuple(x[1:2] for x in inputs), POINTERS[1:2], STEPS[1:2])
     assert torch.allclose(tight[1:2], alone, atol=1e-12)
+    picks = [
+        (
+            greedy(policy, e, 3)[0],
+            beam(policy, e, 3, 4)[0],
+            sample(policy, e, 3, 200, torch.Generator().manual_seed(3))[0],
+        )
+        for e in (policy.encode(*inputs), policy.encode(*pad(inputs)))
+    ]
+    assert all(torch.equal(*pair) for pair in zip(*picks, strict=True))
     for one, other in zip((tight, entropies), policy.step_log_probs(inputs, POINTERS, STEPS, (0, 2, 3)), strict=True):
         assert torch.allclose(one, other, atol=1e-12)
-
-
-def test_a_pool_that_is_used_up_gives_no_nan(policy):
-    pointers, steps = torch.tensor([[[0, 1, 0]]]), torch.tensor([[[True, True, False]]])
-    log_probs, _ = policy.step_log_probs(random_inputs(batch=1, slots=2), pointers, steps)
-    log_probs.sum().backward()
-    assert torch.isfinite(log_probs).all()
-    assert all(torch.isfinite(p.grad).all() for p in policy.parameters() if p.grad is not None)
-    assert log_probs[0, 0, 1] == 0  # the only one left is certain
 
 
 def test_gradients_in_float64_reach_every_parameter(policy):
@@ -102,14 +104,6 @@ def test_beams_find_the_best_sequences_and_a_beam_of_one_is_greedy(policy, score
     assert torch.allclose(log_probs.sum(-1), total[:, 0])
 
 
-def test_padding_changes_no_decoding(policy, scored):
-    tight, wide = policy.encode(*scored[0]), policy.encode(*pad(scored[0]))
-    assert torch.equal(greedy(policy, tight, SHOTS)[0], greedy(policy, wide, SHOTS)[0])
-    assert torch.equal(beam(policy, tight, SHOTS, 4)[0], beam(policy, wide, SHOTS, 4)[0])
-    draws = [sample(policy, e, SHOTS, 200, torch.Generator().manual_seed(3))[0] for e in (tight, wide)]
-    assert torch.equal(*draws)
-
-
 def test_samples_follow_the_distribution(policy, scored):
     inputs, sequences, log_probs = scored
     picks, of_picks = sample(policy, policy.encode(*inputs), SHOTS, 40_000, torch.Generator().manual_seed(0))
@@ -133,9 +127,58 @@ def test_exact_kl_is_the_sum_over_all_sequences(policy, scored):
     assert torch.allclose(weighted, expected, atol=1e-9)
 
 
-def test_shapes_that_do_not_fit_are_refused():
+RNG = np.random.default_rng(0)
+QUERIES, POOL = RNG.normal(size=(4, 6)), RNG.normal(size=(9, 6))
+
+
+@pytest.fixture
+def selector(tmp_path):
+    policy = make_policy().float()
+    checkpoints.save(tmp_path, 7, policy, 3, None)
+    (tmp_path / "best.json").write_text('{"folder": "global_step_7"}')
+    with pytest.raises(RecipeError, match="no trained selector"):
+        PointerSelector.from_pretrained(tmp_path / "nothing")
+    made = PointerSelector.from_pretrained(tmp_path, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(made.policy.parameters(), policy.parameters(), strict=True))
+    return made
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
+def test_picks(selector, method):
+    single = selector.select(QUERIES[0], POOL, 3, method=method)
+    assert len(set(single)) == 3
+    assert selector.select(QUERIES[:1], POOL, 3, method=method) == [single]
+    many = selector.select(QUERIES, POOL, 3, method=method)
+    assert many == selector.select(torch.tensor(QUERIES), torch.tensor(POOL), 3, method=method)
+    assert many == selector.select(QUERIES.tolist(), [POOL.tolist()] * 4, 3, method=method)
+    assert len(selector.select(QUERIES[0], POOL, 6, method=method, extrapolate=True)) == 6
+    if method == "sample":
+        assert len({tuple(selector.select(QUERIES[0], POOL, 3, method=method, seed=seed)) for seed in range(30)}) > 1
+    else:
+        pools = [POOL[:4], POOL, POOL[2:7], POOL[:3]]
+        alone = [selector.select(query, pool, 3, method=method) for query, pool in zip(QUERIES, pools, strict=True)]
+        assert selector.select(QUERIES, pools, 3, method=method) == alone
+
+
+MISTAKES = {
+    "query 'a' and its pool have 5 and 6 features; the selector was trained on 6 and 6": {"query": QUERIES[:, :5]},
+    "have 6 and 5 features": {"pool": POOL[:, :5]},
+    "query 'c'": {"pool": [POOL, POOL, POOL[0], POOL]},
+    "embedding of query 'c'": {"query": np.where(np.arange(4)[:, None] == 2, np.nan, QUERIES)},
+    "pool of query 'b' has 2 examples, fewer than 3": {"pool": [POOL, POOL[:2], POOL, POOL]},
+    "trained for 3 shots, and 4 were asked for": {"shots": 4},
+    "trained for 3 shots, and 0": {"shots": 0},
+    "no method 'best'": {"method": "best"},
+    "4 queries, 4 pools and 1 ids": {"ids": ["a"]},
+    "4 queries, 2 pools": {"pool": [POOL, POOL]},
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named(selector, message):
     with pytest.raises(RecipeError, match="16 features cannot be divided among 3 heads"):
         PointerPolicy(PolicyConfig(hidden=16, heads=3), 6, 6)
     with pytest.raises(RecipeError, match="6 features and pool examples 8"):
         PointerPolicy(PolicyConfig(start="similarity"), 6, 8)
-    PointerPolicy(PolicyConfig(start="random"), 6, 8)
+    with pytest.raises(RecipeError, match=message):
+        selector.select(**{"query": QUERIES, "pool": POOL, "shots": 3, "ids": list("abcd")} | MISTAKES[message])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -19,27 +20,15 @@ from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
 from recipes.pointer_selector.data import read_data
 from recipes.pointer_selector.evaluation import decode
-from recipes.pointer_selector.metrics import MetricsFile, Sinks, findings_of_curves, findings_of_epoch
+from recipes.pointer_selector.metrics import MetricsFile, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.training import Trainer
 from recipes.pointer_selector.workload import FrozenModel
 
-RECIPE = changed(
-    PointerRecipe(),
-    {
-        "policy.hidden": 16,
-        "policy.heads": 2,
-        "data.batch_size": 8,
-        "rce.epochs": 2,
-        "rce.lr": 1e-3,
-        "grpo.epochs": 2,
-        "grpo.lr": 1e-3,
-        "grpo.kl.adaptive": True,
-        "validation.train_queries": 10,
-        "trainer.early_stop_patience": 0,
-        "reward.mode": "probability",
-    },
-)
+SMALL = {"policy.hidden": 16, "policy.heads": 2, "data.batch_size": 8, "reward.mode": "probability"}
+SMALL |= {"rce.epochs": 2, "rce.lr": 1e-3, "grpo.epochs": 2, "grpo.lr": 1e-3, "grpo.kl.adaptive": True}
+SMALL |= {"validation.train_queries": 10, "trainer.early_stop_patience": 0}
+RECIPE = changed(PointerRecipe(), SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +44,7 @@ class Fault(Exception):
     """What stands for a crash."""
 
 
-class FaultySink:
+class FaultyLogger:
     """Crashes when a step is logged: after the update, before anything is saved."""
 
     def __init__(self, step):
@@ -65,13 +54,9 @@ class FaultySink:
         if step == self.step:
             raise Fault
 
-    def close(self):
-        pass
 
-
-def trainer(made, folder, recipe=RECIPE, sink=None, **extra):
-    parts, model = made
-    return Trainer(recipe, parts, extra.pop("model", model), folder, Sinks([sink] if sink else []), **extra)
+def trainer(made, folder, recipe=RECIPE, *loggers, **options):
+    return Trainer(recipe, *made, folder, loggers, **options)
 
 
 def weights(folder):
@@ -92,11 +77,11 @@ def whole(made, tmp_path_factory):
     return run.policy.state_dict(), progress, folder
 
 
-@pytest.mark.parametrize(("step", "save_steps"), [(1, 0), (5, 0), (8, 0), (9, 0), (14, 0), (7, 3), (11, 3), (16, 3)])
+@pytest.mark.parametrize(("step", "save_steps"), [(1, 0), (8, 0), (14, 0), (7, 3), (11, 3)])
 def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, step, save_steps):
     recipe = changed(RECIPE, {"trainer.save_steps": save_steps})
     with pytest.raises(Fault):
-        trainer(made, tmp_path, recipe, FaultySink(step)).run()
+        trainer(made, tmp_path, recipe, FaultyLogger(step)).run()
     torch.manual_seed(12345)  # whatever the new process has drawn
     resumed = trainer(made, tmp_path, recipe)
     progress = resumed.run()
@@ -105,16 +90,17 @@ def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, st
     assert same(weights(tmp_path), weights(whole[2]))
 
 
-@pytest.mark.parametrize("function", ["save", "point", "point_latest", "prune"])
-@pytest.mark.parametrize("call", [1, 4])
+@pytest.mark.parametrize(
+    ("function", "call"), [("save", 1), ("save", 4), ("replace_file", 1), ("replace_file", 8), ("prune", 4)]
+)
 def test_a_crash_while_saving_loses_nothing(made, whole, tmp_path, function, call, monkeypatch):
     original, calls = getattr(checkpoints, function), []
 
-    def faulty(*args, **kwargs):
+    def faulty(*args):
         calls.append(1)
         if len(calls) == call:
             raise Fault
-        return original(*args, **kwargs)
+        return original(*args)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, function, faulty)
@@ -137,7 +123,7 @@ def test_a_killed_process_is_resumed_to_the_same_weights(made, whole, tmp_path):
                 trainer(made, tmp_path / "run", recipe, MetricsFile(history)).run()
             finally:
                 os._exit(0)
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 300
         while time.monotonic() < limit and os.waitpid(child, os.WNOHANG) == (0, 0):
             if history.is_file() and history.read_text().count("\n") >= lines:
                 os.kill(child, signal.SIGKILL)
@@ -153,7 +139,7 @@ def test_a_killed_process_is_resumed_to_the_same_weights(made, whole, tmp_path):
     assert steps == list(range(1, 17))
 
 
-def test_the_best_checkpoint_is_the_one_that_validated_best(made, tmp_path):
+def test_the_best_checkpoint_is_kept_and_a_finished_run_does_nothing_more(made, tmp_path):
     seen = []
     run = trainer(made, tmp_path, on_epoch=lambda report: seen.append(report))
     progress = run.run()
@@ -164,6 +150,12 @@ def test_the_best_checkpoint_is_the_one_that_validated_best(made, tmp_path):
     assert again == progress.best.value
     warm_up = max(value for (phase, _), value in values.items() if phase == "rce")
     assert values[("grpo", 0)] == warm_up  # GRPO starts from the best warm-up, not the last
+    files = sorted(path.name for path in tmp_path.iterdir())
+    pointed = {json.loads((tmp_path / name).read_text())["folder"] for name in ("best.json", "warm_up.json")}
+    pointed.add(f"global_step_{(tmp_path / checkpoints.LATEST).read_text().strip()}")
+    assert {path.name for path in tmp_path.glob("global_step_*")} == pointed
+    assert trainer(made, tmp_path).run().as_dict() == progress.as_dict()  # a finished run does nothing more
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
 def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch):
@@ -183,37 +175,29 @@ def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch)
     assert next(values) == 0.7
 
 
-def test_a_finished_run_keeps_what_is_pointed_to_and_does_nothing_more(made, whole):
-    folder = whole[2]
-    before = sorted(path.name for path in folder.iterdir())
-    pointed = {json.loads((folder / name).read_text())["folder"] for name in ("best.json", "warm_up.json")}
-    pointed.add(f"global_step_{(folder / checkpoints.LATEST).read_text().strip()}")
-    assert {path.name for path in folder.glob("global_step_*")} == pointed
-    assert trainer(made, folder).run().as_dict() == whole[1].as_dict()
-    assert sorted(path.name for path in folder.iterdir()) == before
-
-
 def test_a_run_can_start_from_another_ones_weights(made, whole, tmp_path):
     warm_up = whole[2] / whole[1].warm_up.folder
+    frozen = trainer(
+        made, tmp_path, changed(RECIPE, {"trainer.warm_up_from": str(warm_up), "grpo.freeze_backbone": True})
+    )
+    frozen.run()
+    moved = {
+        name for name, value in frozen.policy.state_dict().items() if not torch.equal(value, weights(warm_up)[name])
+    }
+    assert moved
+    assert not {name for name in moved if "tower" in name}
     run = trainer(made, tmp_path / "a", changed(RECIPE, {"trainer.warm_up_from": str(warm_up)}))
     assert run.run().warm_up.folder == "global_step_0"
     assert same(run.policy.state_dict(), whole[0])
     assert same(weights(tmp_path / "a" / "global_step_0"), weights(warm_up))
     started = trainer(made, tmp_path / "b", changed(RECIPE, {"trainer.start_from": str(warm_up)}))
     assert same(started.policy.state_dict(), weights(warm_up))
-    for key in ("trainer.warm_up_from", "trainer.start_from"):
-        with pytest.raises(RecipeError, match="trained for 4 shots, and this run asks for 3"):
-            trainer(made, tmp_path / "c", changed(RECIPE, {key: str(warm_up), "data.shot_num": 3})).run()
-        with pytest.raises(RecipeError, match="'layers': 1.*'layers': 2"):
-            trainer(made, tmp_path / "c", changed(RECIPE, {key: str(warm_up), "policy.layers": 2})).run()
-
-
-def test_a_frozen_backbone_does_not_move(made, tmp_path):
-    run = trainer(made, tmp_path, changed(RECIPE, {"grpo.freeze_backbone": True, "grpo.lr": 1e-2}))
-    before = weights(tmp_path / run.run().warm_up.folder)
-    moved = {name for name, value in run.policy.state_dict().items() if not torch.equal(value, before[name])}
-    assert moved
-    assert not {name for name in moved if "tower" in name}
+    for key, values, message in (
+        ("warm_up_from", {"data.shot_num": 3}, "trained for 4 shots, and this run asks for 3"),
+        ("start_from", {"policy.layers": 2}, "'layers': 1.*'layers': 2"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            trainer(made, tmp_path / "c", changed(RECIPE, {f"trainer.{key}": str(warm_up), **values})).run()
 
 
 @pytest.mark.parametrize("phase", ["rce", "grpo"])
@@ -225,16 +209,15 @@ def test_either_phase_learns_which_logged_candidates_are_right(tmp_path, phase):
     values |= {"rce.tau_start": 0.1, "rce.tau_end": 0.1, "grpo.kl.beta": 0.0, "grpo.kl.adaptive": False}
     recipe = changed(RECIPE, {**values, **epochs, "data.shot_num": 2, "reward.mode": "correctness"})
     seen = []
-    Trainer(recipe, parts, None, tmp_path / "run", Sinks([]), lambda r: seen.append(r.metrics)).run()
+    Trainer(recipe, parts, None, tmp_path / "run", [], lambda r: seen.append(r.metrics)).run()
     curve = [metrics["train-core/pointer_selector/accuracy/mean"] for metrics in seen]
     assert curve[0] < 0.75 < 0.9 < max(curve)
     shots = {key for key in seen[0] if key.startswith("val-core") and "@" in key}
     assert shots == {f"val-core/pointer_selector/acc/shots@{n}" for n in (1, 2)}  # what is logged
     if phase == "grpo":
         names = {f"critic/advantages/{name}" for name in ("mean", "std", "max", "min")}
-        assert {"actor/kl_loss", "actor/ratio_max", "actor/pg_clipfrac", "critic/silent_groups"} | names <= set(
-            seen[-1]
-        )
+        names |= {"actor/kl_loss", "actor/ratio_max", "actor/pg_clipfrac", "critic/silent_groups"}
+        assert names <= set(seen[-1])
 
 
 def test_another_run_is_not_resumed(made, whole):
@@ -248,14 +231,14 @@ def test_another_run_is_not_resumed(made, whole):
             trainer(made, whole[2], changed(RECIPE, values)).run()
     fewer = parts | {"train": parts["train"].keep_queries(np.arange(len(parts["train"])) > 0)}
     with pytest.raises(RecipeError, match="trained on other data"):
-        Trainer(RECIPE, fewer, model, whole[2], Sinks([])).run()
+        Trainer(RECIPE, fewer, model, whole[2]).run()
     state = checkpoints.read_state(checkpoints.latest(whole[2]))["fingerprint"]
     state["keys"].pop("trainer.start_from")  # a checkpoint that is older than the key
     checkpoints.require_same(state, trainer(made, whole[2]).fingerprint, "here")
 
 
-def test_broken_checkpoints_are_named(made, tmp_path):
-    trainer(made, tmp_path).run()
+def test_broken_checkpoints_are_named(made, whole, tmp_path):
+    shutil.copytree(whole[2], tmp_path, dirs_exist_ok=True)
     state = checkpoints.latest(tmp_path) / "trainer_state.pt"
     state.write_bytes(state.read_bytes()[:1000])
     with pytest.raises(RecipeError, match="state is broken"):

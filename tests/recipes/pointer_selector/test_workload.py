@@ -37,20 +37,14 @@ def made(tmp_path_factory):
 def test_no_image_is_in_two_splits_and_pools_are_training_images(made):
     _, manifest, data, _ = made
     images = {
-        name: {query.split("-")[0] for query in part.query_ids} for name, part in by_split(data, SplitConfig()).items()
+        name: {int(q.split("-")[0]) for q in part.query_ids} for name, part in by_split(data, SplitConfig()).items()
     }
-    assert (
-        not images["train"] & images["test"]
-        | images["train"] & images["validation"]
-        | images["validation"] & images["test"]
-    )
-    items = np.array(list(data.examples.index))[data.pool_rows] // workload.LABELS
-    assert {str(image) for image in items} <= images["train"]
-    frozen = set(map(str, range(CONFIG.frozen_images)))
-    assert not frozen & (images["train"] | images["test"] | images["validation"])
-    shown = np.array(list(data.examples.index))
+    images["frozen"] = set(range(CONFIG.frozen_images))
+    assert sum(map(len, images.values())) == len(set.union(*images.values()))
+    items = np.array(list(data.examples.index)) // workload.LABELS
+    assert set(items[data.pool_rows]) <= images["train"]
     for query, name in enumerate(data.query_ids):  # no query is in its own pool
-        assert int(name.split("-")[0]) not in shown[pool_rows(data, np.array([query]))[0]] // workload.LABELS
+        assert int(name.split("-")[0]) not in items[pool_rows(data, np.array([query]))[0]]
     assert manifest["queries"] == {"train": 30, "validation": 20, "test": 20}
 
 
@@ -67,18 +61,14 @@ def test_the_frozen_model_follows_its_formula(made):
     assert float(outcome.probability) == pytest.approx(mass[truth] / sum(mass), rel=1e-5)
     assert int(outcome.answer) == int(np.argmax(mass))
     assert float(outcome.accuracy) == pytest.approx(1 / (1 + sum(m > mass[truth] for m in mass)))
+    for number in range(0, len(data.lengths), 97):  # what was logged is the model's
+        query = data.candidate_query[number : number + 1]
+        slots = data.pointers[number, : data.lengths[number]].astype(np.int64)
+        logged = model.outcome(data, query, torch.from_numpy(slots)[None])
+        assert bool(logged.correct) == bool(data.scores["vqa_correct"][number])
+        assert float(logged.probability) == pytest.approx(float(data.scores["vqa_gt_prob"][number]), abs=2e-6)
     nothing = model.outcome(data, np.array([3]), torch.zeros(1, 0, dtype=torch.long))
     assert float(nothing.probability) == pytest.approx(float(model.prior[row, truth]), rel=1e-5)
-
-
-def test_logged_outcomes_are_the_frozen_models(made):
-    _, _, data, model = made
-    for row in range(0, len(data.lengths), 97):
-        query, length = int(data.candidate_query[row]), int(data.lengths[row])
-        picks = torch.from_numpy(data.pointers[row, :length].astype(np.int64))[None]
-        outcome = model.outcome(data, np.array([query]), picks)
-        assert bool(outcome.correct) == bool(data.scores["vqa_correct"][row])
-        assert float(outcome.probability) == pytest.approx(float(data.scores["vqa_gt_prob"][row]), abs=2e-6)
 
 
 def test_the_oracle_is_the_best_of_all_sets(made):
@@ -108,24 +98,19 @@ def test_the_same_seed_makes_the_same_files(made, tmp_path):
         workload.digits(WorkloadConfig(train_images=5000))
 
 
-def test_plackett_luce_is_a_distribution_and_the_beam_finds_its_best():
+def test_plackett_luce_is_a_distribution_that_draws_follow_and_whose_best_the_beam_finds():
     scores = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     sequences = torch.tensor(list(permutations(range(5), 3)))[None].expand(4, -1, -1)
     log_probs = workload.log_prob(scores, sequences)
     assert torch.allclose(log_probs.exp().sum(-1), torch.ones(4), atol=1e-5)
-    found = workload.beam(scores, 3, 4)
-    assert torch.equal(found[:, 0], sequences[torch.arange(4), log_probs.argmax(-1)])
-    for row in found.tolist():
+    best = workload.beam(scores, 3, 4)
+    assert torch.equal(best[:, 0], sequences[torch.arange(4), log_probs.argmax(-1)])
+    for row in best.tolist():
         assert len({tuple(sorted(sequence)) for sequence in row}) == 4
-
-
-def test_draws_follow_plackett_luce():
-    scores = torch.tensor([[0.0, 1.0, 2.0, -1.0]])
-    drawn = workload.draw(scores, 2, 40_000, torch.Generator().manual_seed(0))[0]
-    for sequence in permutations(range(4), 2):
-        share = (drawn == torch.tensor(sequence)).all(-1).double().mean()
-        assert float(share) == pytest.approx(
-            float(workload.log_prob(scores, torch.tensor([[sequence]])).exp()), abs=0.01
+    drawn = workload.draw(scores[:1], 3, 40_000, torch.Generator().manual_seed(0))[0]
+    for sequence, log_probability in zip(sequences[0], log_probs[0], strict=True):
+        assert float((drawn == sequence).all(-1).double().mean()) == pytest.approx(
+            float(log_probability.exp()), abs=0.01
         )
 
 
