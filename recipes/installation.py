@@ -14,6 +14,7 @@ from pathlib import Path
 from recipes.paths import ROOT
 
 CONSTRAINTS = ROOT / "constraints.txt"
+SITE = "lib/python3.*/site-packages"
 
 
 def pins(extra: str, text: str) -> list[str]:
@@ -31,33 +32,24 @@ def pins(extra: str, text: str) -> list[str]:
     return wanted
 
 
-def half_installed(site: Path) -> list[Distribution]:
-    """Distributions that an interrupted pip left behind: no record of their files, or files missing or cut short."""
-    return [found for found in distributions(path=[str(site)]) if not _complete(found)]
-
-
-def _complete(found: Distribution) -> bool:
-    if found.read_text("RECORD") is None or not found.metadata["Name"]:
+def is_complete(package: Distribution) -> bool:
+    """False for what an interrupted pip left behind: no record of its files, or files missing or cut short."""
+    if package.read_text("RECORD") is None or not package.metadata["Name"]:
         return False
-    for file in found.files or []:
-        path = Path(str(file.locate()))
-        if file.suffix == ".pyc":
-            continue
-        if not path.is_file() or (file.size is not None and path.stat().st_size != file.size):
-            return False
-    return True
+    files = [(Path(str(file.locate())), file.size) for file in package.files or [] if file.suffix != ".pyc"]
+    return all(path.is_file() and size in (None, path.stat().st_size) for path, size in files)
 
 
 def repair(venv: Path) -> list[str]:
     """Make pip forget what is half installed, so that it installs it again; the names of what it forgot."""
     forgotten = []
-    for site in _sites(venv):
-        for found in half_installed(site):
-            folder = Path(str(found.locate_file(""))) / _info_folder(found)
+    for site, package in _packages(venv):
+        if not is_complete(package):
+            folder = Path(str(package._path))  # its .dist-info; importlib.metadata has no public name for it
             forgotten.append(folder.name)
-            shutil.rmtree(folder)
-        for leftover in site.glob("~*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(site / folder.name)
+    for leftover in venv.glob(f"{SITE}/~*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     return forgotten
 
 
@@ -65,9 +57,11 @@ def wrong(venv: Path, wanted: list[str]) -> list[str]:
     """The pins that the environment does not hold, whole and in that version."""
     have: dict[str, str] = {}
     broken: set[str] = set()
-    for site in _sites(venv):
-        have |= {_normal(found.metadata["Name"]): found.version for found in distributions(path=[str(site)])}
-        broken |= {_normal(found.metadata["Name"] or "") for found in half_installed(site)}
+    for _, package in _packages(venv):
+        name = _normal(package.metadata["Name"] or "")
+        have[name] = package.version
+        if not is_complete(package):
+            broken.add(name)
     problems = []
     for pin in wanted:
         name, _, version = pin.partition("==")
@@ -77,14 +71,9 @@ def wrong(venv: Path, wanted: list[str]) -> list[str]:
     return problems
 
 
-def _info_folder(found: Distribution) -> str:
-    """The `.dist-info` folder; importlib.metadata has no public name for it."""
-    path = getattr(found, "_path", None)
-    return Path(path).name if path is not None else ""
-
-
-def _sites(venv: Path) -> list[Path]:
-    return sorted(venv.glob("lib/python3.*/site-packages"))
+def _packages(venv: Path) -> list[tuple[Path, Distribution]]:
+    """The distributions of an environment, with the folder that each lies in."""
+    return [(site, package) for site in sorted(venv.glob(SITE)) for package in distributions(path=[str(site)])]
 
 
 def _normal(name: str) -> str:

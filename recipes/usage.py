@@ -14,9 +14,8 @@ from recipes.paths import ROOT
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-STEERING = tuple((control.name, control.doc) for control in CONTROLS if control.name in ("HARDWARE", "EMBEDDED"))
-"""Variables that are options and set no key."""
+OPTIONS_WITHOUT_KEY = ("HARDWARE", "EMBEDDED")
+"""Variables that are options too and set no key."""
 
 
 def show(console: Console) -> None:
@@ -30,47 +29,44 @@ def show(console: Console) -> None:
     )
     console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
     console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.algorithms()) + "\n")
-    for title, rows in (
-        ("variables that steer the launcher", [(control.name, control.doc) for control in CONTROLS]),
-        (
-            "variables that set a key",
-            [(" or ".join(variable.names), variable.key) for variable in VARIABLES],
-        ),
-    ):
+    controls = [(control.name, control.doc) for control in CONTROLS]
+    keys = [(" or ".join(variable.names), variable.key) for variable in VARIABLES]
+    for title, rows in (("variables that steer the launcher", controls), ("variables that set a key", keys)):
         table = Table(title=title, box=None, title_justify="left", show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
-        for name, meaning in rows:
-            table.add_row(name, meaning)
-        console.print(table, markup=False)
-        console.print()
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, "", markup=False)
 
 
 def show_options(console: Console, task: str) -> None:
     """Every option of a task: its default on GPUs, its key, and what it means."""
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
-    console.print(f"usage: {launcher(task)} [--option value ...] [key=value ...]\n", markup=False, soft_wrap=True)
     rows = [("--help", "", "", "this table"), ("--dry_run", "", "DRY_RUN", "print what would run, and stop")]
-    rows += [(f"--{name.lower()}", "", name, doc) for name, doc in STEERING]
+    for control in CONTROLS:
+        if control.name in OPTIONS_WITHOUT_KEY:
+            rows.append((f"--{control.name.lower()}", "", control.name, control.doc))
     for variable in VARIABLES:
-        leaf = leaves(Recipe)[variable.key]
-        default = recipe.value(variable.key)
-        names = ", ".join(variable.names)
-        rows.append((f"--{usual_name(variable)}", _default(default), f"{names}; {variable.key}", leaf.info.doc))
+        names = f"{', '.join(variable.names)}; {variable.key}"
+        default = _as_typed(recipe.value(variable.key))
+        rows.append((f"--{usual_name(variable)}", default, names, leaves(Recipe)[variable.key].info.doc))
+    lines = [f"usage: {launcher(task)} [--option value ...] [key=value ...]", ""]
     for option, default, names, meaning in rows:
-        shown_default = f" [{default}]" if default else ""
-        console.print(f"{option}{shown_default}\n    {meaning}", markup=False, soft_wrap=True)
-        if names:
-            console.print(f"    {names}", markup=False, soft_wrap=True)
-    console.print(
-        "\n--option value, --option=value and the variable set one key; options win over variables. Any other key of\n"
+        lines += [
+            f"{option} [{default}]" if default else option,
+            f"    {meaning}",
+            *([f"    {names}"] if names else []),
+        ]
+    lines += [
+        "",
+        "--option value, --option=value and the variable set one key; options win over variables. Any other key of",
         "docs/CONFIGURATION.md, and any of verl's own, is given as key=value: actor_rollout_ref.model.lora_rank=8",
-        markup=False,
-        soft_wrap=True,
-    )
+    ]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
-def _default(value: object) -> str:
+def _as_typed(value: object) -> str:
     """A default as one would type it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "")

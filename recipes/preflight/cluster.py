@@ -23,18 +23,29 @@ HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
 
 def check_cluster(recipe: Recipe) -> list[str]:
     """Raise where the recipe needs several machines and no cluster is named, or the limit of the wait is no number."""
-    if recipe.trainer.nnodes == 1 and not os.environ.get(ADDRESS):
+    address = os.environ.get(ADDRESS)
+    if not address and recipe.trainer.nnodes == 1:
         return []
-    if not os.environ.get(ADDRESS):
+    if not address:
         raise RecipeError(
             f"trainer.nnodes is {recipe.trainer.nnodes}, but no Ray cluster is named",
             where=f"variable {ADDRESS}",
             fix=f"set it to HOST:PORT of the head node; {HOW}",
         )
-    _limit(os.environ)
-    return [
-        f"Ray's machines at {os.environ[ADDRESS]} need this repository, data, model and artifacts at the same paths"
-    ]
+    wait_minutes()
+    return [f"Ray's machines at {address} need this repository, data, model and artifacts at the same paths"]
+
+
+def wait_minutes() -> float:
+    """Minutes that the launcher waits for machines. Raises RecipeError for what is no number of minutes."""
+    text = os.environ.get(WAIT, "").strip()
+    try:
+        minutes = float(text) if text else WAIT_MINUTES
+    except ValueError:
+        minutes = -1.0
+    if minutes < 0:
+        raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
+    return minutes
 
 
 def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
@@ -43,28 +54,23 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     Raises:
         RecipeError: it has not after `RAY_WAIT_MINUTES` (10); the message says which nodes are there.
     """
-    wanted, gpus = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node
-    if ADDRESS not in os.environ:
+    wanted, gpus, address = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node, os.environ.get(ADDRESS)
+    if not address:
         return
-    address, minutes = os.environ[ADDRESS], _limit(os.environ)
+    minutes, logged = wait_minutes(), ""
     deadline = time.monotonic() + 60 * minutes
-    shown = None
     while True:
         nodes = alive_nodes(address)
-        fitting = [node for node in nodes or () if node[1] >= gpus]
-        if len(fitting) >= wanted:
+        if sum(count >= gpus for _, count in nodes or ()) >= wanted:
             log(f"the Ray cluster at {address} has its {wanted} machines")
             return
         state = describe(nodes, wanted, gpus, address)
         if time.monotonic() > deadline:
-            raise RecipeError(
-                f"{state}, after {minutes:g} minutes",
-                where=f"{ADDRESS}={address}",
-                fix=f"{HOW}; {WAIT} waits longer",
-            )
-        if state != shown:
+            what = f"{state}, after {minutes:g} minutes"
+            raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"{HOW}; {WAIT} waits longer")
+        if state != logged:
             log(f"waiting: {state}")
-            shown = state
+            logged = state
         time.sleep(POLL_S)
 
 
@@ -76,9 +82,9 @@ def describe(nodes: Sequence[tuple[str, int]] | None, wanted: int, gpus: int, ad
     """
     if nodes is None:
         return f"nothing answers at {address}"
-    fitting = [node for node in nodes if node[1] >= gpus]
+    fitting = sum(count >= gpus for _, count in nodes)
     each = ", ".join(f"{host} ({count} GPU{'s' * (count != 1)})" for host, count in nodes)
-    return f"{len(fitting)} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({each or 'no node'})"
+    return f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({each or 'no node'})"
 
 
 def alive_nodes(address: str) -> list[tuple[str, int]] | None:
@@ -120,14 +126,3 @@ def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
     environment = job.setdefault("runtime_env", {}).setdefault("env_vars", {})
     environment.update(variables)
     return {JOB: json.dumps(job), "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
-
-
-def _limit(environ: Mapping[str, str]) -> float:
-    text = environ.get(WAIT, "").strip()
-    try:
-        minutes = float(text) if text else WAIT_MINUTES
-    except ValueError:
-        minutes = -1.0
-    if minutes >= 0:
-        return minutes
-    raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")

@@ -6,8 +6,8 @@ import importlib.util
 import os
 import resource
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -53,28 +53,28 @@ def _loggers_installed(recipe: Recipe) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU as `nvidia-smi` shows it; memory in bytes."""
 
-    index: int
+    index: str
     uuid: str
     used: int
     total: int
 
 
+IDLE = 1 << 30
+"""Bytes that an idle GPU may show as used."""
+
+
 def read_gpus(text: str) -> list[Gpu]:
     """The answer to `--query-gpu=index,uuid,memory.used,memory.total`; lines without numbers (MIG) are left out."""
-    gpus = []
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 4 and all(parts[column].isdigit() for column in (0, 2, 3)):
-            gpus.append(Gpu(int(parts[0]), parts[1], int(parts[2]) << 20, int(parts[3]) << 20))
-    return gpus
+    lines = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
+    numeric = [parts for parts in lines if len(parts) == 4 and (parts[0] + parts[2] + parts[3]).isdigit()]
+    return [Gpu(index, uuid, int(used) << 20, int(total) << 20) for index, uuid, used, total in numeric]
 
 
 def read_processes(text: str) -> dict[str, list[str]]:
-    """The answer to `--query-compute-apps=gpu_uuid,pid,process_name`: GPU -> `pid name` of each process."""
+    """The answer to `--query-compute-apps=gpu_uuid,pid,process_name`: GPU -> `pid (name)` of each process."""
     processes: dict[str, list[str]] = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",", 2)]
@@ -83,35 +83,30 @@ def read_processes(text: str) -> dict[str, list[str]]:
     return processes
 
 
-IDLE = 1 << 30
-"""Bytes that an idle GPU may show as used."""
-
-
 def gpus_in_use(recipe: Recipe) -> list[str]:
     """Remark on GPUs that others use. Raises RecipeError where what is free is less than vLLM will ask for."""
     every = read_gpus(nvidia_smi("--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits"))
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [part.strip() for part in chosen.split(",")] if chosen else [str(gpu.index) for gpu in every]
-    mine = [gpu for gpu in every if str(gpu.index) in names or any(n and gpu.uuid.startswith(n) for n in names)]
+    chosen = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    mine = [gpu for gpu in every if not chosen or any(n == gpu.index or gpu.uuid.startswith(n) for n in chosen)]
     busy = [gpu for gpu in mine[: recipe.trainer.n_gpus_per_node] if gpu.used > IDLE]
     if not busy:
         return []
     processes = read_processes(nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"))
-    share = recipe.worker.rollout.gpu_memory_utilization
     lines = []
     for gpu in busy:
         by = ", ".join(processes.get(gpu.uuid, [])) or "a process that is not shown here"
         lines.append(f"GPU {gpu.index} has {_gigabytes(gpu.used)} of {_gigabytes(gpu.total)} in use by {by}")
-    free = [str(gpu.index) for gpu in every if gpu.used <= IDLE]
+    key = "worker.rollout.gpu_memory_utilization"
+    share = recipe.value(key)
+    if all(gpu.total - gpu.used >= share * gpu.total for gpu in busy):
+        return lines
+    free = [gpu.index for gpu in every if gpu.used <= IDLE]
     choose = f"CUDA_VISIBLE_DEVICES={','.join(free)} GPUS_PER_NODE={len(free)}" if free else "wait until it has ended"
-    if any(gpu.total - gpu.used < share * gpu.total for gpu in busy):
-        raise RecipeError(
-            f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each",
-            where=f"worker.rollout.gpu_memory_utilization, from "
-            f"{recipe.source_of('worker.rollout.gpu_memory_utilization')}",
-            fix=f"end that process if it is yours, or {choose}",
-        )
-    return lines
+    raise RecipeError(
+        f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each",
+        where=f"{key}, from {recipe.source_of(key)}",
+        fix=f"end that process if it is yours, or {choose}",
+    )
 
 
 OPEN_FILES = 4_096
@@ -132,15 +127,18 @@ RAY = ("raylet", "gcs_server")
 
 def stale_ray() -> list[str]:
     """Remark on Ray processes of this user that nothing started by a run keeps: they hold memory, ports and GPUs."""
-    found = []
-    for process in psutil.process_iter(["name", "uids", "ppid"]):
-        uids = process.info["uids"]
-        if process.info["name"] in RAY and uids and uids.real == os.getuid() and process.info["ppid"] == 1:
-            found.append(process.pid)
-    if not found:
+    pids = [
+        process.pid
+        for process in psutil.process_iter(["name", "uids", "ppid"])
+        if process.info["name"] in RAY and process.info["ppid"] == 1
+        if process.info["uids"] and process.info["uids"].real == os.getuid()
+    ]
+    if not pids:
         return []
-    pids = ", ".join(map(str, sorted(found)))
-    return [f"Ray is running outside of a run (processes {pids}): `ray stop` ends it, unless it is a cluster of yours"]
+    listed = ", ".join(map(str, sorted(pids)))
+    return [
+        f"Ray is running outside of a run (processes {listed}): `ray stop` ends it, unless it is a cluster of yours"
+    ]
 
 
 def _writable(name: str, folder: Path) -> None:
@@ -170,39 +168,29 @@ def _shared_memory(hardware: str) -> list[str]:
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 SHARDS, ADAM, HUGGINGFACE = 4, 8, 4
 """Bytes a parameter in a verl checkpoint: float32 weights, Adam's two moments, and float32 weights to load."""
-_UNKNOWN = "the model's size is not known before it is fetched, so that nobody checked whether checkpoints fit the disk"
 MARGIN = 512 << 20
 """Bytes for logs, rollouts and Ray's own files."""
 
 
-def parameters(folder: Path) -> int:
+def parameters(folder: Path | None) -> int:
     """Parameters of a local model, from the size of its files; 0 where there are none."""
-    size = sum(file.stat().st_size for file in weight_files(folder))
-    if not size:
-        return 0
+    size = sum(file.stat().st_size for file in weight_files(folder)) if folder else 0
     config = text_config(model_config(folder))
-    dtype = config.get("dtype") or config.get("torch_dtype")
-    return size // BYTES.get(str(dtype), 2)
+    return size // BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
 
 
 def checkpoint_bytes(recipe: Recipe) -> int:
     """Size of one checkpoint; 0 for a model that is neither here nor in the hub's cache."""
     trainer, actor, critic = recipe.trainer, recipe.worker.actor.model, recipe.worker.critic.model
-    of_actor = _shards(recipe, actor.lora.rank) + HUGGINGFACE * trainer.save_hf_model
-    total = _parameters_of(actor.model_path) * of_actor
+
+    def shards(lora_rank: int) -> int:
+        """Bytes a parameter of what a network needs to go on."""
+        return SHARDS + (0 if trainer.save_model_only or lora_rank else ADAM)
+
+    total = parameters(local_model(actor.model_path)) * (shards(actor.lora.rank) + HUGGINGFACE * trainer.save_hf_model)
     if recipe.has_critic:
-        total += _parameters_of(critic.model_path or actor.model_path) * _shards(recipe, critic.lora.rank)
+        total += parameters(local_model(critic.model_path or actor.model_path)) * shards(critic.lora.rank)
     return total
-
-
-def _parameters_of(model: str | None) -> int:
-    folder = local_model(model)
-    return parameters(folder) if folder else 0
-
-
-def _shards(recipe: Recipe, lora_rank: int) -> int:
-    """Bytes a parameter of what a network needs to go on."""
-    return SHARDS + (0 if recipe.trainer.save_model_only or lora_rank else ADAM)
 
 
 def check_disk(recipe: Recipe) -> list[str]:
@@ -215,7 +203,10 @@ def check_disk(recipe: Recipe) -> list[str]:
     kept = min(saves, trainer.save_limit + 1) if trainer.save_limit > 0 else saves
     needed = kept * one + MARGIN
     if free >= needed:
-        return [] if one or not saves else [_UNKNOWN]
+        unknown = (
+            "the model's size is not known before it is fetched: whether its checkpoints fit the disk is not checked"
+        )
+        return [] if one or not saves else [unknown]
     raise RecipeError(
         f"the disk has {_gigabytes(free)} free, but the run needs {_gigabytes(needed)}: "
         f"{kept} checkpoints of {_gigabytes(one)}, and logs",
