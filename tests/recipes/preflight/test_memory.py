@@ -71,13 +71,12 @@ def recipe_on(monkeypatch, gpu, gpus, *arguments, task="countdown", host=1 << 40
     return load(task, arguments=[f"trainer.n_gpus_per_node={gpus}", *arguments], environ={}, hardware="gpu")
 
 
-MICRO = "worker.actor.micro_batch_size_per_device_for_update"
 PADDED = [
     "worker.actor.dynamic_batching=false",
     "worker.actor.padding_free=false",
     "worker.actor.model.enable_gradient_checkpointing=true",
     "worker.actor.use_fused_kernels=false",
-    f"{MICRO}=32",
+    "worker.actor.micro_batch_size_per_device_for_update=32",
 ]
 
 
@@ -91,26 +90,29 @@ PADDED = [
     ],
 )
 def test_what_does_not_fit_is_named_with_two_changes_that_make_it_fit(monkeypatch, task, gpu, gpus, arguments, phase):
-    arguments = [
-        argument.replace("GPU_MEMORY_UTILIZATION", "worker.rollout.gpu_memory_utilization") for argument in arguments
-    ]
     recipe = recipe_on(monkeypatch, gpu, gpus, *arguments, task=task)
     with pytest.raises(RecipeError, match=f"does not fit: {phase}") as caught:
         memory.check_memory(recipe)
-    changes = caught.value.fix.split("; or ")
-    assert len(changes) == 2
-    plan = memory.plan_of(recipe)
-    fitting = [
-        text for text, changed in memory.memory_reductions(plan, phase, gpus) if memory._phase(changed, phase).fits
-    ]
-    assert changes[0].partition(" (")[0] in fitting
-    given = [
-        word if "." in word.partition("=")[0] else f"--{word.lower()}" for word in changes[0].partition(" (")[0].split()
-    ]
-    names = {word.partition("=")[0] for word in given} | {MICRO if "--micro_batch_size" in given[0] else ""}
-    kept = [argument for argument in arguments if argument.partition("=")[0] not in names]
+    first, second = (change.partition(" (")[0] for change in caught.value.fix.split("; or "))
+    reductions = dict(memory.memory_reductions(memory.plan_of(recipe), phase, gpus))
+    assert memory._phase(reductions[first], phase).fits
+    assert second in reductions
+    # The change as the user would type it has the same effect as in the plan; variables are options too.
+    given = [word if "." in word.partition("=")[0] else f"--{word.lower()}" for word in first.split()]
+    replaced = {word.partition("=")[0] for word in given}
+    kept = [each for each in arguments if each.partition("=")[0] not in replaced]
+    if given[0].startswith("--micro_batch_size"):
+        kept.remove(PADDED[-1])
     again = recipe_on(monkeypatch, gpu, gpus, *kept, *given, task=task)
     assert memory._phase(memory.plan_of(again), phase).fits
+
+
+def test_without_a_gpu_the_host_is_named_with_fewer_responses_a_pass(make, monkeypatch):
+    monkeypatch.setattr(memory, "host_memory", lambda: 25 << 30)
+    recipe = make("worker.actor.model.model_path=Qwen/Qwen3-0.6B", "data.max_prompt_length=512")
+    with pytest.raises(RecipeError, match="does not fit: training .* of 27 GB") as caught:
+        memory.check_memory(recipe)
+    assert "MICRO_BATCH_SIZE=1 (" in caught.value.fix
 
 
 def test_recipes_on_the_machines_they_were_made_for_fit_and_say_what_they_take(monkeypatch):

@@ -92,44 +92,52 @@ def test_a_hubs_model_is_fetched_unless_that_is_forbidden(on_hub, monkeypatch, t
     assert model.check_model(on_hub()) == model.check_hub(on_hub()) == []
 
 
-def test_a_hub_that_is_silent_or_not_there_is_an_error_within_seconds(on_hub, monkeypatch):
-    assert model.HUB_TIMEOUT_S < 10
-    monkeypatch.setattr(model, "HUB_TIMEOUT_S", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with pytest.raises(RecipeError, match="has not answered") as caught:
-            model.check_hub(on_hub(port))
-    assert "MODEL_PATH" in caught.value.fix
-    assert "worker.actor.model.model_path" in caught.value.where
-    with pytest.raises(RecipeError, match="cannot be reached: .*refused"):
-        model.check_hub(on_hub(port))
-
-
-@pytest.mark.parametrize(
-    ("code", "message"), [(200, None), (401, "no model org/model"), (404, "no model org/model"), (503, "503")]
-)
-def test_what_a_hub_answers(on_hub, monkeypatch, code, message):
-    monkeypatch.setenv("HF_TOKEN", "secret")
+@pytest.fixture
+def serve():
+    """Starts a hub that answers with one status, and keeps what it was asked."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self):
             asked.append((self.path, self.headers["Authorization"]))
-            self.send_response(code)
+            self.send_response(self.server.status)
             self.end_headers()
 
         def log_message(self, *_):
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked = asked
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        if message is None:
-            assert model.check_hub(on_hub(server.server_port)) == []
-        else:
-            with pytest.raises(RecipeError, match=message):
-                model.check_hub(on_hub(server.server_port))
+        yield server
         server.shutdown()
-    assert asked == [("/org/model/resolve/main/config.json", "Bearer secret")]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(200, None), (401, "no model org/model"), (404, "no model org/model"), (503, "503")]
+)
+def test_what_a_hub_answers(on_hub, monkeypatch, serve, status, message):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    serve.status = status
+    if message is None:
+        assert model.check_hub(on_hub(serve.server_port)) == []
+    else:
+        with pytest.raises(RecipeError, match=message):
+            model.check_hub(on_hub(serve.server_port))
+    assert serve.asked == [("/org/model/resolve/main/config.json", "Bearer secret")]
+
+
+def test_a_hub_that_is_silent_or_not_there_is_an_error_within_seconds(on_hub, monkeypatch):
+    assert model.HUB_TIMEOUT_S < 10
+    monkeypatch.setattr(model, "HUB_TIMEOUT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(RecipeError, match="has not answered"):
+            model.check_hub(on_hub(port))
+    with pytest.raises(RecipeError, match="cannot be reached: .*refused") as caught:
+        model.check_hub(on_hub(port))
+    assert "MODEL_PATH" in caught.value.fix
+    assert "worker.actor.model.model_path" in caught.value.where
 
 
 @pytest.fixture
