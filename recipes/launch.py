@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -20,12 +21,13 @@ from recipes.data.prepare import make_missing
 from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import reported_errors
-from recipes.monitor import agreement, rundir
+from recipes.monitor import agreement, runs
 from recipes.monitor.early_stop import EarlyStop, best_checkpoint
 from recipes.monitor.health import Health
-from recipes.monitor.metrics import MetricsFollower, Sources, Step, read_history, rollout_accuracy
+from recipes.monitor.metrics import MetricsFollower, Step, mark_lost_step, read_history
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
+from recipes.monitor.rollouts import Groups, Rollouts
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, shown
@@ -65,11 +67,13 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
     recipe = checked(recipe, console)
     experiment = recipe.trainer.experiment_name or recipe.name
     total = accounting(recipe, data.rows(recipe)).total_steps or None
-    with rundir.opened(experiment) as files:
+    with runs.opened(experiment) as files:
         resumes = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
         if resumes:
             resume.repair(recipe)
         last = last_checkpoint(resume.folder(recipe))
+        if last and resumes and mark_lost_step(files.metrics, last.step):
+            console.print(f"note: step {last.step} was saved, but the run ended before it logged the step's metrics")
         history = read_history(files.metrics)
         if last and resumes:
             limits = agreement.bounds(recipe, os.environ)
@@ -84,7 +88,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         else:
             if total:
                 console.print(duration.estimate(recipe, total - (last.step if last and resumes else 0)))
-            outcome = train(recipe, files, total, console, stop, Health(recipe, done, console.print))
+            outcome = train(recipe, files, total, console, stop, done)
         return close(recipe, files, total, outcome, console, overrides)
 
 
@@ -99,32 +103,30 @@ def checked(recipe: Recipe, console: Console) -> Recipe:
 
 
 def train(
-    recipe: Recipe, files: rundir.RunFiles, total: int | None, console: Console, stop: EarlyStop, health: Health
+    recipe: Recipe, files: runs.RunFiles, total: int | None, console: Console, stop: EarlyStop, done: list[Step]
 ) -> Outcome:
-    """Start the trainer and watch it until it ends."""
+    """Start the trainer and watch it until it ends; `done` are the steps up to the checkpoint that it goes on from."""
     variables = trainer_variables(recipe, files.attempt)
     command = ENGINES[recipe.engine].command(recipe)
     limits = Limits.from_environment(os.environ)
     cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)
-    offset = rundir.write(files, to_yaml(recipe), command, variables)
+    offset = runs.begin_attempt(files, to_yaml(recipe), command, variables)
     console.print(f"the trainer's own output goes to {shown(files.log)}")
-    rollouts = Path(recipe.trainer.rollout_data_dir) if recipe.trainer.rollout_data_dir else None
+    folder = recipe.trainer.rollout_data_dir
+    training_files = [key.path for key in path_keys(recipe) if folder and key.key == "data.train_files"]
+    rollouts = Rollouts(Path(folder) if folder else None, training_files)
+    health = Health(recipe, done, rollouts, console.print)
     start = time.time()
 
-    def accuracy(step: int) -> float | None:
-        return rollout_accuracy(rollouts, step, since=start)
-
-    sources = Sources(key.path for key in path_keys(recipe) if rollouts and key.key == "data.train_files")
-
-    def by_source(step: int) -> dict[str, float]:
-        return sources.accuracy(rollouts / f"{step}.jsonl") if rollouts else {}
+    def responses(step: int) -> Groups | None:
+        return rollouts.of(step, since=start)
 
     def after_step(step: Step) -> str | None:
         health.saw(step)
         return stop.saw(step)
 
-    with shared_memory_cleared(), Progress(console, total, accuracy, by_source=by_source) as progress:
+    with shared_memory_cleared(), Progress(console, total, responses) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
             child=Child(command, {**os.environ, **variables}, files.log, ROOT),
@@ -133,8 +135,8 @@ def train(
             metrics=MetricsFollower(files.attempt, files.metrics),
             progress=progress,
             limits=limits,
-            rollouts_ready=lambda step: rollouts is None or accuracy(step) is not None,
-            judge=agreement.rule(agreement.bounds(recipe, os.environ)),
+            rollouts_ready=lambda step: folder is None or responses(step) is not None,
+            judge=partial(agreement.disagreement, limits=agreement.bounds(recipe, os.environ)),
             after_step=after_step,
         )
 
@@ -151,7 +153,7 @@ def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
 
 def close(
     recipe: Recipe,
-    files: rundir.RunFiles,
+    files: runs.RunFiles,
     total: int | None,
     outcome: Outcome | None,
     console: Console,
@@ -187,7 +189,7 @@ def show_plan(recipe: Recipe) -> int:
     notes += [f"note: {remark}" for remark in preflight.check_before_data(recipe, plan_only=True)]
     recipe = resume.with_own_name(ready(recipe, notes.append, fetch=False), notes.append)
     print(to_yaml(recipe))
-    print(rundir.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
+    print(runs.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
     rows = data.rows(recipe)
     plan = accounting(recipe, rows)
     for name, value in plan.table():

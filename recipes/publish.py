@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,16 +21,18 @@ from recipes.config import Recipe, load, path_keys, to_yaml
 from recipes.data.rows import manifest_path
 from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoint, saved_steps
 from recipes.errors import RecipeError, reported_errors
+from recipes.files import write_whole
 from recipes.model_files import local_model
 from recipes.monitor.learning import learning_curve
 from recipes.monitor.metrics import Step, read_history, validation
+from recipes.monitor.runs import RunFiles
+from recipes.monitor.runs import find as find_run
 from recipes.provenance import git_commit
-from recipes.statistics import Interval
 
 CARD = "README.md"
 """The name under which hubs show a model's card."""
 UNKNOWN = "unknown"
-"""The hub's value for a licence that nobody has stated."""
+"""The hub's value for a licence that is not stated."""
 VLLM_ON_CPUS = "recipes.engines.verl_cpu.vllm_cli"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 
@@ -42,18 +43,9 @@ class Validation:
 
     step: int
     source: str
-    value: float
-    low: float | None = None
-    high: float | None = None
+    accuracy: float
+    interval: str = "-"
     questions: int | None = None
-
-    @property
-    def accuracy(self) -> str:
-        return f"{self.value:.3f}"
-
-    @property
-    def interval(self) -> str:
-        return "-" if self.low is None or self.high is None else f"{self.low:.3f} to {self.high:.3f}"
 
 
 def write_card(recipe: Recipe, checkpoint: Checkpoint, *, licence: str | None = None, overwrite: bool = False) -> Path:
@@ -76,9 +68,7 @@ def write_card(recipe: Recipe, checkpoint: Checkpoint, *, licence: str | None = 
         )
     path = checkpoint.model / CARD
     if overwrite or not path.exists():
-        draft = path.with_suffix(".tmp")
-        draft.write_text(card(recipe, checkpoint, licence), encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, card(recipe, checkpoint, licence))
     return path
 
 
@@ -87,19 +77,15 @@ def card(recipe: Recipe, checkpoint: Checkpoint, licence: str | None = None) -> 
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     experiment = recipe.trainer.experiment_name or recipe.name
-    run = paths.run_dir(experiment)
     base = str(recipe.worker.actor.model.model_path)
-    rows, change = validations(run, checkpoint.step)
-    data = data_table(recipe)
-    template = Environment(
+    rows, change = validations(paths.run_dir(experiment), checkpoint.step)
+    fields = metadata(recipe, rows, licence or licence_of(base))
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).get_template("model_card.md.j2")
-    return template.render(
-        metadata=yaml.safe_dump(
-            metadata(recipe, rows, licence or licence_of(base)), sort_keys=False, allow_unicode=True
-        ).strip(),
+    )
+    return environment.get_template("model_card.md.j2").render(
+        metadata=yaml.safe_dump(fields, sort_keys=False, allow_unicode=True).strip(),
         experiment=experiment,
-        title=experiment,
         base_model=_portable(base),
         step=checkpoint.step,
         recipe=recipe,
@@ -107,12 +93,11 @@ def card(recipe: Recipe, checkpoint: Checkpoint, licence: str | None = None) -> 
         engine=ENGINES[recipe.engine],
         validations=rows,
         change=change,
-        data=data,
+        data=data_table(recipe),
         serve=serve_command(recipe, Path(".")),
-        served_name=recipe.name,
         messages=json.dumps(_first_prompt(recipe), ensure_ascii=False),
-        max_tokens=recipe.data.max_response_length,
-        settings=settings(recipe),
+        reward=Path(str(recipe.worker.reward.reward_function or "-")).name,
+        commit=git_commit(),
         configuration=_without_paths(to_yaml(recipe)).strip(),
     )
 
@@ -131,7 +116,7 @@ def metadata(recipe: Recipe, rows: list[Validation], licence: str) -> dict[str, 
             dataset_name=source,
             dataset_split="test",
             metric_type="accuracy",
-            metric_value=round(row.value, 4),
+            metric_value=round(row.accuracy, 4),
         )
         for source, row in last.items()
     ]
@@ -148,52 +133,51 @@ def metadata(recipe: Recipe, rows: list[Validation], licence: str) -> dict[str, 
 
 def licence_of(model: str) -> str:
     """The licence that a local model's card states; `unknown` without one. The repository's own models have its own."""
+    from huggingface_hub import metadata_load
+
     folder = local_model(model)
     if folder is None:
         return UNKNOWN
     if folder.resolve().is_relative_to(paths.ROOT / "recipes"):
         return "apache-2.0"
-    text = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else ""
-    parts = text.split("---\n", 2)
     try:
-        fields = yaml.safe_load(parts[1]) if text.startswith("---\n") and len(parts) == 3 else None
-    except yaml.YAMLError:
-        fields = None
-    return str(fields.get("license") or UNKNOWN) if isinstance(fields, Mapping) else UNKNOWN
+        fields = metadata_load(folder / CARD) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return UNKNOWN  # no card, or one whose metadata is broken
+    return str(fields.get("license") or UNKNOWN)
 
 
 def validations(run: Path, upto: int) -> tuple[list[Validation], str]:
-    """First and last validation up to a step, and the paired change between them in a sentence, where there is one."""
+    """First and last validation up to a step, and the paired change between them in a sentence, where there is one.
+
+    Intervals come from the responses of validations of one data source, where at least two were kept.
+    """
     history = [step for step in read_history(run / "metrics.jsonl") if step.step <= upto and validation(step)]
-    if not history:
-        return [], ""
-    intervals, change = _from_responses(run, upto)
-    ends = history[:1] if history[0].step == history[-1].step else [history[0], history[-1]]
-    return [row for step in ends for row in _rows(step, intervals)], change
-
-
-def _rows(step: Step, intervals: Mapping[int, tuple[Interval, int]]) -> list[Validation]:
-    accuracies = validation(step)
-    if len(accuracies) == 1 and step.step in intervals:
-        (source,), (interval, questions) = accuracies, intervals[step.step]
-        return [Validation(step.step, source, interval.value, interval.low, interval.high, questions)]
-    return [Validation(step.step, source, value) for source, value in accuracies.items()]
-
-
-def _from_responses(run: Path, upto: int) -> tuple[dict[int, tuple[Interval, int]], str]:
-    """Intervals and questions by step from the responses of the validations, and the paired change."""
     try:
         curve = learning_curve(run, upto)
     except RecipeError:
-        return {}, ""  # fewer than two validations kept their responses
-    paired = curve.paired
-    difference = paired.difference
-    ends = "" if difference.low is None else f" (95% {difference.low:+.3f} to {difference.high:+.3f})"
-    change = (
+        rows = [Validation(step.step, *each) for step in _ends(history) for each in validation(step).items()]
+        return rows, ""
+    rows, paired = [], curve.paired
+    for step in _ends(history):
+        accuracies = validation(step)
+        measured = curve.validation.get(step.step) if len(accuracies) == 1 else None
+        for source, accuracy in accuracies.items():
+            if measured is None or measured.low is None:
+                rows.append(Validation(step.step, source, accuracy))
+            else:
+                ends = f"{measured.low:.3f} to {measured.high:.3f}"
+                rows.append(Validation(step.step, source, measured.value, ends, paired.questions))
+    change = paired.difference
+    ends = "" if change.low is None else f" (95% {change.low:+.3f} to {change.high:+.3f})"
+    return rows, (
         f"Change from step {paired.first} to {paired.last} on the same {paired.questions} questions: "
-        f"{difference.value:+.3f}{ends}, exact McNemar p = {paired.mcnemar.p_value:.2g}."
+        f"{change.value:+.3f}{ends}, exact McNemar p = {paired.mcnemar.p_value:.2g}."
     )
-    return {step: (interval, paired.questions) for step, interval in curve.validation.items()}, change
+
+
+def _ends(history: list[Step]) -> list[Step]:
+    return history if len(history) < 2 else [history[0], history[-1]]
 
 
 def data_table(recipe: Recipe) -> list[dict[str, Any]]:
@@ -214,22 +198,6 @@ def data_table(recipe: Recipe) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def settings(recipe: Recipe) -> list[tuple[str, Any]]:
-    """The settings that a reader asks for first."""
-    actor, rollout, data = recipe.worker.actor, recipe.worker.rollout, recipe.data
-    return [
-        ("learning rate", actor.optim.lr),
-        ("prompts a step, responses a prompt", f"{data.rollout_batch_size} x {rollout.n}"),
-        ("longest prompt, response (tokens)", f"{data.max_prompt_length}, {data.max_response_length}"),
-        ("temperature of rollouts", rollout.temperature),
-        ("KL coefficient", recipe.algorithm.kl_coef),
-        ("LoRA rank", actor.model.lora.rank or "none, all weights"),
-        ("seed of the data", data.seed),
-        ("reward", Path(str(recipe.worker.reward.reward_function or "-")).name),
-        ("commit of grpo-recipes", git_commit()),
-    ]
 
 
 def serve_command(recipe: Recipe, model: Path, *, here: bool = False) -> str:
@@ -305,15 +273,8 @@ def main(
 
 def find(experiment: str, step: int | None) -> tuple[Recipe, Checkpoint]:
     """A run's recipe and one of its checkpoints, by default the last. Raises RecipeError where either is missing."""
-    config = paths.run_dir(experiment) / "config.yaml"
-    if not config.is_file():
-        runs = sorted(path.parent.name for path in paths.run_dir(".").glob("*/config.yaml"))
-        raise RecipeError(
-            f"there is no run {experiment}",
-            where=str(config),
-            fix=f"one of {', '.join(runs)}" if runs else "train first",
-        )
-    recipe = load(str(config), environ={})
+    files = RunFiles(find_run(experiment))
+    recipe = load(str(files.config), environ={})
     folder = Path(str(recipe.trainer.save_checkpoint_path))
     checkpoint = last_checkpoint(folder) if step is None else checkpoint_at(folder, step)
     if checkpoint is None:

@@ -18,7 +18,7 @@ from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
 from recipes.config.docs import markdown, pages_with_blocks, rendered, stale
 from recipes.config.official import block as comparison
 from recipes.errors import RecipeError, reported_errors
-from recipes.monitor.rules import documented
+from recipes.monitor.health import documented
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory

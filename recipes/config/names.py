@@ -31,6 +31,10 @@ ROOTS = (
 )
 
 
+RENAMED = {"monitor.flat_groups": "monitor.zero_variance_groups"}
+"""Earlier names of keys, which files and commands may still have."""
+
+
 def verl_package() -> Path | None:
     """Where verl is installed; None where it is not, or where the package of that name is EasyR1's."""
     spec = importlib.util.find_spec("verl")
@@ -78,6 +82,7 @@ def canonical(written: str, source: Source) -> str:
     Raises:
         RecipeError: nothing has that name, or several keys end so.
     """
+    written = RENAMED.get(written, written)
     if written in leaves(Recipe) or written in sections(Recipe):
         return written
     name = written.removeprefix(NATIVE)

@@ -26,9 +26,9 @@ def list_runs() -> None:
     """Every run: state, step, last accuracy, checkpoints, time left."""
     from recipes.monitor.watch import listing
 
-    found = [runs.read(folder) for folder in runs.folders()]
-    Console().print(listing(found) if found else "no runs yet")
-    for run in found:
+    every = [runs.read(folder) for folder in runs.folders()]
+    Console().print(listing(every) if every else "no runs yet")
+    for run in every:
         for note in run.notes:
             Console(stderr=True).print(f"note: {run.name}: {note}", markup=False)
 
@@ -43,7 +43,7 @@ def watch(
     from recipes.monitor.watch import watch as show
 
     with reported_errors():
-        show(runs.newest([name] if name else [])[0], Console(), every, once)
+        show(runs.find(name), Console(), every, once)
 
 
 @app.command()
@@ -55,7 +55,7 @@ def report(
     from recipes.monitor.report import write
 
     with reported_errors():
-        folder = runs.newest([name] if name else [])[0]
+        folder = runs.find(name)
         print(f"wrote {shown(write(folder, output or folder / 'report.html'))}")
 
 
@@ -69,7 +69,7 @@ def compare(
     from recipes.monitor.compare import compared, draw, table
 
     with reported_errors():
-        result = compared(*map(runs.read, runs.newest([first, second])))
+        result = compared(*(runs.read(runs.find(name)) for name in (first, second)))
         Console().print(table(result))
         if output:
             draw(result, output)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.config.schema import Recipe, leaves
 from recipes.drawing import BLUE, STYLE, WEAK
 from recipes.errors import RecipeError
-from recipes.monitor.learning import difference, right_answers, share, validation_files
+from recipes.monitor.learning import difference, draw_accuracy, right_answers, share, validation_files
 from recipes.monitor.progress import KL, number
 from recipes.monitor.runs import Run
 from recipes.statistics import SIGNIFICANCE, Interval, McNemar
@@ -54,10 +54,10 @@ def compared(first: Run, second: Run) -> Compared:
                 fix="train with VAL_FREQ set",
             )
     answers = tuple({step: right_answers(file) for step, file in files.items()} for files in dumps)
-    curves = tuple({step: share(list(right.values())) for step, right in each.items()} for each in answers)
-    step = max(answers[0].keys() & answers[1].keys(), default=None)
+    one, other = ({step: share(right) for step, right in each.items()} for each in answers)
+    step = max(one.keys() & other.keys(), default=None)
     both = difference(answers[0][step], answers[1][step]) if step is not None else None
-    return Compared((first, second), (curves[0], curves[1]), step, both, _settings(first, second))
+    return Compared((first, second), (one, other), step, both, _settings(first, second))
 
 
 def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
@@ -125,7 +125,7 @@ def draw(result: Compared, path: Path) -> None:
         figure = Figure(figsize=(7.2, 5.4))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
         for run, curve, colour in zip(result.runs, result.curves, COLOURS, strict=True):
-            accuracy(upper, curve, colour, run.name)
+            draw_accuracy(upper, curve, colour, run.name)
             scored = [step for step in run.history if step.get("critic/score/mean") is not None]
             lower.plot([s.step for s in scored], [s.get("critic/score/mean") for s in scored], color=colour)
         upper.set(ylim=(0, 1), ylabel="held-out accuracy")
@@ -133,11 +133,3 @@ def draw(result: Compared, path: Path) -> None:
         upper.legend(loc="lower right")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="svg", metadata={"Date": None})
-
-
-def accuracy(axes: Any, curve: Curve, colour: str, label: str) -> None:
-    """A curve of shares with its 95% intervals."""
-    values = [each.value for each in curve.values()]
-    low = [each.value - (each.value if each.low is None else each.low) for each in curve.values()]
-    high = [(each.value if each.high is None else each.high) - each.value for each in curve.values()]
-    axes.errorbar(list(curve), values, yerr=[low, high], color=colour, marker="o", capsize=3, label=label)

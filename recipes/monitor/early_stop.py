@@ -17,8 +17,9 @@ from recipes.config import Recipe, path_keys
 from recipes.config.checks import EARLY_STOP_VALIDATION as VALIDATION
 from recipes.engines.checkpoints import BEST, BEST_FACTS, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.errors import did_you_mean
-from recipes.monitor.metrics import Step, data_sources, mean_validation
+from recipes.monitor.metrics import Step, mean_validation
 from recipes.monitor.progress import number
+from recipes.monitor.rollouts import data_sources
 from recipes.paths import shown
 
 

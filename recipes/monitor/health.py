@@ -1,40 +1,471 @@
-"""The health rules while a run goes on: a line where a rule begins to object, and where it no longer does."""
+"""Health rules: judge a run by its metrics, over windows of steps.
+
+A rule looks at the first and the last window (`monitor.window` steps) and gives a status with its evidence. What the
+status usually means, and what to try, stands beside the rule in `RULES`. The bounds are keys under `monitor`. A rule
+changes nothing in a run; what ends one is `agreement.py` (a wrong image), the watchdog and `early_stop.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean, median
+from typing import Literal
 
-from recipes.config import Recipe
-from recipes.monitor.metrics import Step
-from recipes.monitor.rollouts import Rollouts
-from recipes.monitor.rules import Status, evidence, findings
+from recipes.config import Recipe, kl
+from recipes.config.docs import markdown
+from recipes.config.resolve import algorithm
+from recipes.config.schema import Monitor
+from recipes.engines.verl import is_on_policy
+from recipes.monitor import agreement
+from recipes.monitor.metrics import Step, mean_validation
+from recipes.monitor.progress import TIMINGS, number
+from recipes.monitor.rollouts import Groups, Rollouts
+
+Status = Literal["ok", "explained", "unknown", "warning", "failure"]
+"""`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
+Verdict = tuple[Status, str]
+Series = list[tuple[int, float]]
+
+
+class Unknown(Exception):
+    """A rule cannot judge, and why: too few steps, or no such metric."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules look at.
+
+    Attributes:
+        history: every step, validations alone among them.
+        recipe: the recipe, where its file can be read; without it the bounds are the defaults.
+        groups: step -> its groups, where the rollouts were written.
+        silent_s: seconds since the last sign of life; None for a run that has ended.
+    """
+
+    history: Sequence[Step]
+    recipe: Recipe | None = None
+    groups: Mapping[int, Groups] = field(default_factory=dict)
+    silent_s: float | None = None
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The trained steps, in order."""
+        return [step for step in self.history if "timing_s/step" in step.data or "critic/score/mean" in step.data]
+
+    @cached_property
+    def validations(self) -> dict[int, float]:
+        """Step -> held-out accuracy, the mean over data sources; step 0 is the model before training."""
+        return {step.step: value for step in self.history if (value := mean_validation(step)) is not None}
+
+    @property
+    def bounds(self) -> Monitor:
+        return self.recipe.monitor if self.recipe else Monitor()
+
+    def values(self, *names: str) -> Series:
+        """(step, value) of the first of these metrics that a step has; numbers that are not finite are left out."""
+        values = ((step.step, step.get(*names)) for step in self.steps)
+        return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
+
+    def series(self, *names: str) -> Series:
+        """The same. Raises Unknown where fewer than two steps have one."""
+        values = self.values(*names)
+        if len(values) < 2:
+            raise Unknown("too few steps" if values else "the run does not log this")
+        return values
+
+    def last(self, series: Series) -> list[float]:
+        """The values of the last window."""
+        return [value for _, value in series[-self.bounds.window :]]
+
+    def windows(self, series: Series, least: int = 2) -> tuple[list[float], list[float]]:
+        """Values of the first and of the last window, which do not overlap. A short run has smaller windows.
+
+        Raises Unknown where they have fewer than `least` steps.
+        """
+        size = min(self.bounds.window, len(series) // 2)
+        if size < least:
+            raise Unknown("too few steps")
+        values = [value for _, value in series]
+        return values[:size], values[-size:]
+
+
+def _numbers(run: Evidence) -> Verdict:
+    broken = [
+        (step.step, name)
+        for step in run.steps
+        for name, value in step.data.items()
+        if name.startswith(("actor/", "critic/"))
+        and (value is None or (isinstance(value, float) and not math.isfinite(value)))
+    ]
+    if not broken:
+        return "ok", f"every value of {len(run.steps)} steps is finite"
+    recent = {step.step for step in run.steps[-run.bounds.window :]}
+    names = ", ".join(dict.fromkeys(name for _, name in broken))
+    evidence = f"{names}: not a number, first at step {broken[0][0]}, last at step {broken[-1][0]}"
+    return "failure" if broken[-1][0] in recent else "warning", evidence
+
+
+def _entropy(run: Evidence) -> Verdict:
+    series = run.series("actor/entropy")
+    last = fmean(value for _, value in series[-2:])
+    if last < run.bounds.entropy_collapse:
+        return "failure", f"{number(last)} nats a token over the last steps: entropy collapse"
+    first, last = map(fmean, run.windows(series))
+    changed = last > run.bounds.entropy_change * first or last * run.bounds.entropy_change < first
+    evidence = f"{number(first)} at first, {number(last)} now, nats a token"
+    return ("warning" if changed or last < run.bounds.entropy_low else "ok"), evidence
+
+
+def _kl(run: Evidence) -> Verdict:
+    if off := _kl_is_off(run.recipe):
+        return off
+    in_loss = run.recipe is not None and kl.in_loss(run.recipe)
+    names = ("actor/kl_loss",) if in_loss else ("actor/reward_kl_penalty", "actor/kl_loss")
+    if run.recipe and run.steps and not run.values(*names):
+        return "warning", "KL is asked for, and no step logs it"
+    series = run.series(*names)
+    last = fmean(value for _, value in series[-2:])
+    if last > run.bounds.kl:
+        return "warning", f"{number(last)} nats a token over the last steps, bound {run.bounds.kl:g}"
+    size = len(run.windows(series)[1])
+    before, now = (fmean(value for _, value in part) for part in (series[-2 * size : -size], series[-size:]))
+    grows = now > run.bounds.kl / 5 and now > run.bounds.kl_growth * max(before, 0.0)
+    evidence = f"{number(before)} in the window before, {number(now)} in the last, nats a token"
+    return ("warning" if grows else "ok"), evidence
+
+
+def _kl_is_off(recipe: Recipe | None) -> Verdict | None:
+    """The verdict on a run that nothing holds near the reference; None where a KL term acts."""
+    if recipe is None:
+        return None
+    terms = [term for term in (kl.in_reward(recipe), kl.in_loss(recipe)) if term]
+    if any(term.coefficient > 0 for term in terms):
+        return None
+    preset = recipe.algorithm.preset
+    if not terms and preset and algorithm(preset).values.get(kl.NO_KL):
+        return "explained", f"{preset} has no KL term: the distance to the reference is not measured"
+    if terms:
+        return "warning", "the coefficient is 0: KL is measured and has no effect"
+    return "warning", f"{kl.NO_KL} is true: nothing holds the policy near the reference or measures how far it is"
+
+
+def _grad_norm(run: Evidence) -> Verdict:
+    series = run.series("actor/grad_norm")
+    last, typical = run.last(series), median(value for _, value in series)
+    spikes = [step for step, value in series[-run.bounds.window :] if value > run.bounds.grad_norm_spike * typical > 0]
+    if max(last) == 0:
+        return "failure", f"0 at each of the last {len(last)} steps: no response has an advantage"
+    evidence = f"median {number(median(last))} over the last {len(last)} steps, {number(typical)} over all"
+    if spikes:
+        return "warning", f"{evidence}; spike at step {', '.join(map(str, spikes))}"
+    return ("warning" if median(last) > run.bounds.grad_norm else "ok"), evidence
+
+
+def _groups(run: Evidence) -> Verdict:
+    last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
+    if not last:
+        highest, lowest = (run.last(run.series(f"critic/advantages/{end}")) for end in ("max", "min"))
+        if highest == lowest:
+            return "failure", f"all advantages are equal at each of the last {len(highest)} steps"
+        return "ok", "advantages differ; the share of groups is not known, since no rollouts were written"
+    if len(last) < 2:
+        raise Unknown("too few steps")
+    count, zero_variance = sum(each.groups for each in last), sum(each.zero_variance for each in last)
+    right = sum(each.all_right for each in last)
+    evidence = (
+        f"{zero_variance} of {count} groups have zero variance ({right} all right), over the last {len(last)} steps"
+    )
+    if zero_variance == count:
+        return "failure", evidence
+    return ("warning" if zero_variance > run.bounds.zero_variance_groups * count else "ok"), evidence
+
+
+def _clipping(run: Evidence) -> Verdict:
+    last = fmean(run.last(run.series("actor/pg_clipfrac")))
+    if last == 0 and run.recipe and is_on_policy(run.recipe):
+        return "explained", "0, as it has to be: with one update a step the ratio is 1 and nothing is clipped"
+    return ("warning" if last > run.bounds.clip_fraction else "ok"), f"{number(last)} of the tokens"
+
+
+def truncated(step: Step, limit: int) -> float | None:
+    """Share of a step's responses that reach the limit; None where the trainer logs no lengths.
+
+    verl's `response_length/clip_ratio` counts responses as long as the longest of the step, which is the share of
+    truncated ones only where the longest reaches the limit.
+
+    Args:
+        limit: `data.max_response_length`, in tokens.
+    """
+    longest = step.get("response_length/max")
+    return 0.0 if longest is not None and longest < limit else step.get("response_length/clip_ratio")
+
+
+def _truncation(run: Evidence) -> Verdict:
+    if run.recipe is None:
+        raise Unknown("the recipe is not known, and so is the limit")
+    run.series("response_length/clip_ratio")
+    limit = run.recipe.data.max_response_length
+    shares = [share for step in run.steps if (share := truncated(step, limit)) is not None]
+    last = fmean(shares[-run.bounds.window :])
+    return ("warning" if last > run.bounds.truncation else "ok"), f"{number(last)} of the responses are truncated"
+
+
+def _length(run: Evidence) -> Verdict:
+    first, last = map(fmean, run.windows(run.series("response_length/mean")))
+    changed = last > run.bounds.length_change * first or last * run.bounds.length_change < first
+    return ("warning" if changed else "ok"), f"{first:.0f} tokens at first, {last:.0f} now"
+
+
+def _rollout(run: Evidence) -> Verdict:
+    # The mean of log p(vLLM) - log p(trainer) is not negative but for noise, so the size alone counts.
+    worst = max(map(abs, run.last(run.series(agreement.KL))))
+    evidence = f"at most {number(worst)} nats a token over the last steps, bound {run.bounds.rollout_kl:g}"
+    if difference := run.last(run.values(agreement.DIFFERENCE)):
+        evidence += f"; single tokens' probabilities differ by {number(max(difference))} at most"
+    else:
+        evidence += "; single tokens are not compared, since no pass computes old log-probabilities"
+    return ("failure" if worst > run.bounds.rollout_kl else "ok"), evidence
+
+
+_SHARE_OF_GAIN = 0.1
+"""Held-out accuracy that gains less than this part of what the score gains is counted as no gain."""
+
+
+def _reward_and_validation(run: Evidence) -> Verdict:
+    steps = sorted(run.validations)
+    if len(steps) >= 2:
+        kind, first, last, then = "validation", run.validations[steps[0]], run.validations[steps[-1]], steps[-1]
+    else:
+        known = [(step, run.groups[step].accuracy) for step in sorted(run.groups)]
+        first, last = map(fmean, run.windows(known))
+        kind, then = "training accuracy", known[-1][0]
+    before, now = map(fmean, run.windows([entry for entry in run.values("critic/score/mean") if entry[0] <= then]))
+    gain = now - before
+    evidence = (
+        f"training score {number(before)} -> {number(now)}, {kind} {number(first)} -> {number(last)}, to step {then}"
+    )
+    falls = first - last > run.bounds.reward_gain
+    hollow = gain > run.bounds.reward_gain and last - first < _SHARE_OF_GAIN * gain
+    return ("warning" if falls or hollow else "ok"), evidence
+
+
+def _step_time(run: Evidence) -> Verdict:
+    """Validation and saving are not in it, and the first step, which warms up, is left out where it can be."""
+    times = [
+        (step.step, seconds - (step.get("timing_s/save_checkpoint") or 0.0))
+        for step in run.steps[1:]
+        if (seconds := step.get("timing_s/step")) is not None
+    ]
+    size = run.bounds.window  # and no smaller one, since the time of single steps jumps
+    before, now = map(median, run.windows(times, least=size))
+    evidence = f"{before:.1f} s at first, {now:.1f} s now"
+    if now <= run.bounds.step_time * before:
+        return "ok", evidence
+
+    def spent(steps: Sequence[Step], names: Sequence[str]) -> float:
+        return sum(step.get(name) or 0.0 for step in steps for name in names)
+
+    growth = {
+        phase: spent(run.steps[-size:], names) - spent(run.steps[1 : 1 + size], names)
+        for phase, names in TIMINGS
+        if phase not in ("validate", "save")
+    }
+    return "warning", f"{evidence}; most of it in: {max(growth, key=growth.__getitem__)}"
+
+
+def _silence(run: Evidence) -> Verdict:
+    if run.silent_s is None:
+        return "ok", "the run has ended"
+    usual = median([step.get("timing_s/step") or 0.0 for step in run.steps] or [0.0])
+    longest = max([step.get("timing_s/testing") or 0.0 for step in run.steps] or [0.0])
+    allowed = max(120.0, run.bounds.silence * usual, 2 * longest)
+    evidence = f"last sign of life {run.silent_s:.0f} s ago, usual for a step {usual:.0f} s"
+    return ("failure" if run.silent_s > allowed else "ok"), evidence
+
+
+def _kl_loss(run: Evidence) -> Verdict:
+    if run.recipe is None:
+        raise Unknown("the recipe is not known")
+    if kl.in_loss(run.recipe):
+        return "ok", "KL is a term of the loss, and actor/kl_loss is its value"
+    if kl.in_reward(run.recipe):
+        by_design = "actor/kl_loss is absent or 0 by design: KL is taken from the reward, see actor/reward_kl_penalty"
+        return "explained", by_design
+    return "explained", "there is no KL term"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with what its warning usually means.
+
+    Attributes:
+        name: what messages call it.
+        judge: gives status and evidence.
+        healthy: range in a good run, as text.
+        meaning: what a warning or failure usually means.
+        advice: what to try.
+    """
+
+    name: str
+    judge: Callable[[Evidence], Verdict]
+    healthy: str
+    meaning: str
+    advice: str
+
+
+RULES = (
+    Rule(
+        name="numbers",
+        judge=_numbers,
+        healthy="every value is finite",
+        meaning="the update overflowed, or divided by an empty batch; the weights may be corrupt",
+        advice="go back to a checkpoint before that step; lower LR, use bf16 or fp32 instead of fp16",
+    ),
+    Rule(
+        name="entropy",
+        judge=_entropy,
+        healthy="steady or slightly rising, 0.2 to 0.3 for a 3 to 4 B model; below 0.01 it has collapsed",
+        meaning="falling: entropy collapse, groups lose their variance; rising without end: noise",
+        advice="lower LR, raise KL_COEF or clip_ratio_high, keep temperature 1; resume from an earlier checkpoint",
+    ),
+    Rule(
+        name="KL",
+        judge=_kl,
+        healthy="rises slowly and levels off, 0.01 to 0.1",
+        meaning="the policy drifts far from the reference, often reward hacking",
+        advice="lower LR, raise KL_COEF; read the responses",
+    ),
+    Rule(
+        name="grad-norm",
+        judge=_grad_norm,
+        healthy="0.05 to 0.2 for a 3 to 4 B model, up to 1 for a tiny one",
+        meaning="spikes: LR too high, or most groups have zero variance; 0: all groups have zero variance",
+        advice="lower LR, more prompts a step (ROLLOUT_BATCH_SIZE), max_grad_norm 1",
+    ),
+    Rule(
+        name="groups",
+        judge=_groups,
+        healthy="less than half of the groups have zero variance",
+        meaning="problems too easy or too hard for the model, or a reward that gives everything the same score",
+        advice="probe the data (scripts/eval.py ... analyse), larger ROLLOUT_N, online_filtering; check the reward",
+    ),
+    Rule(
+        name="clipping",
+        judge=_clipping,
+        healthy="0 with one update a step, below 0.1 otherwise",
+        meaning="many updates on the same responses: the policy is far from the one that sampled",
+        advice="fewer updates a step (larger GLOBAL_BATCH_SIZE), lower LR",
+    ),
+    Rule(
+        name="truncation",
+        judge=_truncation,
+        healthy="below 0.1",
+        meaning="over-long responses: the limit is short, or the policy does not stop; truncated responses score 0",
+        advice="raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
+    ),
+    Rule(
+        name="length",
+        judge=_length,
+        healthy="changes slowly",
+        meaning="length bias: the reward or the loss favours long responses, or short ones",
+        advice="read the responses; Dr.GRPO's loss_avg_mode, overlong_buffer",
+    ),
+    Rule(
+        name="vLLM and trainer",
+        judge=_rollout,
+        healthy="rounding: below 0.01 in float32, below 0.02 in 16 bits",
+        meaning="vLLM and the trainer have different policies: old weights, another image, another temperature",
+        advice="see worker.rollout.load_format and the keys below verl; compare with enforce_eager=true",
+    ),
+    Rule(
+        name="reward and validation",
+        judge=_reward_and_validation,
+        healthy="both rise",
+        meaning="reward hacking, or the policy overfits the training data",
+        advice="read the responses with the highest scores; fix the reward; more data; early_stop",
+    ),
+    Rule(
+        name="step time",
+        judge=_step_time,
+        healthy="steady, or growing with the responses",
+        meaning="longer responses, memory that runs full, another program on the machine",
+        advice="see which phase grows; gpu_memory_utilization, MAX_RESPONSE_LENGTH",
+    ),
+    Rule(
+        name="silence",
+        judge=_silence,
+        healthy="a line or a step in every step's time",
+        meaning="a hung worker or a very long response; the launcher's watchdog ends the run after WATCHDOG_MINUTES",
+        advice="see the end of train.log",
+    ),
+    Rule(name="kl_loss", judge=_kl_loss, healthy="0 when KL is taken from the reward", meaning="", advice=""),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rule says of a run."""
+
+    rule: Rule
+    status: Status
+    evidence: str
+
+    @property
+    def alarming(self) -> bool:
+        return self.status in ("warning", "failure")
+
+    def line(self) -> str:
+        """One line; of an alarm also what it usually means and what to try."""
+        text = f"{self.rule.name}: {self.evidence}"
+        return (
+            f"{self.status}: {text} | usually: {self.rule.meaning} | try: {self.rule.advice}" if self.alarming else text
+        )
+
+
+def findings(run: Evidence) -> list[Finding]:
+    """What every rule says, in the order of `RULES`."""
+    return [_judged(rule, run) for rule in RULES]
+
+
+def _judged(rule: Rule, run: Evidence) -> Finding:
+    try:
+        return Finding(rule, *rule.judge(run))
+    except Unknown as unknown:
+        return Finding(rule, "unknown", str(unknown))
 
 
 class Health:
-    """Judges a run after each step.
+    """Judges a run after each step: a line where a rule begins to object, and where it no longer does.
 
     Args:
         recipe: of the run.
         history: its steps up to the checkpoint that it goes on from.
+        rollouts: its training responses.
         log: prints a line to the user.
     """
 
-    def __init__(self, recipe: Recipe, history: Sequence[Step], log: Callable[[str], None]) -> None:
-        folder = recipe.trainer.rollout_data_dir
-        self._recipe, self._history, self._log = recipe, list(history), log
-        self._rollouts = Rollouts(Path(folder) if folder else None)
+    def __init__(self, recipe: Recipe, history: Sequence[Step], rollouts: Rollouts, log: Callable[[str], None]) -> None:
+        self._recipe, self._history, self._rollouts, self._log = recipe, list(history), rollouts, log
         self._known: dict[str, Status] = {}
 
     def saw(self, step: Step) -> None:
-        """Take in a step's metrics, and say what changed."""
+        """Take in a step's metrics, and print what changed."""
         self._history.append(step)
         steps = [each.step for each in self._history if "timing_s/step" in each.data]
-        recent = self._rollouts.of(steps[-4 * self._recipe.monitor.window :])
-        for finding in findings(evidence(self._history, self._recipe, recent)):
+        recent = self._rollouts.among(steps[-4 * self._recipe.monitor.window :])
+        for finding in findings(Evidence(self._history, self._recipe, recent)):
             name, before = finding.rule.name, self._known.get(finding.rule.name, "ok")
             self._known[name] = finding.status
             if finding.alarming and finding.status != before:
                 self._log(finding.line())
             elif before in ("warning", "failure") and not finding.alarming:
                 self._log(f"passed: {finding.rule.name}: {finding.evidence}")
+
+
+def documented() -> str:
+    """The rules as a table in Markdown, for docs/MONITORING.md."""
+    rows = [(each.name, each.healthy, each.meaning, each.advice) for each in RULES]
+    return markdown(("rule", "healthy", "what a warning usually means", "what to try"), rows)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from recipes.data.rewards import is_right
+from recipes.drawing import BAD, BLUE, SLATE, STYLE
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import read_history
 from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_over_seeds, mean_with_interval
@@ -25,7 +26,11 @@ TRAINING = {
     "seconds": "timing_s/step",
 }
 KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL to the reference, in the loss"}
-BLUE, GREY, RED = "#1f5fa8", "#9a9a9a", "#b0473a"
+
+
+Question = tuple[str, str, int]
+"""Prompt, gold answer, and place among equal ones: prompts of one text over many images differ in nothing else."""
+Answers = dict[Question, bool]
 
 
 @dataclass(frozen=True)
@@ -109,18 +114,25 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
             where=str(run / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
-    answers = {step: right_answers(files[step]) for step in sorted(files)}
-    history = read_history(run / "metrics.jsonl")
+    answers = {step: right_answers(file) for step, file in files.items()}
+    first, last = min(answers), max(answers)
+    compared = difference(answers[first], answers[last])
+    if compared is None:
+        raise RecipeError(
+            f"the validations of steps {first} and {last} share no question",
+            where=str(run / "validation"),
+            fix="compare runs on the same validation data",
+        )
     return Curve(
         run=run.name,
-        validation={step: share(list(right.values())) for step, right in answers.items()},
+        validation={step: share(right) for step, right in answers.items()},
         training=[
             {"step": step.step}
             | {name: value for name, metric in TRAINING.items() if (value := step.get(metric)) is not None}
-            for step in history
+            for step in read_history(run / "metrics.jsonl")
             if TRAINING["score"] in step.data
         ],
-        paired=_paired(answers),
+        paired=Paired(first, last, *compared),
     )
 
 
@@ -131,114 +143,104 @@ def validation_files(run: Path) -> dict[int, Path]:
 
 
 def draw(result: Learning, path: Path) -> None:
-    """Draw accuracy and KL by step as SVG: one run with its intervals, several as mean and band over thin lines."""
+    """Draw accuracy and KL by step as SVG: one run with its intervals, several as mean and band over thin lines.
+
+    The same curves give the same file.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     places = [name for name in KL_LABELS if any(entry.get(name) for curve in result.curves for entry in curve.training)]
-    # The same curve gives the same file.
-    with mpl.rc_context({"svg.hashsalt": "learning"}):
-        figure = Figure(figsize=(7.2, 5.0 if places else 3.6), layout="constrained")
-        axes = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2]) if places else [figure.subplots()]
-        _draw_accuracy(axes[0], result)
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "learning"}):
+        figure = Figure(figsize=(7.2, 5.0 if places else 3.6))
+        upper, *lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2]) if places else [figure.subplots()]
+        _draw_accuracies(upper, result)
         for name in places:
             for curve in result.curves:
-                entries = [entry for entry in curve.training if name in entry]
+                points = [(entry["step"], entry[name]) for entry in curve.training if name in entry]
                 label = KL_LABELS[name] if curve is result.curves[0] else None
-                steps, values = [entry["step"] for entry in entries], [entry[name] for entry in entries]
-                style = "-" if name == "kl_reward" else "--"
-                axes[1].plot(steps, values, color=RED, linestyle=style, linewidth=1.0, label=label)
-        if places:
-            axes[1].set_ylabel("nats")
-            axes[1].legend(loc="upper left", frameon=False)
-            axes[1].grid(alpha=0.25)
-        axes[-1].set_xlabel("step")
+                lower[0].plot(*zip(*points, strict=True), "-" if name == "kl_reward" else "--", color=BAD, label=label)
+            lower[0].set_ylabel("nats")
+            lower[0].legend(loc="upper left")
+        figure.axes[-1].set_xlabel("step")
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def _draw_accuracy(axes: Any, result: Learning) -> None:
+def _draw_accuracies(axes: Any, result: Learning) -> None:
     several = len(result.curves) > 1
     for curve in result.curves:
         first = curve is result.curves[0]
         steps, scores = ([entry[name] for entry in curve.training] for name in ("step", "score"))
         label = "score of the training responses (temperature 1)" if first else None
-        axes.plot(steps, scores, color=GREY, linewidth=0.8 if several else 1.2, alpha=0.7, label=label)
+        axes.plot(steps, scores, color=SLATE, linewidth=0.8 if several else 1.2, alpha=0.7, label=label)
         if several:
             values = [interval.value for interval in curve.validation.values()]
             label = "held-out accuracy, each seed" if first else None
             axes.plot(list(curve.validation), values, color=BLUE, linewidth=0.8, alpha=0.45, label=label)
-    points = result.mean if several else result.curves[0].validation
-    values = [interval.value for interval in points.values()]
-    lows, highs = (list(ends) for ends in zip(*map(_ends, points.values()), strict=True))
     if several:
-        axes.plot(list(points), values, color=BLUE, marker="o", label=f"mean of {len(result.curves)} seeds")
+        label = f"mean of {len(result.curves)} seeds"
+        axes.plot(list(result.mean), [mean.value for mean in result.mean.values()], color=BLUE, marker="o", label=label)
         label = "95% interval over seeds (Student's t)"
-        axes.fill_between(list(points), lows, highs, color=BLUE, alpha=0.15, label=label)
+        axes.fill_between(list(result.mean), *_ends(result.mean), color=BLUE, alpha=0.15, label=label)
     else:
-        errors = [[value - low for value, low in zip(values, lows, strict=True)]]
-        errors.append([high - value for value, high in zip(values, highs, strict=True)])
         label = "greedy accuracy on held-out questions, 95% interval"
-        axes.errorbar(list(points), values, yerr=errors, color=BLUE, marker="o", capsize=3, label=label)
+        draw_accuracy(axes, result.curves[0].validation, BLUE, label)
     axes.set(ylim=(0, 1), ylabel="accuracy")
-    axes.grid(alpha=0.25)
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="lower right")
 
 
-def _ends(interval: Interval) -> tuple[float, float]:
-    """The interval inside [0, 1]; the value itself where there is none."""
-    low = interval.value if interval.low is None else interval.low
-    high = interval.value if interval.high is None else interval.high
-    return max(0.0, low), min(1.0, high)
+def draw_accuracy(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
+    """A curve of accuracies by step with their 95% intervals."""
+    values = [interval.value for interval in curve.values()]
+    low, high = _ends(curve)
+    below = [value - end for value, end in zip(values, low, strict=True)]
+    above = [end - value for value, end in zip(values, high, strict=True)]
+    axes.errorbar(list(curve), values, yerr=[below, above], color=colour, marker="o", capsize=3, label=label)
 
 
-def share(right: list[bool]) -> Interval:
+def _ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[float]]:
+    """The intervals' ends inside [0, 1]; the value itself where there is no interval."""
+    low = [max(0.0, each.value if each.low is None else each.low) for each in curve.values()]
+    high = [min(1.0, each.value if each.high is None else each.high) for each in curve.values()]
+    return low, high
+
+
+def share(answers: Answers) -> Interval:
     """The share of right answers with Wilson's interval; there has to be one answer at least."""
-    interval = mean_with_interval([float(each) for each in right], bounds=(0.0, 1.0))
+    interval = mean_with_interval([float(right) for right in answers.values()], bounds=(0.0, 1.0))
     assert interval is not None
     return interval
 
 
-def right_answers(file: Path) -> dict[tuple[str, str, int], bool]:
-    """Whether each response is right, from one of verl's validation dumps.
+def read_validation(file: Path) -> dict[Question, tuple[bool, str]]:
+    """Whether each response is right, and its text, from one of verl's validation dumps.
 
-    A question is known by its prompt, its gold answer, and its place among equal ones: prompts of one text over many
-    images differ in nothing else that the dump holds.
+    Raises RecipeError for a file that is torn or empty.
     """
-    right: dict[tuple[str, str, int], bool] = {}
+    answers: dict[Question, tuple[bool, str]] = {}
     places: Counter[tuple[str, str]] = Counter()
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             try:
                 entry = json.loads(line)
                 question = (entry["input"], str(entry.get("gts")))
-                correct = is_right(entry)
+                answer = (is_right(entry), str(entry.get("output")))
             except (ValueError, KeyError, TypeError) as error:
                 raise RecipeError(
                     f"a line is no response of a validation: {line[:80]!r}",
                     where=str(file),
                     fix="wait until it is written, or remove the file",
                 ) from error
-            right[(*question, places[question])] = correct
+            answers[(*question, places[question])] = answer
             places[question] += 1
-    if not right:
+    if not answers:
         raise RecipeError("the validation is empty", where=str(file), fix="validate again, or remove the file")
-    return right
+    return answers
 
 
-def _paired(answers: dict[int, dict[tuple[str, str, int], bool]]) -> Paired:
-    first, last = min(answers), max(answers)
-    before, after = answers[first], answers[last]
-    compared = difference(before, after)
-    if compared is None:
-        raise RecipeError(
-            f"the validations of steps {first} and {last} share no question",
-            where="validation/",
-            fix="compare runs on the same validation data",
-        )
-    return Paired(first, last, *compared)
-
-
-Answers = dict[tuple[str, str, int], bool]
+def right_answers(file: Path) -> Answers:
+    """Whether each response of a validation is right."""
+    return {question: right for question, (right, _) in read_validation(file).items()}
 
 
 def difference(before: Answers, after: Answers) -> tuple[int, Interval, McNemar] | None:

@@ -12,7 +12,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
 _VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?")
 
-# What the trainer prints when a phase begins -> what a user is told. In the order of a start.
+# What the trainer prints when a phase begins -> what a user reads. In the order of a start.
 PHASES: tuple[tuple[str, str], ...] = (
     ("Started a local Ray instance", "Ray is up; the trainer's driver loads"),
     ("All configuration checks passed", "configuration accepted"),
@@ -63,8 +63,8 @@ class LogReader:
 
 
 def phase_of(line: Line) -> str | None:
-    """What this line says about the start, in words; None for the flood."""
-    return next((told for printed, told in PHASES if printed in line.text), None)
+    """The phase of the start that this line announces; None for all other lines."""
+    return next((phase for printed, phase in PHASES if printed in line.text), None)
 
 
 _START = "Traceback (most recent call last):"
@@ -73,8 +73,9 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<func
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
-"""What follows from an error elsewhere: every generation of a step failed (verl), or a process was told to end."""
+"""What follows from an error elsewhere: every generation of a step failed (verl), or a process was asked to end."""
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
+_ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror|Killed|Fatal|Could not)\b")
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 
 # Text in the error or near the end of the log -> what to do.
@@ -158,25 +159,18 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         lines: the attempt's lines, in order.
     """
     everything = list(lines)
-    found = [traceback for traceback in _tracebacks(everything) if traceback.exceptions]
-    passed_on = (*_WRAPPERS, *_CONSEQUENCES)
-    real = [(exception, tb) for tb in found for exception in tb.exceptions if not exception[0].startswith(passed_on)]
-    wrapped = [(exception, tb) for tb in found for exception in tb.exceptions]
-    fatal = _fatal(found)
-    wrapped = [one for one in wrapped if not one[0][0].startswith("SystemExit")]
-    chosen = ([one for one in real if one[0][0] in fatal] or real or wrapped)[:1]
     tail = "\n".join(line.text for line in everything[-200:])
+    tracebacks = [traceback for traceback in _tracebacks(everything) if traceback.exceptions]
+    raised = [(*exception, traceback) for traceback in tracebacks for exception in traceback.exceptions]
+    real = [each for each in raised if not each[0].startswith((*_WRAPPERS, *_CONSEQUENCES))]
+    fatal = _fatal(tracebacks)
+    wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
+    chosen = [each for each in real if each[0] in fatal] or real or wrapped
     if not chosen:
-        told = next(
-            (
-                line
-                for line in reversed(everything)
-                if re.match(r"(\w+Error|[Ee]rror|Killed|Fatal|Could not)\b", line.text)
-            ),
-            None,
-        )
-        return TrainerError(told.text if told else "", "", told.speaker if told else "", _hint(tail))
-    (error, frame), traceback = chosen[0]
+        errors = (line for line in reversed(everything) if _ERROR_LINE.match(line.text))
+        last = next(errors, Line("", ""))
+        return TrainerError(last.text, "", last.speaker, _hint(tail))
+    error, frame, traceback = chosen[0]
     if error.startswith("ray.exceptions.ActorDiedError"):
         names = (match[1] for line in everything[traceback.position :] if (match := _DEAD_ACTOR.match(line.text)))
         error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
@@ -213,9 +207,9 @@ def _tracebacks(lines: list[Line]) -> list[_Traceback]:
     return done
 
 
-def _fatal(found: list[_Traceback]) -> set[str]:
+def _fatal(tracebacks: list[_Traceback]) -> set[str]:
     """The exceptions that ended the trainer's own process: others were survived, where it names any but wrappers."""
-    own = [traceback for traceback in found if not traceback.speaker]
+    own = [traceback for traceback in tracebacks if not traceback.speaker]
     return {error for error, _ in own[-1].exceptions if not error.startswith(_WRAPPERS)} if own else set()
 
 

@@ -1,16 +1,12 @@
-"""Reads what the trainer logged; to show or judge a metric: progress.py, rules.py."""
+"""Reads what the trainer logged; metrics are shown by progress.py and judged by health.py."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
-
-from recipes.data.rewards import is_right
 
 
 class Step(NamedTuple):
@@ -83,6 +79,22 @@ def read_history(*files: Path) -> list[Step]:
     return [steps[number] for number in sorted(steps)]
 
 
+LOST = "training/metrics_lost"
+"""1 for a step that was saved by a run which ended before it logged the step's metrics."""
+
+
+def mark_lost_step(history: Path, step: int) -> bool:
+    """Where a saved step comes right after the last logged one, give it an entry with `LOST`; whether that was needed.
+
+    verl saves a step before it logs its metrics, and a resumed run does not do the step again.
+    """
+    if step - 1 != max((known.step for known in read_history(history)), default=0):
+        return False
+    with history.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step, "data": {LOST: 1}}) + "\n")
+    return True
+
+
 def unreadable_lines(*files: Path) -> int:
     """How many lines are torn or no step."""
     return sum(_parsed(line) is None for line in _lines(files))
@@ -92,39 +104,19 @@ def _lines(files: Iterable[Path]) -> Iterable[bytes]:
     return (line for file in files if file.is_file() for line in file.read_bytes().splitlines() if line.strip())
 
 
-def rollout_accuracy(folder: Path | None, step: int, since: float = 0.0) -> float | None:
-    """Share of a step's training responses that earned the full score; None where they are not written (yet).
-
-    verl logs the mean score of training responses but not how many were right.
-
-    Args:
-        since: seconds since the epoch; an older file is an earlier attempt's, of a step that is done again.
-    """
-    path = folder / f"{step}.jsonl" if folder else None
-    if path is None or not path.is_file() or path.stat().st_mtime < since:
-        return None
-    right = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            right.append(is_right(json.loads(line)))
-        except (ValueError, KeyError, TypeError):
-            return None
-    return sum(right) / len(right) if right else None
-
-
 def validation(step: Step) -> dict[str, float]:
     """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`.
 
     A reward that answers with a dict without `acc` has `val-core/<source>/reward/mean@<n>` instead, its mean score.
     """
-    found: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for measure in ("acc", "reward"):
         for name in step.data:
             source, middle, _ = name.removeprefix("val-core/").partition(f"/{measure}/mean@")
             value = step.get(name)
             if name.startswith("val-core/") and middle and value is not None:
-                found.setdefault(source, value)
-    return found
+                accuracies.setdefault(source, value)
+    return accuracies
 
 
 def mean_validation(step: Step) -> float | None:
@@ -162,73 +154,3 @@ def _parsed(line: bytes) -> Step | None:
         return Step(int(entry["step"]), {name: data[own] for own, name in _OF_UPDATE.items() if own in data} | data)
     except (ValueError, KeyError, TypeError, OverflowError):  # a step may be written as Infinity
         return None
-
-
-class Sources:
-    """Finds the data source of a rollout among training rows of verl; empty where there is one source alone.
-
-    A ground truth that belongs to one source decides. Where several sources share it, the row decides whose prompt
-    stands in the rollout's input.
-    """
-
-    def __init__(self, files: Iterable[str]) -> None:
-        local = [file for file in files if Path(file).is_file()]
-        self.names = data_sources(local)
-        rows: dict[int, dict[str, str]] = {}
-        if len(self.names) > 1:
-            for source, truth, prompt in chain.from_iterable(map(_rows, local)):
-                rows.setdefault(hash(truth), {})[prompt] = source
-        # The prompts are kept only where the ground truth does not decide.
-        self._of_one = {
-            truth: next(iter(found.values())) for truth, found in rows.items() if len({*found.values()}) == 1
-        }
-        self._of_several = {truth: found for truth, found in rows.items() if truth not in self._of_one}
-
-    def accuracy(self, rollouts: Path) -> dict[str, float]:
-        """Share of the responses of each source with the full score; empty for one source, or no such file."""
-        if len(self.names) < 2 or not rollouts.is_file():
-            return {}
-        right: dict[str, list[bool]] = {}
-        known: dict[tuple[str, str], str | None] = {}
-        for line in rollouts.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                entry = json.loads(line)
-                correct, asked = is_right(entry), (str(entry["gts"]), entry["input"])
-            except (ValueError, KeyError, TypeError):
-                return {}  # the file is still written
-            if asked not in known:
-                known[asked] = self.of(*asked)
-            right.setdefault(known[asked] or "unknown", []).append(correct)
-        return {name: sum(found) / len(found) for name, found in sorted(right.items())}
-
-    def of(self, truth: str, text: str) -> str | None:
-        """The source of a ground truth and a rollout's input; None where no training row has both."""
-        if hash(truth) in self._of_one:
-            return self._of_one[hash(truth)]
-        found = self._of_several.get(hash(truth), {})
-        # The longest first: a short prompt may be a part of another.
-        return next((found[prompt] for prompt in sorted(found, key=len, reverse=True) if prompt in text), None)
-
-
-def data_sources(files: Iterable[str]) -> set[str]:
-    """The data sources of these parquet files; files that are not there have none."""
-    import pyarrow.parquet as pq
-
-    found: set[str] = set()
-    for file in filter(os.path.isfile, files):
-        with pq.ParquetFile(file) as opened:
-            if "data_source" in opened.schema_arrow.names:
-                for batch in opened.iter_batches(columns=["data_source"]):
-                    found.update(batch.column(0).unique().to_pylist())
-    return found
-
-
-def _rows(file: str) -> Iterable[tuple[str, str, str]]:
-    """(data source, ground truth, the user's message) of every row."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(columns=["data_source", "reward_model.ground_truth", "prompt"]):
-            for row in batch.to_pylist():
-                said = row["prompt"][-1]["content"] if row.get("prompt") else ""
-                yield row["data_source"], str(row["reward_model"]["ground_truth"]), str(said)

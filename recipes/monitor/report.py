@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from recipes.config import official
-from recipes.data.rewards import is_right
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, inline
 from recipes.errors import RecipeError
-from recipes.monitor.compare import accuracy, shown
-from recipes.monitor.learning import right_answers, share, validation_files
+from recipes.files import write_whole
+from recipes.monitor.compare import shown
+from recipes.monitor.health import Finding, truncated
+from recipes.monitor.learning import Question, draw_accuracy, read_validation, share, validation_files
 from recipes.monitor.log import LogReader, first_error
-from recipes.monitor.progress import KL, number
+from recipes.monitor.progress import KL, duration, number
 from recipes.monitor.rollouts import Rollouts
-from recipes.monitor.rules import Finding
-from recipes.monitor.runs import CONFIG, LOG, Run, read
-from recipes.monitor.watch import duration
+from recipes.monitor.runs import ATTEMPT, Run, RunFiles, read
 from recipes.statistics import Interval
 
+Validations = dict[int, dict[Question, tuple[bool, str]]]
 TEMPLATE = "report.html.j2"
 AGAINST = ("verl", "easyr1")
-ATTEMPT = "==== attempt of "
 MOST_CHARACTERS = 1500
 """Of a prompt or a response."""
 MOST_VALIDATIONS = 5
@@ -36,23 +33,24 @@ def write(folder: Path, output: Path) -> Path:
     run = read(folder)
     rollouts = Rollouts(run.rollouts)
     findings = run.findings(rollouts)
-    curve, notes = _validation(run)
-    page = _page(run, findings, curve, rollouts, notes)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    draft.write_text(page, encoding="utf-8")
-    draft.replace(output)
+    validations, notes = _validations(run)
+    page = _page(run, findings, validations, rollouts, notes)
+    write_whole(output, page)
     return output.absolute()
 
 
-def _page(run: Run, findings: list[Finding], curve: dict[int, Interval], rollouts: Rollouts, notes: list[str]) -> str:
+def _page(run: Run, findings: list[Finding], validations: Validations, rollouts: Rollouts, notes: list[str]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
+    curve = {
+        step: share({question: right for question, (right, _) in answers.items()})
+        for step, answers in validations.items()
+    }
     alarms = [finding for finding in findings if finding.alarming]
     tone = "bad" if any(finding.status == "failure" for finding in alarms) else "weak" if alarms else "good"
     different, heads, more = _against_official(run)
-    config = run.folder / CONFIG
+    config = RunFiles(run.folder).config
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -67,7 +65,7 @@ def _page(run: Run, findings: list[Finding], curve: dict[int, Interval], rollout
         tiles=_tiles(run, curve),
         findings=findings,
         curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
-        samples=_samples(run),
+        samples=_samples(validations),
         different=different,
         heads=heads,
         error=_error(run),
@@ -81,15 +79,17 @@ def _headline(alarms: list[Finding]) -> str:
     return "; ".join(f"{finding.rule.name}: {finding.evidence}" for finding in alarms)
 
 
-def _validation(run: Run) -> tuple[dict[int, Interval], list[str]]:
-    """Held-out accuracy with intervals from verl's dumps, and what could not be read."""
-    curve, notes = {}, []
+def _validations(run: Run) -> tuple[Validations, list[str]]:
+    """Step -> answers, from verl's dumps, and what could not be read."""
+    validations, notes = {}, []
     for step, file in validation_files(run.folder).items():
         try:
-            curve[step] = share(list(right_answers(file).values()))
+            answers = read_validation(file)
         except RecipeError as error:
             notes.append(f"validation of step {step} left out: {error.what}")
-    return curve, notes
+        else:
+            validations[step] = {each: (right, text[-MOST_CHARACTERS:]) for each, (right, text) in answers.items()}
+    return validations, notes
 
 
 def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
@@ -110,12 +110,14 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
     from matplotlib.figure import Figure
 
     trained = [step for step in run.history if step.step]
-    flat = rollouts.of([step.step for step in trained])
+    groups = rollouts.among([step.step for step in trained])
 
     def series(*names: str) -> tuple[list[int], list[float]]:
         points = [(step.step, value) for step in trained if (value := step.get(*names)) is not None]
         return [step for step, _ in points], [value for _, value in points]
 
+    limit = run.recipe.data.max_response_length if run.recipe else 0
+    shares = {step.step: share for step in trained if (share := truncated(step, limit)) is not None}
     panels = [
         ("entropy, nats a token", [("", BLUE, series("actor/entropy"))]),
         ("KL to the reference, nats a token", [("", BLUE, series(*KL))]),
@@ -123,12 +125,12 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         (
             "groups with one score, and right training responses",
             [
-                ("zero variance", WEAK, (list(flat), [each.zero_variance_share for each in flat.values()])),
-                ("right", GOOD, (list(flat), [each.accuracy for each in flat.values()])),
+                ("zero variance", WEAK, (list(groups), [each.zero_variance_share for each in groups.values()])),
+                ("right", GOOD, (list(groups), [each.accuracy for each in groups.values()])),
             ],
         ),
         ("response length, tokens", [("", BLUE, series("response_length/mean"))]),
-        ("share of responses cut at the limit", [("", BLUE, series("response_length/clip_ratio"))]),
+        ("share of responses cut at the limit", [("", BLUE, (list(shares), list(shares.values())))]),
         ("vLLM against trainer, nats a token", [("", BLUE, series("rollout_corr/kl"))]),
         ("seconds a step", [("", BLUE, series("timing_s/step"))]),
     ]
@@ -138,7 +140,7 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         score = series("critic/score/mean")
         axes.plot(*score, color=SLATE, label="training score")
         if curve:
-            accuracy(axes, curve, BLUE, "held-out accuracy, 95% interval")
+            draw_accuracy(axes, curve, BLUE, "held-out accuracy, 95% interval")
         axes.set(xlabel="step")
         if score[0] or curve:
             axes.legend()
@@ -166,39 +168,22 @@ class Sample:
     answers: list[tuple[int, bool, str]]
 
 
-def _samples(run: Run) -> list[Sample]:
+def _samples(validations: Validations) -> list[Sample]:
     """A question that was won, one that was lost and one that was never right, with the answers of up to five steps."""
-    files = validation_files(run.folder)
-    steps = sorted(files)
-    if len(steps) > MOST_VALIDATIONS:
-        steps = [steps[round(i * (len(steps) - 1) / (MOST_VALIDATIONS - 1))] for i in range(MOST_VALIDATIONS)]
-    try:
-        answers = {step: _entries(files[step]) for step in steps}
-    except (OSError, ValueError, KeyError, TypeError):
-        return []  # a dump is torn, which `_validation` says
+    steps = sorted(validations)
     if len(steps) < 2:
         return []
-    common = [key for key in answers[steps[0]] if all(key in answers[step] for step in steps)]
-    wanted = {"won": (False, True), "lost": (True, False), "never right": (False, False)}
-    found = []
-    for title, (before, after) in wanted.items():
-        for key in common:
-            if (answers[steps[0]][key][0], answers[steps[-1]][key][0]) == (before, after):
-                texts = [(step, *answers[step][key]) for step in steps]
-                if title == "never right" and any(right for _, right, _ in texts):
-                    continue
-                found.append(Sample(title, key[0][-MOST_CHARACTERS:], texts))
-                break
-    return found
-
-
-def _entries(file: Path) -> dict[tuple[str, str], tuple[bool, str]]:
-    with file.open(encoding="utf-8") as lines:
-        entries = [json.loads(line) for line in lines]
-    return {
-        (entry["input"], str(entry.get("gts"))): (is_right(entry), str(entry["output"])[-MOST_CHARACTERS:])
-        for entry in entries
-    }
+    if len(steps) > MOST_VALIDATIONS:
+        steps = [steps[round(i * (len(steps) - 1) / (MOST_VALIDATIONS - 1))] for i in range(MOST_VALIDATIONS)]
+    common = [question for question in validations[steps[0]] if all(question in validations[step] for step in steps)]
+    samples: dict[str, Sample] = {}
+    for question in common:
+        answers = [(step, *validations[step][question]) for step in steps]
+        first, last, ever = answers[0][1], answers[-1][1], any(right for _, right, _ in answers)
+        title = "won" if last > first else "lost" if first > last else "" if ever else "never right"
+        if title and title not in samples:
+            samples[title] = Sample(title, question[0][-MOST_CHARACTERS:], answers)
+    return [samples[title] for title in ("won", "lost", "never right") if title in samples]
 
 
 def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list[str]]:
@@ -206,7 +191,7 @@ def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list
     if run.recipe is None:
         return None, [], []
     try:
-        compared = official.compare(str(run.folder / CONFIG), official.examples(AGAINST))
+        compared = official.compare(str(RunFiles(run.folder).config), official.examples(AGAINST))
     except RecipeError as error:
         return None, [], [f"no comparison with the official examples: {error.what}"]
     rows = [official.cells(row)[:-1] for row in compared.rows if row.status != "aligned" and _is_official(row)]
@@ -219,7 +204,7 @@ def _is_official(row: official.Row) -> bool:
 
 def _error(run: Run) -> str:
     """The first real error of the last attempt; empty where the run goes on or has finished, or there is none."""
-    log = run.folder / LOG
+    log = RunFiles(run.folder).log
     if run.state != "ended early" or not log.is_file():
         return ""
     lines = LogReader(log, 0).read()

@@ -1,10 +1,18 @@
-"""Runs as their files show them, living or ended; nothing is written, and the trainer is not asked."""
+"""The folder of a run: what a launcher writes there, alone, and what it shows of the run, living or ended.
+
+Reading writes nothing, and asks neither the trainer nor the launcher.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -13,14 +21,98 @@ import psutil
 from recipes.config import Recipe, accounting, load, path_keys
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
 from recipes.errors import RecipeError, nearest
-from recipes.monitor import rules
+from recipes.monitor import health
 from recipes.monitor.early_stop import best_checkpoint
-from recipes.monitor.metrics import Step, mean_validation, read_history, seconds_per_step, unreadable_lines
+from recipes.monitor.metrics import (
+    Step,
+    adopt_leftovers,
+    mean_validation,
+    read_history,
+    seconds_per_step,
+    unreadable_lines,
+)
 from recipes.monitor.rollouts import Rollouts
 from recipes.paths import artifacts, checkpoint_dir, run_dir
 
+ATTEMPT = "==== attempt of "
+"""Begins the line of `train.log` where an attempt begins."""
 State = Literal["starting", "running", "finished", "ended early"]
-METRICS, CONFIG, LOG, LOCK = "metrics.jsonl", "config.yaml", "train.log", ".lock"
+
+
+class RunFiles:
+    """Where a run writes.
+
+    Attributes:
+        folder: `artifacts/runs/<experiment>`.
+        lock: held by the launcher, whose process id it holds.
+        attempt: metrics of the attempt that this process runs, as the trainer writes them.
+        attempts: such files of every attempt whose metrics are not in `metrics` yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config, self.command = folder / "config.yaml", folder / "command.sh"
+        self.metrics, self.log = folder / "metrics.jsonl", folder / "train.log"
+        self.lock, self.attempt = folder / ".lock", folder / f".attempt-{os.getpid()}.jsonl"
+
+    @property
+    def attempts(self) -> list[Path]:
+        return sorted(self.folder.glob(".attempt-*.jsonl"))
+
+
+@contextmanager
+def opened(experiment: str) -> Iterator[RunFiles]:
+    """The run's files, for this launcher alone. Raises RecipeError while another launcher has them."""
+    files = RunFiles(run_dir(experiment))
+    files.folder.mkdir(parents=True, exist_ok=True)
+    with files.lock.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            raise RecipeError(
+                f"the run {experiment} is going on already, in process {lock.read().strip() or '?'}",
+                where=str(files.folder),
+                fix="wait for it, stop it, or choose another EXPERIMENT_NAME",
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        adopt_leftovers(files.attempts, files.metrics)
+        yield files
+        adopt_leftovers([files.attempt] if files.attempt.is_file() else [], files.metrics)
+
+
+def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Write what this attempt runs; an older attempt's differing configuration is kept under a number.
+
+    Args:
+        files: of the run.
+        config: the resolved recipe, as YAML.
+        command: the trainer's argument vector.
+        environment: what the trainer gets beyond the launcher's own environment.
+
+    Returns:
+        The length of the log so far, where this attempt's part begins.
+    """
+    if files.config.is_file() and files.config.read_text(encoding="utf-8") != config:
+        taken = len(list(files.folder.glob("config.*.yaml")))
+        files.config.rename(files.folder / f"config.{taken + 1}.yaml")
+    files.config.write_text(config, encoding="utf-8")
+    files.command.write_text(script(command, environment), encoding="utf-8")
+    files.command.chmod(0o755)
+    with files.log.open("a", encoding="utf-8") as log:
+        log.write(f"{ATTEMPT}{datetime.now().astimezone().isoformat(timespec='seconds')}\n")
+    return files.log.stat().st_size
+
+
+def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The trainer's command as a script that runs by itself."""
+    lines = ["#!/usr/bin/env bash", "# What the launcher started; it watches the trainer, this script does not."]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+    first, *rest = command
+    arguments = "".join(f" \\\n    {shlex.quote(argument)}" for argument in rest)
+    return "\n".join([*lines, f"exec {shlex.quote(first)}{arguments}"]) + "\n"
 
 
 @dataclass(frozen=True)
@@ -75,57 +167,60 @@ class Run:
         configured = self.recipe.trainer.rollout_data_dir if self.recipe else None
         return Path(configured) if configured and Path(configured).is_dir() else self.folder / "rollouts"
 
-    def findings(self, rollouts: Rollouts | None = None) -> list[rules.Finding]:
-        """What the health rules say; a caller that asks again and again keeps the `Rollouts`, which read files once."""
+    def findings(self, rollouts: Rollouts | None = None) -> list[health.Finding]:
+        """The verdicts of the health rules; a caller that asks again passes the `Rollouts`, which read files once."""
         steps = [step.step for step in self.history if step.step]
-        measured = (rollouts or Rollouts(self.rollouts)).of(steps)
-        return rules.findings(rules.evidence(self.history, self.recipe, measured, self.silent_s))
+        measured = (rollouts or Rollouts(self.rollouts)).among(steps)
+        return health.findings(health.Evidence(self.history, self.recipe, measured, self.silent_s))
 
 
 def folders() -> list[Path]:
     """The folders of all runs, the one that changed last first."""
     root = artifacts() / "runs"
-    found = [path for path in root.iterdir() if _is_run(path)] if root.is_dir() else []
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    every = [path for path in root.iterdir() if _is_run(path)] if root.is_dir() else []
+    return sorted(every, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_file() for name in (METRICS, CONFIG))
+    return RunFiles(path).metrics.is_file() or RunFiles(path).config.is_file()
 
 
-def find(name: str) -> Path:
-    """The folder of a run, by its name or path. Raises RecipeError naming the nearest."""
-    for folder in (run_dir(name), Path(name)):
-        if name and _is_run(folder):
+def find(name: str = "") -> Path:
+    """The folder of a run, by its name or path; without a name, of the one that changed last.
+
+    Raises RecipeError naming the nearest.
+    """
+    there = folders()
+    for folder in (run_dir(name), Path(name)) if name else there[:1]:
+        if _is_run(folder):
             return folder.absolute()
-    there = [path.name for path in folders()]
+    names = [path.name for path in there]
     root = artifacts() / "runs"
-    close = nearest(name, there)
-    listed = f"use one of {', '.join(there[:10])}" if there else "start one first: bash examples/.../....sh"
+    close = nearest(name, names)
+    listed = f"use one of {', '.join(names[:10])}" if names else "start one first: bash examples/.../....sh"
     raise RecipeError(f"there is no run {name!r}", where=str(root), fix=f"did you mean {close}?" if close else listed)
 
 
 def read(folder: Path) -> Run:
     """A run as its files are now; what cannot be read is a note."""
-    files = [folder / METRICS, *sorted(folder.glob(".attempt-*.jsonl"))]
-    history, notes = read_history(*files), []
-    if torn := unreadable_lines(*files):
-        notes.append(f"{torn} line{'s' * (torn != 1)} of {METRICS} cannot be read and are left out")
+    files = RunFiles(folder)
+    metrics = [files.metrics, *files.attempts]
+    history, notes = read_history(*metrics), []
+    if torn := unreadable_lines(*metrics):
+        notes.append(f"{torn} line{'s' * (torn != 1)} of {files.metrics.name} cannot be read and are left out")
     recipe, total = None, None
     try:
-        recipe = load(str(folder / CONFIG), environ={})
+        recipe = load(str(files.config), environ={})
         total = accounting(recipe, _rows(recipe)).total_steps or None
     except RecipeError as error:
-        notes.append(f"{CONFIG} cannot be read, another version may have written it: {error.what}")
+        notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
     if history and not any("critic/score/mean" in step.data or mean_validation(step) is not None for step in history):
-        notes.append(f"{METRICS} has no metric that is known here: another version or program may have written it")
-    alive = _alive(folder / LOCK)
-    step = max((step.step for step in history), default=0)
-    state: State = ("running" if history else "starting") if alive else "ended early"
-    if not alive and total and step >= total:
-        state = "finished"
+        notes.append(f"{files.metrics.name} has no known metric: another version or program may have written it")
+    alive = _alive(files.lock)
+    done = bool(total) and max((step.step for step in history), default=0) >= total
+    state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"
     saved = Path(recipe.trainer.save_checkpoint_path or "") if recipe else checkpoint_dir(folder.name)
-    signs = [file.stat().st_mtime for file in (*files, folder / LOG) if file.is_file()]
+    signs = [file.stat().st_mtime for file in (*metrics, files.log) if file.is_file()]
     return Run(
         folder=folder,
         history=history,
@@ -159,10 +254,3 @@ def _alive(lock: Path) -> bool:
         return psutil.Process(pid).create_time() <= lock.stat().st_mtime + 1.0
     except (OSError, ValueError, psutil.Error):
         return False
-
-
-def newest(names: Sequence[str]) -> list[Path]:
-    """The folders of the runs of these names; without a name, the one that changed last. Raises RecipeError."""
-    if names:
-        return [find(name) for name in names]
-    return folders()[:1] or [find("")]

@@ -19,17 +19,6 @@ from recipes.monitor.supervise import Outcome
 from recipes.paths import ROOT, run_dir, shown
 
 
-def accuracy_before_and_after(history: list[Step]) -> list[tuple[str, float, int, float, int]]:
-    """For each data source: first accuracy and its step, last accuracy and its step."""
-    first: dict[str, tuple[float, int]] = {}
-    last: dict[str, tuple[float, int]] = {}
-    for step in history:
-        for source, value in validation(step).items():
-            first.setdefault(source, (value, step.step))
-            last[source] = (value, step.step)
-    return [(source, *first[source], *last[source]) for source in first]
-
-
 def summary(
     history: list[Step],
     total: int | None,
@@ -43,20 +32,21 @@ def summary(
     Args:
         history: all steps of the experiment, those of earlier attempts included.
         total: steps of the run, where known.
-        checkpoint: the last one.
-        log: the trainer's log.
         next_commands: (what for, command).
         best: step and value of the kept best checkpoint.
     """
     done = max((step.step for step in history), default=0)
     rows = [("steps", f"{done} of {total}" if total else str(done))]
-    for source, before, at, after, then in accuracy_before_and_after(history):
+    accuracies: dict[str, list[tuple[int, float]]] = {}
+    for step in history:
+        for source, value in validation(step).items():
+            accuracies.setdefault(source, []).append((step.step, value))
+    for source, values in accuracies.items():
+        (at, before), (then, after) = values[0], values[-1]
         later = f" -> {number(after)} (step {then})" if then != at else ""
         rows.append(("validation accuracy", f"{source}: {number(before)} (step {at}){later}"))
-    if checkpoint:
-        rows.append(("checkpoint", str(shown(checkpoint.model or checkpoint.folder))))
-    else:
-        rows.append(("checkpoint", "none was saved"))
+    saved = str(shown(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
+    rows.append(("checkpoint", saved))
     if best and checkpoint:
         kept = shown(checkpoint.folder.parent / BEST)
         rows.append(("best checkpoint", f"{kept} (step {best[0]}, {number(best[1])})"))
@@ -74,9 +64,9 @@ def launcher(task: str) -> str:
     """The task's launcher where there is one and no other, else the general one."""
     execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
     launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
-    return (
-        f"bash {shown(launchers[0])}" if len(launchers) == 1 else f"bash {shown(ROOT / 'scripts' / 'launch.sh')} {task}"
-    )
+    if len(launchers) == 1:
+        return f"bash {shown(launchers[0])}"
+    return f"bash {shown(ROOT / 'scripts' / 'launch.sh')} {task}"
 
 
 def next_commands(
@@ -86,14 +76,11 @@ def next_commands(
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """What a user may want next: evaluate the checkpoint, and train on.
+    """What a user may want next: the report, evaluating the checkpoint, and training on.
 
     Args:
-        recipe: the recipe that ran.
-        checkpoint: its last checkpoint.
-        total: its steps, where known.
-        environ: the variables that the user set are repeated in the command.
-        overrides: so are the arguments.
+        total: steps of the run, where known.
+        environ: the variables that the user set are repeated in the command, and so are the arguments, `overrides`.
     """
     name = recipe.trainer.experiment_name or recipe.name
     python = str(shown(Path(sys.executable)))
@@ -104,25 +91,14 @@ def next_commands(
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
-        again = "".join(f" {shlex.quote(word)}" for word in _without_steps(overrides))
+        kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
+        again = "".join(f" {shlex.quote(word)}" for part in kept for word in part)
         commands.append(("more steps", f"{given}MAX_STEPS={2 * total} {launcher(recipe.name)}{again}"))
     return commands
 
 
-def _without_steps(overrides: Sequence[str]) -> list[str]:
-    """The arguments without those that say how long to train."""
-    kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
-    return [word for part in kept for word in part]
-
-
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
-    """Why a run ended early, and how to go on, one message a line.
-
-    Args:
-        outcome: of a run whose exit code is not 0.
-        log: the trainer's log.
-        checkpoint: the last one, if any was written.
-    """
+    """Why a run ended early, and how to go on, one message a line; `outcome` is that of a run that failed."""
     lines = []
     if outcome.left:
         lines.append(f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")

@@ -58,11 +58,9 @@ class Limits:
 
 
 class Watchdog:
-    """Decides whether a run hangs.
+    """Decides whether a run hangs; times are seconds on any clock that only goes forward.
 
     Args:
-        limits: seconds of silence that are allowed.
-        now: seconds on any clock that only goes forward.
         window_s: over how many seconds CPU use is averaged.
     """
 
@@ -92,7 +90,7 @@ class Watchdog:
             self._cpu.popleft()
 
     def verdict(self, now: float) -> str | None:
-        """Why the run has to be ended, in words; None while it may go on."""
+        """Why the run has to be ended; None while it may go on."""
         silent = now - self._last_sign
         idle = self._is_idle()
         if self._alarmed_at is not None and idle and silent >= self._limits.alarmed_s:
@@ -112,7 +110,7 @@ class Watchdog:
 
 _POLL_S = 0.2
 _PROCESSES_EVERY_S = 2.0
-_ACCURACY_WAIT_S = 2.0
+_RESPONSES_WAIT_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -122,9 +120,9 @@ class Outcome:
 
     Attributes:
         code: the trainer's exit code; 0 for success.
-        interrupted: the signal that the user sent, if one did.
-        hung: why the watchdog ended the run, if it did.
-        fault: what is wrong with a step's metrics; the run was ended for it.
+        interrupted: the signal that the user sent.
+        hung: why the watchdog ended the run.
+        fault: what is wrong with a step's metrics, for which the run was ended.
         enough: why the run was ended in order before its last step.
         error: the first real error of a run that failed.
         left: processes that could not be ended.
@@ -143,31 +141,53 @@ class Outcome:
         """What the launcher exits with: 128 + signal when interrupted, as shells do."""
         if self.interrupted:
             return 128 + self.interrupted
-        if self.hung or self.fault:
-            return 1
-        if self.enough:
-            return 0
-        return 0 if self.code == 0 else 1
+        failed = self.hung or self.fault or (self.code != 0 and not self.enough)
+        return 1 if failed else 0
 
 
-class _Steps:
-    """Hands steps on in order, each when its training responses are written or after a moment."""
+class _Follower:
+    """What is new since the last look: log lines, and steps in order, each when its responses are written.
 
-    def __init__(self, ready: Callable[[int], bool]) -> None:
-        self._ready = ready
-        self._waiting: list[tuple[float, Step]] = []
+    Attributes:
+        fault: what `judge` says of the first step that it objects to.
+        enough: why the run is to end in order, by `after_step`.
+    """
 
-    def add(self, steps: list[Step], now: float) -> None:
-        self._waiting += [(now, step) for step in steps]
+    def __init__(
+        self,
+        reader: LogReader,
+        metrics: MetricsFollower,
+        watchdog: Watchdog,
+        progress: Progress,
+        rollouts_ready: Callable[[int], bool],
+        judge: Callable[[Step], str | None],
+        after_step: Callable[[Step], str | None],
+    ) -> None:
+        self._reader, self._metrics, self._watchdog, self._progress = reader, metrics, watchdog, progress
+        self._ready, self._judge, self._after_step = rollouts_ready, judge, after_step
+        self._waiting: deque[tuple[float, Step]] = deque()
+        self.fault: str | None = None
+        self.enough: str | None = None
 
-    def take(self, now: float, everything: bool = False) -> Iterator[Step]:
-        while self._waiting:
-            since, step = self._waiting[0]
-            untrained = step.get("timing_s/step") is None
-            if not (everything or untrained or self._ready(step.step) or now - since > _ACCURACY_WAIT_S):
-                return
-            self._waiting.pop(0)
-            yield step
+    def look(self, last: bool = False) -> None:
+        """Take in what is new; at the last look no step waits for its responses."""
+        now = time.monotonic()
+        if lines := self._reader.read():
+            self._watchdog.saw_output(now, any(is_alarming(line) for line in lines))
+        for phase in filter(None, map(phase_of, lines)):
+            self._progress.phase(phase)
+        if steps := self._metrics.poll():
+            self._watchdog.saw_step(now)
+            self._waiting += [(now, step) for step in steps]
+        while self._waiting and (last or self._is_complete(*self._waiting[0], now)):
+            _, step = self._waiting.popleft()
+            self._progress.step(step)
+            self.enough = self.enough or self._after_step(step)
+        self.fault = self.fault or next((fault for step in steps if (fault := self._judge(step))), None)
+
+    def _is_complete(self, since: float, step: Step, now: float) -> bool:
+        trained = step.get("timing_s/step") is not None
+        return not trained or self._ready(step.step) or now - since > _RESPONSES_WAIT_S
 
 
 def supervise(
@@ -193,24 +213,19 @@ def supervise(
         judge: returns what is wrong with a step, or None; a fault ends the run.
         after_step: called with each step after its line; returns why the run is to end in order after it, or None.
     """
-    reader, steps = LogReader(log, offset), _Steps(rollouts_ready)
     watchdog = Watchdog(limits, time.monotonic())
-    looked_at_processes = 0.0
-    hung: str | None = None
-    fault: str | None = None
-    enough: str | None = None
+    new = _Follower(LogReader(log, offset), metrics, watchdog, progress, rollouts_ready, judge, after_step)
+    looked_at_processes, hung = 0.0, None
     with _caught_signals() as caught:
         while child.poll() is None and not caught:
+            new.look()
             now = time.monotonic()
-            fault, enough = _follow(reader, metrics, steps, watchdog, progress, now, judge, after_step)
-            if fault or enough:
-                break
             if now - looked_at_processes >= _PROCESSES_EVERY_S:
                 looked_at_processes = now
-                child.tree.refresh()
-                watchdog.saw_cpu(now, child.tree.cpu_seconds())
+                child.refresh()
+                watchdog.saw_cpu(now, child.cpu_seconds())
             hung = watchdog.verdict(now)
-            if hung:
+            if hung or new.fault or new.enough:
                 break
             progress.tick()
             time.sleep(_POLL_S)
@@ -218,56 +233,27 @@ def supervise(
         if not ended_by_itself:
             progress.note("stopping the trainer, Ray and vLLM ...")
         asked = len(caught)
-        left = child.stop(terminate_s=1.0 if hung or fault else 15.0, abort=lambda: len(caught) > asked)
-    late, _ = _follow(reader, metrics, steps, watchdog, progress, time.monotonic(), judge, after_step, last=True)
-    fault = fault or late
-    code = child.poll()
-    failed = hung is not None or (code != 0 and not caught and not fault and not enough)
+        left = child.stop(terminate_s=1.0 if hung or new.fault else 15.0, abort=lambda: len(caught) > asked)
+    stopped = new.enough
+    new.look(last=True)
+    code = child.poll() or 0
+    failed = hung is not None or (code != 0 and not caught and not new.fault and not stopped)
     return Outcome(
-        code=0 if code is None else code,
+        code=code,
         interrupted=caught[0] if caught and not (ended_by_itself and code == 0) else None,
         hung=hung,
-        fault=fault,
-        enough=enough,
+        fault=new.fault,
+        enough=stopped,
         error=first_error(LogReader(log, offset).read()) if failed else None,
         left=tuple(left),
     )
-
-
-def _follow(
-    reader: LogReader,
-    metrics: MetricsFollower,
-    steps: _Steps,
-    watchdog: Watchdog,
-    progress: Progress,
-    now: float,
-    judge: Callable[[Step], str | None],
-    after_step: Callable[[Step], str | None],
-    last: bool = False,
-) -> tuple[str | None, str | None]:
-    """Read new lines and steps; returns what `judge` and `after_step` say of the first step that they object to."""
-    lines = reader.read()
-    if lines:
-        watchdog.saw_output(now, any(is_alarming(line) for line in lines))
-    for line in lines:
-        if phase := phase_of(line):
-            progress.phase(phase)
-    new = metrics.poll()
-    if new:
-        watchdog.saw_step(now)
-        steps.add(new, now)
-    enough = None
-    for step in steps.take(now, everything=last):
-        progress.step(step)
-        enough = enough or after_step(step)
-    return next((fault for step in new if (fault := judge(step))), None), enough
 
 
 @contextmanager
 def _caught_signals() -> Iterator[list[signal.Signals]]:
     """Collect SIGINT, SIGTERM and SIGHUP instead of dying of them."""
     caught: list[signal.Signals] = []
-    # What nohup or a shell told this process to ignore stays ignored.
+    # What nohup or a shell had this process ignore stays ignored.
     handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, lambda got, _: caught.append(signal.Signals(got))) for number in handled}
     try:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recipes.monitor.health import Status
 from recipes.monitor.metrics import mean_validation
-from recipes.monitor.progress import KL, number, step_line
+from recipes.monitor.progress import KL, duration, number, step_line
 from recipes.monitor.rollouts import Rollouts
-from recipes.monitor.rules import Status
 from recipes.monitor.runs import Run, read
 
 if TYPE_CHECKING:
@@ -57,15 +57,6 @@ def sparkline(values: Iterable[float], width: int = 40) -> str:
     )
 
 
-def duration(seconds: float | None) -> str:
-    """Hours and minutes; minutes and seconds below an hour; a dash for None."""
-    if seconds is None:
-        return "-"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
 def listing(runs: Iterable[Run]) -> Table:
     """One row a run."""
     from rich.table import Table
@@ -104,7 +95,7 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
         if finding.alarming:
             text += f"\n[dim]usually: {escape(finding.rule.meaning)}\ntry: {escape(finding.rule.advice)}[/]"
         lights.add_row(f"[{colour}]{light}[/]", finding.rule.name, text)
-    last = [escape(step_line(trained[-1], run.total, None))] if trained else ["no step yet"]
+    last = [escape(step_line(trained[-1], run.total))] if trained else ["no step yet"]
     notes = [f"[yellow]note: {escape(note)}[/]" for note in run.notes]
     return Group(head, "", curves, "", lights, "", *last, *notes)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import subprocess
@@ -83,18 +82,18 @@ def test_the_card_states_steps_data_and_accuracy_with_intervals(run: Path) -> No
     assert yaml.safe_load(configuration)["worker"]["actor"]["optim"]["lr"] == recipe.worker.actor.optim.lr
 
 
-def test_an_edited_card_stays_unless_asked(run: Path) -> None:
+def test_an_edited_card_stays_unless_asked_and_what_is_missing_is_said(run: Path) -> None:
     (run / "README.md").write_text("mine")
+    (run_dir("countdown") / "metrics.jsonl").write_text("")
     recipe, checkpoint = publish.find("countdown", 2)
 
     assert publish.write_card(recipe, checkpoint).read_text() == "mine"
-    assert publish.write_card(recipe, checkpoint, overwrite=True).read_text() != "mine"
-
-
-def test_a_run_without_validation_says_so(run: Path) -> None:
-    (run_dir("countdown") / "metrics.jsonl").write_text("")
-
-    assert "The run was not validated." in publish.card(*publish.find("countdown", None))
+    assert "The run was not validated." in publish.write_card(recipe, checkpoint, overwrite=True).read_text()
+    (run / "model.safetensors").unlink()
+    checkpoint = last_checkpoint(checkpoint_dir("countdown"))
+    assert checkpoint is not None
+    with pytest.raises(RecipeError, match="no weights"):
+        publish.write_card(recipe, checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -124,17 +123,13 @@ def test_what_is_not_there_is_named_with_what_is(run: Path, experiment: str, ste
 
 
 class Hub(ThreadingHTTPServer):
-    """The calls that an upload makes of a hub: create, preupload, LFS for weights, commit."""
+    """The calls that an upload makes of a hub: create, preupload, commit."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), HubRequest)
+        self.address = f"http://127.0.0.1:{self.server_port}"
         self.files: dict[str, bytes] = {}
-        self.blobs: dict[str, bytes] = {}
         self.created: list[dict[str, Any]] = []
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
 
 class HubRequest(BaseHTTPRequestHandler):
@@ -151,30 +146,13 @@ class HubRequest(BaseHTTPRequestHandler):
             self.server.created.append(json.loads(body))
             self.answer({"url": f"{self.server.address}/me/model", "name": "me/model"})
         elif "/preupload/" in self.path:
-            asked = [entry["path"] for entry in json.loads(body)["files"]]
-            modes = {path: "lfs" if path.endswith(".safetensors") else "regular" for path in asked}
-            self.answer(
-                {"files": [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]}
-            )
-        elif self.path.endswith("/info/lfs/objects/batch"):
-            objects = json.loads(body)["objects"]
-            for entry in objects:
-                entry["actions"] = {"upload": {"href": f"{self.server.address}/blob/{entry['oid']}"}}
-            self.answer({"transfer": "basic", "objects": objects})
-        elif "/commit/" in self.path:
+            files = [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]
+            self.answer({"files": files})
+        else:
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
                     self.server.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-                elif line["key"] == "lfsFile":
-                    self.server.files[line["value"]["path"]] = self.server.blobs[line["value"]["oid"]]
             self.answer({"commitUrl": f"{self.server.address}/me/model/commit/1", "commitOid": "1", "success": True})
-        else:
-            self.answer({})
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.blobs[hashlib.sha256(body).hexdigest()] = body
-        self.answer({})
 
     def do_GET(self) -> None:
         self.answer({"error": "not found"}, 404)
@@ -211,13 +189,3 @@ def test_a_push_uploads_the_folder_and_a_refusal_says_what_to_do(run: Path, hub:
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
         assert fix in done.stderr
-
-
-def test_weights_that_no_program_loads_are_not_published(run: Path) -> None:
-    recipe, _ = publish.find("countdown", None)
-    (run / "model.safetensors").unlink()
-    checkpoint = last_checkpoint(checkpoint_dir("countdown"))
-    assert checkpoint is not None
-
-    with pytest.raises(RecipeError, match="no weights"):
-        publish.write_card(recipe, checkpoint)

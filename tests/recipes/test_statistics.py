@@ -60,13 +60,15 @@ def test_the_bootstrap_agrees_with_all_resamples_that_there_are():
     assert (interval.low, interval.high) == pytest.approx(bca_by_hand(data, every), abs=0.02)
 
 
-def test_a_large_set_gets_percentiles_that_match_the_normal_interval():
+def test_a_large_set_gets_percentiles_that_match_the_normal_interval_and_the_seed_decides_them():
     data = np.random.default_rng(3).beta(0.5, 0.8, statistics.BCA_UP_TO + 1)
     interval = mean_with_interval(data, bounds=(0.0, 1.0))
     half = 1.96 * data.std(ddof=1) / math.sqrt(data.size)
     assert interval.method == "bootstrap over questions (percentile)"
-    assert interval.low == pytest.approx(data.mean() - half, abs=0.03 * half)
-    assert interval.high == pytest.approx(data.mean() + half, abs=0.03 * half)
+    assert (interval.low, interval.high) == pytest.approx((data.mean() - half, data.mean() + half), abs=0.03 * half)
+    assert (
+        interval == mean_with_interval(data, bounds=(0.0, 1.0)) != mean_with_interval(data, bounds=(0.0, 1.0), seed=1)
+    )
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says(monkeypatch):
@@ -80,21 +82,17 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(monkeypatch):
     assert 0.90 <= hits / trials <= 0.985
 
 
-def test_the_seed_decides_the_interval():
-    data = np.random.default_rng(0).random(30)
-    assert mean_with_interval(data, seed=1) == mean_with_interval(data, seed=1)
-    assert mean_with_interval(data, seed=1) != mean_with_interval(data, seed=2)
-
-
 # Gains of one answer in ten on each question: equal as fractions, different in the last bits as floats.
 EQUAL_GAINS = [(right + 1) / 10 - right / 10 for right in range(9)] * 3
 
 
 @pytest.mark.parametrize(
-    "values", [EQUAL_GAINS, [-gain for gain in EQUAL_GAINS], [0.1 + 1e-12 * k for k in range(5)]], ids=str
+    "values",
+    [EQUAL_GAINS, [-gain for gain in EQUAL_GAINS], [0.1 + 1e-12 * k for k in range(5)], [0.0] * 100],
+    ids=["gains", "losses", "noise", "zeros"],
 )
-def test_equal_values_are_equal_whatever_their_last_bits(values):
-    assert len(set(values)) > 1
+def test_equal_values_are_equal_whatever_their_last_bits_and_do_not_claim_certainty(values):
+    """The share that n equal questions could have missed solves (1 - share)^n = 0.025."""
     interval = mean_with_interval(values, bounds=(-1.0, 1.0))
     exact = mean_with_interval([round(value, 9) for value in values], bounds=(-1.0, 1.0))
     share = 1 - 0.025 ** (1 / len(values))
@@ -102,6 +100,7 @@ def test_equal_values_are_equal_whatever_their_last_bits(values):
     assert interval.high - interval.low == pytest.approx(2 * share)
     assert "every question has the same value" in interval.method
     assert mean_with_interval(values).low is None
+    assert mean_with_interval([]) is None
 
 
 @given(st.lists(st.sampled_from([k / 10 - j / 10 for k in range(11) for j in range(11)]), min_size=1, max_size=12))
@@ -115,29 +114,16 @@ def test_an_interval_is_finite_holds_its_mean_and_stays_in_bounds(values):
     assert interval.low < interval.high, "no sample makes certain"
 
 
-def test_one_value_throughout_does_not_claim_certainty():
-    interval = mean_with_interval([0.0] * 100, bounds=(-1.0, 1.0))
-    # Solve (1 - share)^100 = 0.025 for the share that 100 questions could have missed.
-    share = 1 - 0.025 ** (1 / 100)
-    assert (interval.value, interval.low, interval.high) == pytest.approx((0.0, -share, share))
-    assert mean_with_interval([3.0, 3.0, 3.0]).low is None
-    assert mean_with_interval([]) is None
-
-
 def exact_mcnemar(won: int, lost: int) -> float:
     """Twice the binomial tail at one half, in integers."""
     n, few = won + lost, min(won, lost)
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(few + 1)) / 2**n)
 
 
-@pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 0), (5, 5), (8, 2), (2, 8), (20, 3), (0, 12), (7, 6)])
-def test_mcnemar_is_the_exact_binomial_test(won, lost):
-    assert mcnemar(won, lost).p_value == pytest.approx(exact_mcnemar(won, lost), rel=1e-9)
-
-
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 100))
 @settings(max_examples=40, deadline=None)
-def test_the_interval_of_a_difference_and_mcnemars_test_agree(won, lost, same):
+def test_mcnemars_test_is_exact_and_the_interval_of_a_difference_agrees_with_it(won, lost, same):
+    assert mcnemar(won, lost).p_value == pytest.approx(exact_mcnemar(won, lost), rel=1e-9)
     if won + lost + same == 0:
         return
     interval = difference_of_shares(won, lost, won + lost + same)
@@ -157,9 +143,7 @@ def test_the_paired_test_is_every_flip_of_signs():
     flips = np.array(list(itertools.product([1, -1], repeat=data.size)))
     means = np.abs((flips * data).mean(axis=1))
     assert paired_p_value(data) == pytest.approx((means >= abs(data.mean()) - 1e-12).mean())
-
-
-def test_the_paired_test_in_degenerate_cases():
+    # Rounding noise alone, equal values, one value.
     assert paired_p_value([0.1 * 3 - 0.3, 0.0, 1e-17]) == 1.0
     assert paired_p_value(EQUAL_GAINS[:9]) == pytest.approx(2 / 2**9)
     assert paired_p_value([0.5]) == 1.0
@@ -174,13 +158,9 @@ def test_a_large_set_gets_the_p_value_of_a_t_test():
     assert paired_p_value(more) == pytest.approx(scipy.stats.ttest_1samp(more, 0.0).pvalue)
 
 
-def test_holm_by_its_definition():
+def test_holm_by_its_definition_and_students_t_over_seeds():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
-def test_seeds_get_students_t():
+    assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
     interval = mean_over_seeds([0.5, 0.6, 0.7])
     half = scipy.stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3)
     assert (interval.value, interval.low, interval.high) == pytest.approx((0.6, 0.6 - half, 0.6 + half))
@@ -196,21 +176,9 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_answer(n):
         assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-15)
 
 
-@pytest.mark.parametrize(("n", "k", "p"), [(16, 1, 0.3), (16, 4, 0.05), (16, 16, 0.2), (10, 3, 0.77)])
-def test_pass_at_k_is_unbiased(n, k, p):
-    expected = sum(scipy.stats.binom.pmf(c, n, p) * pass_at_k(n, c, k) for c in range(n + 1))
-    assert expected == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
-    plug_in = sum(scipy.stats.binom.pmf(c, n, p) * (1 - (1 - c / n) ** k) for c in range(n + 1))
-    if k > 1:
-        assert abs(plug_in - (1 - (1 - p) ** k)) > 1e-3, "the biased formula would not have been noticed"
-
-
-@pytest.mark.parametrize(("n", "correct", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)])
-def test_pass_at_k_refuses_what_cannot_be(n, correct, k):
-    with pytest.raises(ValueError, match="need 1 <= k <= n"):
-        pass_at_k(n, correct, k)
-
-
-def test_the_ks_are_powers_of_two_and_n():
+def test_pass_at_k_is_exact_where_floats_overflow_and_refuses_what_cannot_be():
+    assert pass_at_k(5000, 1, 2500) == 0.5
+    for n, correct, k in ((4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)):
+        with pytest.raises(ValueError, match="need 1 <= k <= n"):
+            pass_at_k(n, correct, k)
     assert [ks_for(n) for n in (1, 6, 16)] == [[1], [1, 2, 4, 6], [1, 2, 4, 8, 16]]
-    assert pass_at_k(5000, 1, 2500) == 0.5, "exact where floats overflow"

@@ -289,7 +289,7 @@ class Monitor(Section):
     kl_growth: float = key(4.0, "warn where KL grows by this factor from window to window, above a fifth of kl", gt=1)
     grad_norm: float = key(5.0, "norm of the gradient before clipping, median of a window", gt=0)
     grad_norm_spike: float = key(10.0, "warn where a step's norm is so many times the median", gt=1)
-    flat_groups: float = key(0.8, "share of zero-variance groups (all responses have the same score)", gt=0, le=1)
+    zero_variance_groups: float = key(0.8, "share of groups whose responses all have the same score", gt=0, le=1)
     clip_fraction: float = key(0.3, "share of tokens whose ratio is clipped", gt=0, le=1)
     truncation: float = key(0.25, "share of responses cut at max_response_length", gt=0, le=1)
     length_change: float = key(3.0, "warn where responses are so many times their first length, or that part", gt=1)

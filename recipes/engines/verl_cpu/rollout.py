@@ -6,6 +6,7 @@ model; `engine.py` registers its names.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import time
@@ -27,6 +28,7 @@ REPLAY_POLL_SECONDS = 0.05
 POLL_MILLISECONDS = 500
 ANSWER_SECONDS = 40.0
 """Longest wait for vLLM to take one bucket of weights; copying one from shared memory takes well below a second."""
+NO_ANSWER = f"vLLM did not take the weights within {ANSWER_SECONDS:.0f} s: it hangs"
 
 patches.apply_to_vllm()
 
@@ -88,7 +90,7 @@ class WatchedSocket:
         while not self._socket.poll(POLL_MILLISECONDS, event):
             self._check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"vLLM did not take the weights within {ANSWER_SECONDS:.0f} s: it hangs")
+                raise TimeoutError(NO_ANSWER)
 
 
 class WatchfulSender(BucketedWeightSender):
@@ -138,6 +140,13 @@ class WatchfulServerAdapter(ServerAdapter):
             use_shm=self.use_shm,
         )
         await sender.async_send_weights(weights)
+        try:
+            await asyncio.wait_for(self._received(receiving, global_steps), ANSWER_SECONDS)
+        except TimeoutError as error:
+            raise TimeoutError(NO_ANSWER) from error
+
+    async def _received(self, receiving: ray.ObjectRef | None, global_steps: int | None) -> None:
+        """As verl's own, once all weights are sent: the server answers, and forgets what the old weights computed."""
         if receiving is not None:
             await receiving
         if self._has_server:

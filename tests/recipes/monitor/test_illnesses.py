@@ -20,42 +20,56 @@ CONSTANT = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     return {"score": 0.5, "acc": 0.0}
 """
+HACKED = f"""
+import importlib.util
+
+spec = importlib.util.spec_from_file_location("countdown", {str(ROOT / "reward_functions" / "countdown.py")!r})
+countdown = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(countdown)
 
 
-def launch(folder, *arguments, **variables):
-    """Exit code, output and run of a short training of the tiny Countdown model."""
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    right = countdown.compute_score(data_source, solution_str, ground_truth, extra_info)["acc"]
+    return {{"score": min(1.0, len(solution_str) / 120), "acc": right}}
+"""
+"""Pays for length, whatever is written; `acc` is what the answer is worth."""
+
+
+def launch(folder, *arguments, reward=None, **variables):
+    """Exit code, output, run and the status of each rule after a short training of the tiny Countdown model."""
+    if reward:
+        (folder / "reward.py").write_text(reward)
+        arguments = (*arguments, f"worker.reward.reward_function={folder / 'reward.py'}")
     environ = {**os.environ, "ARTIFACTS_DIR": str(folder), "HARDWARE": "cpu", "LOGGER": "console,file", **variables}
-    done = subprocess.run(
-        [sys.executable, "-m", "recipes.launch", "countdown", *arguments],
-        env=environ,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr, runs.read(folder / "runs" / "countdown")
+    command = [sys.executable, "-m", "recipes.launch", "countdown", *arguments]
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    run = runs.read(folder / "runs" / "countdown")
+    return text, run, {finding.rule.name: finding.status for finding in run.findings()}
 
 
 def test_a_learning_rate_times_100_is_named_and_the_run_ends_after_its_next_save(tmp_path):
     """The validation of step 2 has lost everything; step 3 saves, and verl's loop ends there by the callback."""
     keys = ("worker.actor.optim.lr=1e-2", "trainer.early_stop.patience=1")
-    code, text, run = launch(tmp_path, *keys, MAX_STEPS="9", VAL_FREQ="2", SAVE_FREQ="3")
-    assert code == 0, text
+    text, run, status = launch(tmp_path, *keys, MAX_STEPS="9", VAL_FREQ="2", SAVE_FREQ="3")
     assert "warning: KL: " in text
     assert "the run ends after its next save" in text
-    assert run.step == 3
+    assert (run.step, status["KL"]) == (3, "warning")
     assert last_checkpoint(tmp_path / "checkpoints" / "countdown").step == 3
     assert not (tmp_path / "checkpoints" / "countdown" / "stop").exists()
-    assert {finding.rule.name for finding in run.findings() if finding.status == "warning"} >= {"KL"}
 
 
-def test_a_constant_reward_and_kl_off_are_named(tmp_path):
-    reward = tmp_path / "constant.py"
-    reward.write_text(CONSTANT)
-    keys = (f"worker.reward.reward_function={reward}", "algorithm.disable_kl=true", "trainer.val_before_train=false")
-    code, text, run = launch(tmp_path, *keys, MAX_STEPS="3", VAL_FREQ="-1", SAVE_FREQ="-1")
-    assert code == 0, text
-    status = {finding.rule.name: finding.status for finding in run.findings()}
-    assert (status["groups"], status["grad-norm"], status["KL"]) == ("failure", "failure", "warning")
+def test_a_constant_reward_no_kl_and_another_policy_in_vllm_are_named(tmp_path):
+    blind = "+actor_rollout_ref.rollout.engine_kwargs.vllm.hf_overrides.rms_norm_eps=0.5"
+    keys = ("algorithm.disable_kl=true", "trainer.val_before_train=false", blind)
+    text, _, status = launch(tmp_path, *keys, reward=CONSTANT, MAX_STEPS="3", VAL_FREQ="-1", SAVE_FREQ="-1")
+    ill = {"groups": "failure", "grad-norm": "failure", "KL": "warning", "vLLM and trainer": "failure"}
+    assert status.items() >= ill.items()
     assert "failure: groups: " in text
+
+
+def test_a_hacked_reward_is_named(tmp_path):
+    text, _, status = launch(tmp_path, reward=HACKED, MAX_STEPS="12", VAL_FREQ="6", SAVE_FREQ="-1")
+    assert status["reward and validation"] == "warning"
+    assert "warning: reward and validation: " in text

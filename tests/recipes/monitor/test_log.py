@@ -16,32 +16,17 @@ def test_decoration_is_taken_off():
     assert clean("plain text").speaker == ""
 
 
-def test_half_lines_wait_and_carriage_returns_end_lines(tmp_path):
+def test_half_lines_wait_carriage_returns_end_lines_and_bytes_that_are_no_text_pass(tmp_path):
     log = tmp_path / "train.log"
+    assert LogReader(log).read() == []
     log.write_text("before\n")
     reader = LogReader(log, offset=log.stat().st_size)
-    with log.open("a") as file:
-        file.write("one\rtw")
-        file.flush()
+    with log.open("ab", buffering=0) as file:
+        file.write(b"one\rtw")
         assert [line.text for line in reader.read()] == ["one"]
-        file.write("o\n\nthree\n")
-        file.flush()
-        assert [line.text for line in reader.read()] == ["two", "three"]
+        file.write(b"o\n\n\xff\xfe three\n")
+        assert [line.text[-5:] for line in reader.read()] == ["two", "three"]
     assert reader.read() == []
-
-
-def test_a_log_that_is_not_there_yet_has_no_lines(tmp_path):
-    assert LogReader(tmp_path / "train.log").read() == []
-
-
-def test_bytes_that_are_no_text_do_not_stop_the_reader(tmp_path):
-    (tmp_path / "train.log").write_bytes(b"\xff\xfe ok\n")
-    assert [line.text[-2:] for line in LogReader(tmp_path / "train.log").read()] == ["ok"]
-
-
-def test_phases_of_a_start_are_recognised():
-    assert "vLLM" in phase_of(clean("(TaskRunnerV1 pid=1) INFO:2026:actor and ref model engine initialized"))
-    assert phase_of(clean("warnings.warn(1)")) is None
 
 
 RAY_CHAIN = """\
@@ -134,6 +119,10 @@ def lines(text):
     return [clean(line) for line in text.splitlines()]
 
 
+ODD = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: odd\n'
+WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x')\n  warnings.warn(1)\n"
+
+
 @pytest.mark.parametrize(
     ("text", "error", "frame"),
     [
@@ -144,6 +133,10 @@ def lines(text):
         (DEAD_SERVER, f"the process of CpuHttpServer died ({DIED})", "llm_server.py:80 in generate"),
         (DEAD_WORKER, f"the process of WorkerDict died ({DIED})", "worker.py:1055 in get_objects"),
         (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
+        (ODD.replace("ValueError", "some other print: here\nValueError"), "ValueError: odd", "a.py:1 in f"),
+        ("fine\nError: port in use\nbye", "Error: port in use", ""),
+        ("all is well\nstill", "", ""),
+        (WARNING, "", ""),
     ],
 )
 def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
@@ -151,65 +144,32 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
     assert (found.error, found.frame) == (error, frame)
 
 
-def test_the_process_that_failed_is_named():
-    assert first_error(lines(INTERLEAVED)).speaker == "(WorkerDict pid=1)"
-
-
 @pytest.mark.parametrize(
-    ("error", "advice"),
+    ("before", "error", "advice"),
     [
-        ("torch.OutOfMemoryError: CUDA out of memory.", "MICRO_BATCH_SIZE"),
-        ("ValueError: No available memory for the cache blocks.", "GPU_MEMORY_UTIL"),
-        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "main memory"),
-        ("OSError: [Errno 28] No space left on device", "disk"),
-        ("RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
-        ("ModuleNotFoundError: No module named 'qwen_vl_utils'", "prompts with images"),
-        ("Exception: The current node timed out during startup.", "busy"),
-        (
-            "ValueError: num_samples should be a positive integer value, but got num_samples=0",
-            "MAX_PROMPT_LENGTH",
-        ),
-        ("OSError: [Errno 98] Address already in use", "port"),
-        ("huggingface_hub.errors.LocalEntryNotFoundError: nothing", "MODEL_PATH"),
+        ("", "torch.OutOfMemoryError: CUDA out of memory.", "MICRO_BATCH_SIZE"),
+        ("", "ValueError: No available memory for the cache blocks.", "GPU_MEMORY_UTIL"),
+        ("", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "main memory"),
+        ("", "OSError: [Errno 28] No space left on device", "disk"),
+        ("", "RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
+        ("", "ModuleNotFoundError: No module named 'qwen_vl_utils'", "prompts with images"),
+        ("", "Exception: The current node timed out during startup.", "busy"),
+        ("", "ValueError: num_samples should be a positive integer value, but got num_samples=0", "MAX_PROMPT_LENGTH"),
+        ("", "OSError: [Errno 98] Address already in use", "port"),
+        ("", "huggingface_hub.errors.LocalEntryNotFoundError: nothing", "MODEL_PATH"),
+        ("(raylet) A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
     ],
 )
-def test_known_errors_come_with_advice(error, advice):
-    text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{error}\n'
-    found = first_error(lines(text))
+def test_known_errors_come_with_advice(before, error, advice):
+    """The rest of the log advises where the error does not."""
+    found = first_error(lines(f"{before}\n{ODD.replace('ValueError: odd', error)}"))
     assert found.error == error
     assert advice in found.hint
 
 
-def test_the_rest_of_the_log_advises_where_the_error_does_not():
-    text = "(raylet) A worker died or was killed while executing a task\n"
-    text += 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nRuntimeError: no trajectories\n'
-    found = first_error(lines(text))
-    assert found.error == "RuntimeError: no trajectories"
-    assert "dmesg" in found.hint
-
-
-def test_an_unknown_error_has_no_advice_and_a_clean_log_no_error():
-    assert (
-        first_error(lines('Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: odd')).hint
-        == ""
-    )
-    assert first_error(lines("all is well\nstill")).error == ""
-
-
-def test_without_a_traceback_the_last_line_that_says_error_counts():
-    assert first_error(lines("fine\nError: port in use\nbye")).error == "Error: port in use"
-
-
-def test_warnings_are_no_errors():
-    text = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x')\n  warnings.warn(1)\n"
-    assert first_error(lines(text)).error == ""
-
-
-def test_a_message_of_several_words_at_the_margin_does_not_end_a_traceback():
-    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nsome other print: here\nValueError: odd\n'
-    assert first_error(lines(text)).error == "ValueError: odd"
-
-
-def test_an_exception_alarms_and_a_warning_does_not():
+def test_phases_are_recognised_and_exceptions_alarm():
+    assert "vLLM" in phase_of(clean("(TaskRunnerV1 pid=1) INFO:2026:actor and ref model engine initialized"))
+    assert phase_of(clean("warnings.warn(1)")) is None
     assert is_alarming(clean("(W pid=1) Traceback (most recent call last):"))
     assert not is_alarming(clean("(W pid=1) UserWarning: x"))
+    assert (first_error(lines(INTERLEAVED)).speaker, first_error(lines(ODD)).hint) == ("(WorkerDict pid=1)", "")

@@ -1,4 +1,4 @@
-"""Metrics and rollouts, read while they are written."""
+"""Metrics and responses, read while they are written."""
 
 from __future__ import annotations
 
@@ -10,97 +10,81 @@ import pytest
 
 from recipes.data.rows import make_row, write_split
 from recipes.monitor.metrics import (
+    LOST,
     MetricsFollower,
-    Sources,
     Step,
     adopt_leftovers,
+    mark_lost_step,
     read_history,
-    rollout_accuracy,
+    unreadable_lines,
     validation,
 )
-from recipes.monitor.progress import step_line
+from recipes.monitor.rollouts import Groups, Rollouts, Sources
 
 
 def line(step, **data):
     return json.dumps({"step": step, "data": data}) + "\n"
 
 
-def test_lines_are_copied_when_they_are_whole(tmp_path):
-    attempt, history = tmp_path / "attempt.jsonl", tmp_path / "metrics.jsonl"
-    follower = MetricsFollower(attempt, history)
+def test_lines_are_copied_when_they_are_whole_and_a_second_attempt_appends(tmp_path):
+    first, second, history = tmp_path / "1", tmp_path / "2", tmp_path / "metrics.jsonl"
+    follower = MetricsFollower(first, history)
     assert follower.poll() == []
-    attempt.write_text(line(1, a=1.0) + line(2, a=2.0)[:7])
+    first.write_text(line(1, a=1.0) + line(2, a=2.0)[:7])
     assert [step.step for step in follower.poll()] == [1]
-    attempt.write_text(line(1, a=1.0) + line(2, a=2.0))
+    first.write_text(line(1, a=1.0) + line(2, a=2.0))
     assert [step.data for step in follower.poll()] == [{"a": 2.0}]
     assert follower.poll() == []
-    assert history.read_text() == line(1, a=1.0) + line(2, a=2.0)
+    second.write_text(line(2, b=5.0) + line(3, a=6.0))
+    MetricsFollower(second, history).poll()
+    assert history.read_text() == first.read_text() + second.read_text()
+    assert read_history(history) == [(1, {"a": 1.0}), (2, {"a": 2.0, "b": 5.0}), (3, {"a": 6.0})]
 
 
-def test_a_second_attempt_appends(tmp_path):
-    history = tmp_path / "metrics.jsonl"
-    for number, steps in enumerate([(1, 2), (2, 3)]):
-        attempt = tmp_path / f"{number}.jsonl"
-        attempt.write_text("".join(line(step, attempt=number) for step in steps))
-        MetricsFollower(attempt, history).poll()
-    assert len(history.read_text().splitlines()) == 4
-    assert [(step.step, step.data["attempt"]) for step in read_history(history)] == [(1, 0), (2, 1), (3, 1)]
-
-
-def test_what_an_abandoned_attempt_wrote_is_adopted_once(tmp_path):
+def test_what_an_abandoned_attempt_wrote_is_adopted_once_and_a_saved_step_without_metrics_is_marked(tmp_path):
     attempt, history = tmp_path / ".attempt-1.jsonl", tmp_path / "metrics.jsonl"
     history.write_text(line(1))
     attempt.write_text(line(1) + line(2) + '{"step": 3')
     adopt_leftovers([attempt], history)
-    assert [step.step for step in read_history(history)] == [1, 2]
-    assert len(history.read_text().splitlines()) == 2
-    assert not attempt.exists()
+    assert (history.read_text(), attempt.exists()) == (line(1) + line(2), False)
+    assert [mark_lost_step(history, saved) for saved in (2, 3, 3, 9)] == [False, True, False, False]
+    assert read_history(history)[-1] == Step(3, {LOST: 1})
     adopt_leftovers([], tmp_path / "other.jsonl")
     assert not (tmp_path / "other.jsonl").exists()
 
 
-def test_a_history_with_a_broken_line_is_read_all_the_same(tmp_path):
+def test_broken_lines_are_passed_over_and_null_counts_as_absent(tmp_path):
     history = tmp_path / "metrics.jsonl"
-    history.write_text(line(1) + "{oops\n" + '{"step": null, "data": {}}\n' + line(2))
-    assert [step.step for step in read_history(history)] == [1, 2]
+    history.write_text(line(1, a=None, b=2, c="text") + "{oops\n" + '{"step": null, "data": {}}\n' + line(2))
+    assert ([step.step for step in read_history(history)], unreadable_lines(history)) == ([1, 2], 2)
     assert read_history(tmp_path / "none.jsonl") == []
+    step = read_history(history)[0]
+    assert (step.get("a", "b"), step.get("a", "c", "d")) == (2.0, None)
 
 
-def test_a_metric_that_is_null_counts_as_absent():
-    step = Step(1, {"a": None, "b": 2, "c": "text"})
-    assert step.get("a", "b") == 2.0
-    assert step.get("a", "c", "d") is None
-
-
-@pytest.mark.parametrize(("scores", "accuracy"), [([1.0, 0.1, 0.1, 1.0], 0.5), ([0.999], 0.0), ([], None)])
-def test_accuracy_of_training_responses(tmp_path, scores, accuracy):
-    (tmp_path / "7.jsonl").write_text("".join(json.dumps({"score": score}) + "\n" for score in scores))
-    assert rollout_accuracy(tmp_path, 7) == accuracy
-
-
-def test_the_file_of_an_earlier_attempt_does_not_count(tmp_path):
-    file = tmp_path / "7.jsonl"
-    file.write_text('{"score": 1.0}\n')
-    written = file.stat().st_mtime
-    assert rollout_accuracy(tmp_path, 7, since=written - 1) == 1.0
-    assert rollout_accuracy(tmp_path, 7, since=written + 1) is None
-
-
-def test_accuracy_is_unknown_while_the_file_is_being_written(tmp_path):
-    (tmp_path / "7.jsonl").write_text('{"score": 1.0}\n{"sco')
-    assert rollout_accuracy(tmp_path, 7) is None
-    assert rollout_accuracy(tmp_path, 8) is None
-    assert rollout_accuracy(None, 7) is None
-
-
-def test_validation_accuracy_by_source():
+def test_validation_accuracy_by_source_and_a_rewards_mean_where_there_is_no_accuracy():
     data = {"val-core/countdown/acc/mean@1": 0.5, "val-aux/countdown/score/mean@1": 0.6, "val-core/x/acc/best@4": 0.9}
-    assert validation(Step(0, data)) == {"countdown": 0.5}
+    data |= {"val-core/countdown/reward/mean@1": 0.7, "val-core/a/reward/mean@1": 0.25}
+    assert validation(Step(0, data)) == {"countdown": 0.5, "a": 0.25}
 
 
-def test_a_reward_without_acc_is_told_by_its_mean_score():
-    data = {"val-core/a/reward/mean@1": 0.25, "val-core/b/acc/mean@1": 0.5, "val-core/b/reward/mean@1": 0.7}
-    assert validation(Step(0, data)) == {"b": 0.5, "a": 0.25}
+def response(uid, score, **more):
+    return json.dumps({"input": "p", "output": "o", "gts": "1", "score": score, "uid": uid} | more) + "\n"
+
+
+def test_groups_are_measured_once_a_file_is_whole_and_of_this_attempt(tmp_path):
+    lines = [response(f"a_{i}_0", 1.0) for i in range(4)] + [response(f"b_{i}_0", 0.1 * i) for i in range(4)]
+    lines += [response(f"c_{i}_0", 0.1) for i in range(2)]
+    file = tmp_path / "3.jsonl"
+    file.write_text("".join(lines)[:-20])
+    rollouts = Rollouts(tmp_path)
+    assert rollouts.of(3) is None
+    file.write_text("".join(lines))
+    assert rollouts.of(3, since=file.stat().st_mtime + 1) is None
+    assert rollouts.among([2, 3, 4]) == {3: Groups(groups=3, zero_variance=2, all_right=1, accuracy=0.4)}
+    file.unlink()
+    assert rollouts.of(3).zero_variance_share == pytest.approx(2 / 3), "the file is read once"
+    assert Rollouts(None).of(3) is None
 
 
 ROWS = (
@@ -122,45 +106,25 @@ def write(path, rows):
     return str(path)
 
 
-@pytest.fixture(params=[1, 2], ids=["one file", "two files"])
-def sources(tmp_path, request):
-    parts = [ROWS] if request.param == 1 else [ROWS[:2], ROWS[2:]]
-    return Sources([write(tmp_path / f"{i}.parquet", part) for i, part in enumerate(parts)])
-
-
-@pytest.mark.parametrize(("source", "prompt", "truth"), ROWS)
-def test_the_source_of_every_row_is_found(sources, source, prompt, truth):
-    assert sources.of(truth, f"system\nuser\n{prompt}\nassistant\n") == source
-
-
-def test_what_no_row_has_belongs_to_no_source(sources):
-    assert sources.of("3", "user\nCompute 1 + 2.") is None
-    assert sources.of("2", "user\nAnother question") is None
-
-
-def rollout(source, prompt, truth, score):
+def rollout(prompt, truth, score):
     return json.dumps({"input": f"user\n{prompt}\nassistant\n", "gts": truth, "score": score}) + "\n"
 
 
-def test_accuracy_by_source(sources, tmp_path):
-    file = tmp_path / "3.jsonl"
-    assert sources.accuracy(file) == {}
-    file.write_text("".join(rollout(*row, score) for row in ROWS for score in (1.0, 0.1 if row[0] == "qa" else 1.0)))
-    assert sources.accuracy(file) == {"label": 1.0, "math": 1.0, "qa": 0.5}
-    file.write_text(file.read_text() + '{"sco')
-    assert sources.accuracy(file) == {}
+def test_each_response_is_counted_for_its_data_source(tmp_path):
+    files = [write(tmp_path / "a.parquet", ROWS[:2]), write(tmp_path / "b.parquet", ROWS[2:])]
+    sources = Sources(files)
+    for source, prompt, truth in ROWS:
+        assert sources.of(truth, f"system\nuser\n{prompt}\nassistant\n") == source
+    assert sources.of("3", "user\nCompute 1 + 2.") is sources.of("2", "user\nAnother question") is None
 
-
-def test_one_source_is_not_told_apart(tmp_path):
-    sources = Sources([write(tmp_path / "a.parquet", ROWS[1:3]), str(tmp_path / "none.parquet")])
-    (tmp_path / "1.jsonl").write_text(rollout(*ROWS[1], 1.0))
-    assert sources.accuracy(tmp_path / "1.jsonl") == {}
-
-
-def test_the_line_of_a_step_names_every_source():
-    line = step_line(Step(2, {}), 4, 0.625, {"math": 0.5, "qa": 0.75})
-    assert "| accuracy 0.625 (math 0.500, qa 0.750) |" in line
-    assert "| accuracy 0.625 |" in step_line(Step(2, {}), 4, 0.625, {})
+    lines = [rollout(p, t, score) for s, p, t in ROWS for score in (1.0, 0.1 if s == "qa" else 1.0)]
+    (tmp_path / "3.jsonl").write_text("".join(lines))
+    (tmp_path / "4.jsonl").write_text("".join(lines) + rollout("What?", "7", 0.0))
+    rollouts = Rollouts(tmp_path, files)
+    assert rollouts.of(3).by_source == {"label": 1.0, "math": 1.0, "qa": 0.5}
+    assert rollouts.of(4).by_source["unknown"] == 0.0
+    one = write(tmp_path / "c.parquet", ROWS[2:4])
+    assert Rollouts(tmp_path, [one, str(tmp_path / "none.parquet")]).of(3).by_source == {}
 
 
 def test_rows_of_another_program_with_parts_and_numbers_do_no_harm(tmp_path):
@@ -170,6 +134,5 @@ def test_rows_of_another_program_with_parts_and_numbers_do_no_harm(tmp_path):
         for source, truth in (("a", 1), ("b", 2))
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    sources = Sources([str(tmp_path / "a.parquet")])
-    (tmp_path / "1.jsonl").write_text(rollout("a", "p", 1, 1.0) + rollout("b", "p", 2, 0.0))
-    assert sources.accuracy(tmp_path / "1.jsonl") == {"a": 1.0, "b": 0.0}
+    (tmp_path / "1.jsonl").write_text(rollout("p", 1, 1.0) + rollout("p", 2, 0.0))
+    assert Rollouts(tmp_path, [str(tmp_path / "a.parquet")]).of(1).by_source == {"a": 1.0, "b": 0.0}

@@ -1,11 +1,13 @@
 """Faults of the real trainer: each run ends soon, says why, leaves nothing behind, and the same command goes on.
 
 One experiment suffers every fault in turn, so that each start is also the resumption after the fault before.
-`FAULTS=all` injects all of them and writes the table of docs/FAULTS.md; `FAULTS=some` three.
+`FAULTS=all` injects all of them, `FAULTS=some` three, `FAULTS=vllm@sync,gcs@update` those; each that ends as it should
+writes its row of docs/FAULTS.md.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -49,6 +51,8 @@ FAULTS = [
     Fault("disk full", "saving", "disk@save", "the disk is full", often=True),
     Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "did not take the weights"),
     Fault("trainer killed", "generating", "trainer@generate", "was killed"),
+    Fault("trainer killed", "updating", "trainer@update", "was killed"),
+    Fault("driver killed", "logging a saved step", "driver@log", "process of TaskRunner.* died"),
     Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),
     Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_SERVER),
     Fault("Ray's raylet killed", "generating", "raylet@generate", "raylet|Ray"),
@@ -100,7 +104,7 @@ class Experiment:
         with output.open("w") as stream:
             command = [sys.executable, "-m", "recipes.launch", "countdown", *keys]
             done = subprocess.run(
-                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=400, check=False
+                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=900, check=False
             )
         seconds = time.time() - float(fired.read_text()) if fired.exists() else float("nan")
         left = [*_processes(self.folder), *map(str, set(Path("/dev/shm").glob("verl_weights_*")) - before)]
@@ -121,6 +125,8 @@ def _processes(folder: Path) -> list[str]:
 def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]]:
     """Inject a fault; the row of the table, and what is not as promised."""
     attempt = experiment.run(fault.inject)
+    while math.isnan(attempt.seconds) and "try again when it is less so" in attempt.text:
+        attempt = experiment.run(fault.inject)  # Ray did not start on a busy machine
     steps, saved = experiment.steps, experiment.saved
     found = [line.strip() for line in attempt.text.splitlines() if line.lstrip().startswith(("error:", "cause:"))]
     wrong = []
@@ -137,39 +143,41 @@ def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]
     if steps[-1] - saved > 1 or f"resumed from step {saved}" not in attempt.text:
         wrong.append(f"saved {saved} of {steps[-1]}")
     cause = found[-1].split(": ", 1)[1][:90].replace("|", "/") if found else ""
-    row = [fault.what, fault.phase, f"{attempt.seconds:.0f} s", f"`{cause}`", str(steps[-1] - saved)]
+    row = [fault.what, fault.phase, f"{attempt.seconds:.0f} s", f"`{cause}`", str(max(0, steps[-1] - saved))]
     return row, [f"{fault.what} while {fault.phase}: {text}\n{attempt.text[-1500:]}" for text in wrong]
 
 
 def test_each_fault_ends_the_run_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    everything = os.environ.get("FAULTS") == "all"
+    chosen = os.environ["FAULTS"].split(",")
     experiment = Experiment(tmp_path)
-    table, wrong = [], []
+    wrong = []
     for fault in FAULTS:
-        if everything or fault.often:
+        if "all" in chosen or fault.inject in chosen or (fault.often and "some" in chosen):
             row, problems = _outcome(experiment, fault)
-            table.append(row)
             wrong += problems
             print(row, problems, flush=True)
+            if not problems:
+                _write(row)
+    assert not wrong, "\n".join(wrong)
+
     saved = experiment.saved
     torn = experiment.checkpoints / f"global_step_{saved}" / "actor" / "optim_world_size_1_rank_0.pt"
     os.truncate(torn, torn.stat().st_size // 2)
     last = experiment.run(steps=str(saved + 1))
-    if everything:
-        table.append(["checkpoint cut off", "stopped", "-", f"resumes from step {saved - 1} of {saved}", "1"])
-        _write(table)
-
-    assert not wrong, "\n".join(wrong)
     assert last.code == 0, last.text[-3000:]
     assert f"global_step_{saved}/actor/{torn.name} is cut off" in last.text
     assert f"resuming from step {saved - 1}" in last.text
     assert experiment.steps == list(range(1, saved + 2))
     assert not last.left
+    _write(["checkpoint cut off", "stopped", "-", "resumes from the step before", "1"])
 
 
-def _write(table: list[list[str]]) -> None:
-    head = ["fault", "while", "ended after", "what the launcher says", "steps to repeat"]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *table)]
+def _write(row: list[str]) -> None:
+    """Put a row into the page's table, in the place of an earlier one of the same fault."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
+    table, _, after = rest.partition(END)
+    lines = table.strip().splitlines()
+    name = f"| {row[0]} | {row[1]} | "
+    place = next((index for index, line in enumerate(lines) if line.startswith(name)), len(lines))
+    lines[place : place + 1] = ["| " + " | ".join(row) + " |"]
     PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")

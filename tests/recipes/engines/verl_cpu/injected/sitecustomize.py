@@ -3,9 +3,10 @@
 `FAULT=victim@phase` says what happens to whom, `FAULT_FIRED` names the file that is written at that moment. The fault
 strikes once, in the first such phase after the attempt has completed a step.
 
-Victims: `worker` (the rank of the trainer), `vllm` (its server), `trainer` (the process that the launcher started),
-`raylet`, `gcs`; killed with SIGKILL. `vllm-stopped` is stopped instead, and `disk` lets no file of the rank grow.
-Phases: `generate`, `update`, `save` (after the first of its files), `sync`.
+Victims: `worker` (the rank of the trainer), `driver` (the process that runs verl's loop), `vllm` (its server),
+`trainer` (the process that the launcher started), `raylet`, `gcs`; killed with SIGKILL. `vllm-stopped` is stopped
+instead, and `disk` lets no file of the rank grow. Phases: `generate`, `update`, `save` (after the first of its files),
+`sync`, `log` (the step is saved, and its metrics are not written yet).
 """
 
 import asyncio
@@ -29,6 +30,7 @@ PLACES = {
         "BucketedWeightSender",
         "async_send_weights",
     ),
+    "log": ("verl.utils.tracking", "Tracking", "log"),
 }
 NAMES = {"raylet": "raylet", "gcs": "gcs_server"}
 
@@ -55,7 +57,7 @@ def processes(victim: str) -> list[int]:
     """Process ids; every process of Ray's was forked by, or started below, the one that the launcher started."""
     import psutil
 
-    if victim == "worker":
+    if victim in ("worker", "driver"):
         return [os.getpid()]
     if victim == "trainer":
         return [os.getppid()]

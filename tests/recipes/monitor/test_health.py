@@ -8,11 +8,13 @@ import math
 import pytest
 
 from recipes.config import load
+from recipes.monitor.health import Evidence, findings
 from recipes.monitor.learning import TRAINING
 from recipes.monitor.metrics import Step
-from recipes.monitor.rollouts import Groups, Rollouts
-from recipes.monitor.rules import evidence, findings
+from recipes.monitor.rollouts import Groups
 from recipes.paths import ROOT
+
+LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length
 
 
 def recipe(*arguments):
@@ -21,7 +23,7 @@ def recipe(*arguments):
 
 def judged(history, *arguments, **facts):
     """Rule -> its finding."""
-    return {finding.rule.name: finding for finding in findings(evidence(history, recipe(*arguments), **facts))}
+    return {finding.rule.name: finding for finding in findings(Evidence(history, recipe(*arguments), **facts))}
 
 
 def healthy_step(number, **changes):
@@ -34,7 +36,8 @@ def healthy_step(number, **changes):
         "actor/reward_kl_penalty": 0.002 * number,
         "actor/grad_norm": 0.12 * wobble,
         "actor/pg_clipfrac": 0.0,
-        "response_length/mean": 200 * wobble,
+        "response_length/mean": 20 * wobble,
+        "response_length/max": LIMIT,
         "response_length/clip_ratio": 0.02,
         "rollout_corr/kl": 1e-4 * wobble,
         "timing_s/step": 20 * wobble,
@@ -97,7 +100,7 @@ ILLNESSES = {
     "constant reward": (lambda step: {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0}, "groups", "failure"),
     "stale responses": (lambda step: {"actor/pg_clipfrac": 0.6}, "clipping", "warning"),
     "never ends": (lambda step: {"response_length/clip_ratio": 0.9}, "truncation", "warning"),
-    "longer and longer": (lambda step: {"response_length/mean": 900}, "length", "warning"),
+    "longer and longer": (lambda step: {"response_length/mean": 90}, "length", "warning"),
     "blind": (lambda step: {"rollout_corr/kl": 1.3}, "vLLM and trainer", "failure"),
     "hacked": (
         lambda step: {"critic/score/mean": 0.9} | ({"val-core/countdown/acc/mean@1": 0.1} if step % 5 == 0 else {}),
@@ -124,6 +127,13 @@ def test_the_phase_that_grows_is_named():
     assert "generate" in judged(run(ILLNESSES["slower"][0]))["step time"].evidence
 
 
+def test_responses_as_long_as_the_batchs_longest_are_no_truncated_ones():
+    """verl's clip_ratio counts them; only where the longest reaches the limit were they cut."""
+    for longest, status in ((LIMIT - 1, "ok"), (LIMIT, "warning")):
+        lengths = {"response_length/max": longest, "response_length/clip_ratio": 0.9}
+        assert judged(run(lambda step, lengths=lengths: lengths))["truncation"].status == status
+
+
 def test_kl_off_is_a_warning_unless_the_algorithm_has_none():
     history = [Step(step.step, {k: v for k, v in step.data.items() if "kl_penalty" not in k}) for step in run()]
     assert judged(history)["KL"].status == "warning"
@@ -131,29 +141,22 @@ def test_kl_off_is_a_warning_unless_the_algorithm_has_none():
     assert judged(history, "algorithm.preset=dapo")["KL"].status == "explained"
 
 
-def test_bounds_come_from_the_recipe():
-    assert judged(run(), "monitor.truncation=0.01")["truncation"].status == "warning"
+def test_what_was_not_measured_is_said():
+    found = judged(run())["vLLM and trainer"]
+    assert found.status == "ok"
+    assert "single tokens are not compared" in found.evidence
+    assert judged([])["entropy"].status == judged([])["truncation"].status == "unknown"
 
 
-def test_silence_is_measured_in_steps():
-    assert judged(run(), silent_s=60.0)["silence"].status == "ok"
-    assert judged(run(), silent_s=600.0)["silence"].status == "failure"
+@pytest.mark.parametrize(("silent_s", "status"), [(60.0, "ok"), (600.0, "failure")])
+def test_silence_is_measured_in_steps(silent_s, status):
+    assert judged(run(), silent_s=silent_s)["silence"].status == status
 
 
-def response(uid, score, **more):
-    return json.dumps({"input": "p", "output": "o", "gts": "1", "score": score, "uid": uid} | more) + "\n"
-
-
-def test_groups_are_measured_from_the_responses_and_each_file_is_read_once(tmp_path):
-    lines = [response(f"a_{i}_0", 1.0) for i in range(4)] + [response(f"b_{i}_0", 0.1 * i) for i in range(4)]
-    lines += [response(f"c_{i}_0", 0.1) for i in range(2)]
-    (tmp_path / "3.jsonl").write_text("".join(lines))
-    (tmp_path / "4.jsonl").write_text(lines[0] + lines[1][:20])
-    rollouts = Rollouts(tmp_path)
-    assert rollouts.of([2, 3, 4]) == {3: Groups(groups=3, zero_variance=2, all_right=1, accuracy=0.4)}
-    (tmp_path / "3.jsonl").unlink()
-    assert rollouts.of([3])[3].zero_variance_share == pytest.approx(2 / 3)
-
-    zero_variance = {step: Groups(8, 8, 0, 0.0) for step in range(10, 20)}
-    assert judged(run(), groups=zero_variance)["groups"].status == "failure"
-    assert judged(run(), groups={step: Groups(8, 7, 1, 0.2) for step in zero_variance})["groups"].status == "warning"
+@pytest.mark.parametrize(
+    ("key", "zero_variance", "status"),
+    [("monitor.window=5", 8, "failure"), ("monitor.window=5", 7, "warning"), ("monitor.flat_groups=0.9", 7, "ok")],
+)
+def test_groups_are_judged_by_their_responses_and_bounds_come_from_the_recipe(key, zero_variance, status):
+    groups = {step: Groups(8, zero_variance, 0, 0.2) for step in range(10, 20)}
+    assert judged(run(), key, groups=groups)["groups"].status == status

@@ -1,0 +1,61 @@
+"""The files of a run: nothing is overwritten in silence, and only one launcher has them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from recipes.errors import RecipeError
+from recipes.monitor import runs
+from recipes.monitor.metrics import read_history
+
+
+@pytest.fixture(autouse=True)
+def artifacts(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+
+
+def test_a_second_launcher_is_refused_and_told_who_has_the_run():
+    code = "from recipes.monitor import runs\nwith runs.opened('exp'): print('has it', flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
+    try:
+        assert other.stdout.readline() == "has it\n"
+        with pytest.raises(RecipeError, match=f"going on already, in process {other.pid}"), runs.opened("exp"):
+            pass
+        with runs.opened("another"):
+            pass
+    finally:
+        other.communicate("\n")
+    with runs.opened("exp"):
+        pass
+
+
+def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what_a_killed_launcher_left():
+    with runs.opened("exp") as files:
+        files.log.write_text("first attempt\n")
+        for text in ("lr: 1\n", "lr: 1\n", "lr: 2\n", "lr: 3\n"):
+            offset = runs.begin_attempt(files, text, ["python"], {})
+        with files.log.open("a") as log:
+            log.write("second\n")
+        (files.folder / ".attempt-1.jsonl").write_text(json.dumps({"step": 1, "data": {}}) + "\n")
+    assert files.config.read_text() == "lr: 3\n"
+    assert [(files.folder / f"config.{number}.yaml").read_text() for number in (1, 2)] == ["lr: 1\n", "lr: 2\n"]
+    assert files.log.read_text().startswith("first attempt\n==== attempt of ")
+    assert files.log.read_bytes()[offset:] == b"second\n"
+    with runs.opened("exp") as files:
+        assert [step.step for step in read_history(files.metrics)] == [1]
+        files.attempt.write_text(json.dumps({"step": 2, "data": {}}) + "\n")
+    assert [step.step for step in read_history(files.metrics)] == [1, 2]
+    assert not files.attempts
+
+
+def test_the_script_runs_by_itself(tmp_path):
+    arguments = ["a b", "it's", "$HOME", "x={y:[1,2]}"]
+    code = "import os, sys; print(os.environ['VALUE'], sys.argv[1:])"
+    path = tmp_path / "command.sh"
+    path.write_text(runs.script([sys.executable, "-c", code, *arguments], {"VALUE": "two words"}))
+    printed = subprocess.run(["bash", str(path)], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == f"two words {arguments}"
