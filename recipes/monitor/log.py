@@ -74,6 +74,8 @@ _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<m
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
 """What follows from an error elsewhere: every generation of a step failed (verl), or a process was asked to end."""
+_DEAD = "ray.exceptions.ActorDiedError"
+_DEAD_RAYLET = "Raylet is terminated."
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
 _ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror|Killed|Fatal|Could not)\b")
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
@@ -107,8 +109,8 @@ HINTS: tuple[tuple[str, str], ...] = (
         "a port is taken, mostly by what an earlier run left: see `ps -ef | grep -i ray`",
     ),
     (
-        r"A worker died or was killed|ActorDiedError|ActorUnavailableError",
-        "a worker process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
+        r"A worker died or was killed|ActorDiedError|ActorUnavailableError|was killed or crashed",
+        "a process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
     ),
     (
         r"No module named '(qwen_vl_utils|torchvision)'",
@@ -164,14 +166,18 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     raised = [(*exception, traceback) for traceback in tracebacks for exception in traceback.exceptions]
     real = [each for each in raised if not each[0].startswith((*_WRAPPERS, *_CONSEQUENCES))]
     fatal = _fatal(tracebacks)
+    dead = [each for each in raised if each[0].startswith(_DEAD)]
     wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
-    chosen = [each for each in real if each[0] in fatal] or real or wrapped
+    chosen = [each for each in real if each[0] in fatal] or real or dead or wrapped
     if not chosen:
+        if any(_DEAD_RAYLET in line.text for line in everything):
+            error = "Ray's raylet was killed or crashed"
+            return TrainerError(error, "", "", _hint(error))
         errors = (line for line in reversed(everything) if _ERROR_LINE.match(line.text))
         last = next(errors, Line("", ""))
         return TrainerError(last.text, "", last.speaker, _hint(tail))
     error, frame, traceback = chosen[0]
-    if error.startswith("ray.exceptions.ActorDiedError"):
+    if error.startswith(_DEAD):
         names = (match[1] for line in everything[traceback.position :] if (match := _DEAD_ACTOR.match(line.text)))
         error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
     return TrainerError(error, frame, traceback.speaker, _hint(error) or _hint(tail))

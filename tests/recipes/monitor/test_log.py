@@ -112,6 +112,18 @@ ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this
 \tclass_name: create_colocated_worker_cls.<locals>.WorkerDict
 \tpid: 32532
 """
+DEAD_SERVER_AT_SYNC = """\
+Traceback (most recent call last):
+  File "worker.py", line 1053, in get_objects
+ray.exceptions.RayTaskError(ActorDiedError): ray::WorkerDict.actor_rollout_ref_update_weights() (pid=1291)
+  File "utils.py", line 90, in inner
+ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.
+\tclass_name: CpuHttpServer
+"""
+DEAD_RAYLET = """\
+(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user
+    [2026-11-22 10:16:00,839 I 4114 4126] (raylet) object_store.cc:37: Object store current usage 8e-09 / 0.26 GB.
+"""
 DIED = "ActorDiedError: The actor died unexpectedly before finishing this task."
 
 
@@ -132,6 +144,8 @@ WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x
         (SURVIVED, "ValueError: batch of 7", "actor.py:9 in update"),
         (DEAD_SERVER, f"the process of CpuHttpServer died ({DIED})", "llm_server.py:80 in generate"),
         (DEAD_WORKER, f"the process of WorkerDict died ({DIED})", "worker.py:1055 in get_objects"),
+        (DEAD_SERVER_AT_SYNC, f"the process of CpuHttpServer died ({DIED})", "utils.py:90 in inner"),
+        (DEAD_RAYLET, "Ray's raylet was killed or crashed", ""),
         (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
         (ODD.replace("ValueError", "some other print: here\nValueError"), "ValueError: odd", "a.py:1 in f"),
         ("fine\nError: port in use\nbye", "Error: port in use", ""),
