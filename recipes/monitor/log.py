@@ -75,9 +75,9 @@ _WRAPPERS = ("ray.exceptions.", "ray::")
 _CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
 """What follows from an error elsewhere: every generation of a step failed (verl), or a process was asked to end."""
 _DEAD = "ray.exceptions.ActorDiedError"
-_DEAD_RAYLET = "Raylet is terminated."
+_DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
-_ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror|Killed|Fatal|Could not)\b")
+_ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror(?! executing job)|Killed|Fatal|Could not)\b")
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 
 # Text in the error or near the end of the log -> what to do.
@@ -170,8 +170,9 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
     chosen = [each for each in real if each[0] in fatal] or real or dead or wrapped
     if not chosen:
-        if any(_DEAD_RAYLET in line.text for line in everything):
-            error = "Ray's raylet was killed or crashed"
+        process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
+        if process:
+            error = f"{process} was killed or crashed"
             return TrainerError(error, "", "", _hint(error))
         errors = (line for line in reversed(everything) if _ERROR_LINE.match(line.text))
         last = next(errors, Line("", ""))

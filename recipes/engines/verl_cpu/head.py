@@ -48,6 +48,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", uuid.uuid4().hex)
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # idle workers; ours are forked when wanted
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "30")  # not 60: a dead GCS does not come back
     os.environ.setdefault("RAY_enable_metrics_collection", "0")  # nobody reads them
     known = {name: ray_init[key] for key, name in PARAMETERS.items() if key in ray_init}
     return subprocess.Popen(

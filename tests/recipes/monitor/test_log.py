@@ -124,6 +124,10 @@ DEAD_RAYLET = """\
 (raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user
     [2026-11-22 10:16:00,839 I 4114 4126] (raylet) object_store.cc:37: Object store current usage 8e-09 / 0.26 GB.
 """
+DEAD_GCS = """\
+Error executing job with overrides: ['a=1']
+[10:21:25,486 E 16084 16377] rpc_client.h:204: Failed to connect to GCS within 30 seconds. GCS may have been killed.
+"""
 DIED = "ActorDiedError: The actor died unexpectedly before finishing this task."
 
 
@@ -146,6 +150,7 @@ WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x
         (DEAD_WORKER, f"the process of WorkerDict died ({DIED})", "worker.py:1055 in get_objects"),
         (DEAD_SERVER_AT_SYNC, f"the process of CpuHttpServer died ({DIED})", "utils.py:90 in inner"),
         (DEAD_RAYLET, "Ray's raylet was killed or crashed", ""),
+        (DEAD_GCS, "Ray's GCS was killed or crashed", ""),
         (CAUSED, "OSError: [Errno 28] No space left on device", "inner.py:3 in read"),
         (ODD.replace("ValueError", "some other print: here\nValueError"), "ValueError: odd", "a.py:1 in f"),
         ("fine\nError: port in use\nbye", "Error: port in use", ""),

@@ -55,8 +55,8 @@ FAULTS = [
     Fault("driver killed", "logging a saved step", "driver@log", "process of TaskRunner.* died"),
     Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),
     Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_SERVER),
-    Fault("Ray's raylet killed", "generating", "raylet@generate", "raylet|Ray"),
-    Fault("Ray's GCS killed", "updating", "gcs@update", "GCS|gcs|Ray"),
+    Fault("Ray's raylet killed", "generating", "raylet@generate", "Ray's raylet was killed"),
+    Fault("Ray's GCS killed", "updating", "gcs@update", "Ray's GCS was killed"),
 ]
 
 
