@@ -142,7 +142,7 @@ def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]
         wrong.append(f"metrics of the steps {steps}")
     if steps[-1] - saved > 1 or f"resumed from step {saved}" not in attempt.text:
         wrong.append(f"saved {saved} of {steps[-1]}")
-    cause = found[-1].split(": ", 1)[1][:90].replace("|", "/") if found else ""
+    cause = re.split(r" \(|; ", found[-1].split(": ", 1)[1])[0] if found else ""
     row = [fault.what, fault.phase, f"{attempt.seconds:.0f} s", f"`{cause}`", str(max(0, steps[-1] - saved))]
     return row, [f"{fault.what} while {fault.phase}: {text}\n{attempt.text[-1500:]}" for text in wrong]
 
