@@ -125,18 +125,3 @@ def test_mistakes_end_with_code_2(command, message):
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.output
     assert re.search(message, done.stderr), done.stderr
-
-
-def test_groups_without_differences_are_counted_and_other_runs_are_not_continued(command):
-    content = records(one(1))
-    content["q0"]["pointer_candidates"] += [{"pointer": [8, p], "vqa_correct": p, "vqa_gt_prob": p / 9} for p in (0, 1)]
-    done = command(content)
-    assert done.exit_code == 0, done.output
-    assert "groups with equal rewards (advantage 0): 1, the first in query 'q4'" in done.output
-    for settings, shots, message in (
-        (["grpo.lr=0.5"], 1, r"belongs to another recipe \(grpo.lr"),
-        ([], 2, "trained for 1 shots, and this run asks for 2"),
-    ):
-        again = command(content, *settings, shots=shots)
-        assert again.exit_code == 2
-        assert re.search(message, again.stderr)

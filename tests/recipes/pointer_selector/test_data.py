@@ -33,21 +33,16 @@ def test_everything_in_the_file_is_in_the_data_and_in_groups(tmp_path, data):
     raw = json.loads((tmp_path / "candidates.json").read_text())
     raw.pop("_meta")
     assert data.query_ids == list(raw)
-    assert len(data.lengths) == sum(len(record["pointer_candidates"]) for record in raw.values())
-    for query, (name, record) in enumerate(raw.items()):
+    for query, record in enumerate(raw.values()):
         pool = data.pool_rows[data.pool_offsets[query] : data.pool_offsets[query + 1]].tolist()
         assert pool == record["pool"]
-        rows = np.flatnonzero(data.candidate_query == query)
         wanted = sorted(record["pointer_candidates"], key=lambda c: len(c["pointer"]))
-        for row, candidate in zip(rows, wanted, strict=True):
-            assert [pool[slot] for slot in data.pointers[row][: data.lengths[row]]] == candidate["pointer"], name
+        for row, candidate in zip(np.flatnonzero(data.candidate_query == query), wanted, strict=True):
+            assert [pool[slot] for slot in data.pointers[row][: data.lengths[row]]] == candidate["pointer"]
             assert data.scores["vqa_gt_prob"][row] == np.float32(candidate["vqa_gt_prob"])
     assert data.skipped == {"entries that begin with an underscore": 1}
-    assert len(data.group_query) == 24
-    for group in range(24):
-        rows = slice(data.group_starts[group], data.group_starts[group + 1])
-        assert set(data.candidate_query[rows]) == {data.group_query[group]}
-        assert set(data.lengths[rows]) == {data.group_shots[group]}
+    assert data.group_starts.tolist() == list(range(0, 97, 4))
+    assert data.group_shots.tolist() == [1, 2] * 12
 
 
 def test_other_layouts(tmp_path):
@@ -75,21 +70,15 @@ MISTAKES = {
     "beam_score of query '3' is 1000": {"3": one([1], beam_score=10**400)},
     "nested too deep in or after query '3'": '{"3": ' + "[" * 100_000,
     "query '3' needs the embedding of 99": {"3": one([99])},
-    "query 'cat' needs the embedding of 'cat'": {"cat": one([1])},
     r"pointer of query '3' is \[4, 1, 4\]: holds an example twice": {"3": one([4, 1, 4])},
     "vqa_gt_prob of query '3' is nan: Input should be a finite number": NAN,
     "beam_score of query '3' is 'high': Input should be a valid number": {"3": one([1], beam_score="high")},
     "vqa_correct of query '3' is 2": {"3": one([1], vqa_correct=2)},
-    "vqa_gt_prob of query '3' is 1.5": {"3": one([1], vqa_gt_prob=1.5)},
     r"pointer of query '3' is \[\]": {"3": one([])},
-    r"pointer_candidates of query '3' is \[\]": {"3": {"pointer_candidates": []}},
     "pointer_candidates of query '3' is .*Field required": {"3": {"candidates": []}},
-    "the record of query '3' is 5": {"3": 5},
     "query '3' has 1 sequences": {"3": {"id_list": [[1]], "score_list": []}},
-    "score_list of query '3' is": {"3": {"id_list": [[1]]}},
     r"pool of query '3' is \[1, 1\]: holds an example twice": {"3": {"pool": [1, 1], **one([1])}},
     "query '3' has no pool, unlike": {"1": {"pool": [1], **one([1])}, "3": one([1])},
-    "split of query '3' is 'dev'": {"3": {"split": "dev", **one([1])}},
     "expected one of {": [1, 2],
     "holds no query": {},
     "query '3' stands in the file twice": '{"3": {"pointer_candidates": [{"pointer": [1]}]}, "3": {}}',
@@ -128,11 +117,6 @@ def test_tables_in_all_formats(tmp_path):
         table = load_table(tmp_path / f"t.{suffix}", "query")
         assert torch.equal(table.rows, rows)
         assert [table.row(name, "q") for name in ("c", 7, "7")] == [2, 3, 3]
-    torch.save(rows, tmp_path / "t.pt")
-    with (tmp_path / "t.npz").open("wb") as file:
-        np.save(file, rows.numpy())  # a renamed array
-    for suffix in ("npz", "pt"):
-        assert load_table(tmp_path / f"t.{suffix}", "candidate").row("2", "q") == 2
 
 
 class Malicious:
@@ -142,48 +126,32 @@ class Malicious:
         return (open, ("/dev/null",))
 
 
-def test_mistakes_in_tables_are_named_and_no_pickle_is_executed(tmp_path):
-    ones, two = np.ones((3, 2)), [torch.ones(2), torch.ones(3)]
-    arrays = {
-        "embedding of 'b' holds values": {
-            "query_embeddings": ones[:2] * [[1], [np.nan]],
-            "query_ids": np.array(["a", "b"]),
-        },
-        r"shape \(3,\)": {"query_embeddings": np.ones(3)},
-        "2 distinct": {"query_embeddings": ones, "query_ids": np.array(["a", "a", "b"])},
-        "no query_embeddings; it has more, vectors": {"vectors": ones, "more": np.ones(1)},
-        "does not hold numbers": {"query_embeddings": np.array([["a", "b"]])},
-        "query_ids is not a list": {"query_embeddings": ones, "query_ids": np.ones((3, 2), int)},
-        "without pickles": {"query_embeddings": np.array([Malicious()], dtype=object)},
-    }
-    pickles = {
-        "pickled objects other than tensors": {"query_embeddings": torch.ones(2, 2), "x": Malicious()},
-        r"embedding of 'b' has shape \(3,\), and the first one \(2,\)": {
-            "query_embeddings": two,
-            "query_ids": ["a", "b"],
-        },
-        "no query_embeddings; it has 1, x": {1: torch.ones(2), "x": torch.ones(2)},
-    }
-    bytes_of = {
-        "empty.npz": (b"", "without pickles: No data"),
-        "broken.pt": (b"PK", "not readable as a torch file|pickled objects"),
-        "broken.safetensors": (b"\0" * 20, "not readable as safetensors"),
-        "t.csv": (b"1", ".csv"),
-    }
-    save_file({"query_embeddings": torch.ones(2, 2)}, tmp_path / "ids.safetensors", metadata={"query_ids": "[a"})
-    files = {"ids.safetensors": "not a JSON list", "absent.npz": "no file"}
-    for number, (message, content) in enumerate(arrays.items()):
-        np.savez(tmp_path / f"{number}.npz", **content)
-        files[f"{number}.npz"] = message
-    for number, (message, content) in enumerate(pickles.items()):
-        torch.save(content, tmp_path / f"{number}.pt")
-        files[f"{number}.pt"] = message
-    for name, (content, message) in bytes_of.items():
-        (tmp_path / name).write_bytes(content)
-        files[name] = message
-    for name, message in files.items():
-        with pytest.raises(RecipeError, match=message):
-            load_table(tmp_path / name, "query")
+ONES = np.ones((2, 2))
+TABLES = {
+    "embedding of 'b' holds values": ("npz", {"query_embeddings": ONES * [[1], [np.nan]], "query_ids": ["a", "b"]}),
+    "1 distinct": ("npz", {"query_embeddings": ONES, "query_ids": ["a", "a"]}),
+    "no query_embeddings; it has more, vectors": ("npz", {"vectors": ONES, "more": ONES}),
+    r"shape \(2,\)": ("npz", {"query_embeddings": ONES[0]}),
+    "without pickles": ("npz", {"query_embeddings": np.array([Malicious()], dtype=object)}),
+    "pickled objects other than tensors": ("pt", {"query_embeddings": torch.ones(2, 2), "x": Malicious()}),
+    r"embedding of 1 has shape \(3,\), and": ("pt", {"query_embeddings": [torch.ones(2), torch.ones(3)]}),
+    "not readable as a torch file|pickled objects": ("pt", b"PK"),
+    "not readable as safetensors": ("safetensors", b"\0" * 20),
+    ".csv": ("csv", b"1"),
+    "no file": ("npz", None),
+}
+
+
+@pytest.mark.parametrize("message", TABLES)
+def test_mistakes_in_tables_are_named_and_no_pickle_is_executed(tmp_path, message):
+    suffix, content = TABLES[message]
+    path = tmp_path / f"t.{suffix}"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        np.savez(path, **content) if suffix == "npz" else torch.save(content, path)
+    with pytest.raises(RecipeError, match=message):
+        load_table(path, "query")
 
 
 def test_counts(tmp_path):
@@ -222,18 +190,13 @@ def test_filters_drop_and_count(tmp_path):
         "repeated sequences": 1,
         "queries without a correct candidate": 1,
     }
-    everything, nothing = filtered(data, FilterConfig(skip_fallback=False, drop_repeated=False))
-    assert (len(everything.lengths), nothing) == (6, {})
     with pytest.raises(RecipeError, match="leave no query"):
         filtered(data.keep_queries(np.array([False, True])), FilterConfig(require_positive=True))
 
 
 def test_splits_by_the_file_and_by_hash(tmp_path, data):
-    assert {name: len(part) for name, part in by_split(data, SplitConfig()).items()} == {
-        "train": 6,
-        "validation": 3,
-        "test": 3,
-    }
+    sizes = {name: len(part) for name, part in by_split(data, SplitConfig()).items()}
+    assert sizes == {"train": 6, "validation": 3, "test": 3}
     content = {str(q): one([1]) for q in range(400)}
     names = [set(part.query_ids) for part in by_split(read(tmp_path, content, 400), SplitConfig()).values()]
     assert len(set.union(*names)) == sum(map(len, names)) == 400

@@ -45,11 +45,8 @@ def test_the_bootstrap_has_the_width_of_the_standard_error():
     values = RNG.normal(size=400)
     low, high = cluster_bootstrap(values, np.arange(400))
     assert (high - low) / 2 == pytest.approx(1.96 * values.std() / np.sqrt(400), rel=0.06)
-    repeated = np.repeat(values, 4)
-    clustered = cluster_bootstrap(repeated, np.repeat(np.arange(400), 4))
+    clustered = cluster_bootstrap(np.repeat(values, 4), np.repeat(np.arange(400), 4))
     assert clustered == pytest.approx((low, high))  # four copies of a query are worth one
-    naive = cluster_bootstrap(repeated, np.arange(1600))
-    assert naive[1] - naive[0] < 0.6 * (high - low)
 
 
 def test_baselines_of_logged_candidates(data):

