@@ -212,33 +212,24 @@ def test_splits_by_the_file_and_by_hash(tmp_path, data):
         by_split(read(tmp_path, {"0": one([1])}), SplitConfig())
 
 
-def test_keeping_queries_keeps_their_pools_and_candidates(data):
-    chosen = np.arange(len(data)) % 3 == 1
-    part = data.keep_queries(chosen)
-    for number, query in enumerate(np.flatnonzero(chosen)):
-        pools = [d.pool_rows[d.pool_offsets[q] : d.pool_offsets[q + 1]] for d, q in ((part, number), (data, query))]
-        assert np.array_equal(*pools)
-        assert np.array_equal(
-            part.pointers[part.candidate_query == number], data.pointers[data.candidate_query == query]
-        )
-    assert part.digest() != data.digest()
-    assert data.keep_queries(np.ones(len(data), bool)).digest() == data.digest()
-
-
-def test_a_batch_holds_what_the_data_holds(data):
-    queries = np.array([4, 0, 7])
+@pytest.mark.parametrize("kept", [range(12), range(0, 12, 2)])
+def test_a_batch_holds_what_the_data_holds(data, kept):
+    """Of all queries, and of some of them."""
+    whole, data = data, data.keep_queries(np.isin(np.arange(12), kept))
+    assert (data.digest() == whole.digest()) == (len(kept) == 12)
+    assert [whole.query_ids[query] for query in kept] == data.query_ids
+    queries = np.array([4, 0, 5])
     batch = collate(data, queries)
     assert batch.candidates.sum() == sum((data.candidate_query == q).sum() for q in queries)
     for b, query in enumerate(queries):
         assert torch.equal(batch.query[b], data.queries.rows[data.query_rows[query]].float())
-        assert int(batch.pool_mask[b].sum()) == data.pool_size(query)
+        pool = whole.pool_rows[whole.pool_offsets[kept[query]] : whole.pool_offsets[kept[query] + 1]]
+        assert torch.equal(batch.pool[b][batch.pool_mask[b]], data.examples.rows[pool].float())
     for b, group, member in batch.candidates.nonzero().tolist():
         row, column = int(batch.rows[b, group, member]), group * batch.candidates.shape[2] + member
         picks = batch.pointers[b, column][batch.steps[b, column]].tolist()
         assert picks == data.pointers[row][: data.lengths[row]].tolist()
         assert data.candidate_query[row] == queries[b]
     assert all(not batch.steps[:, :column, step].any() for step, column in enumerate(batch.first))
-    alone = data.keep_candidates(np.isin(np.arange(len(data.lengths)), data.group_starts[:-1]) & (data.lengths == 1))
-    assert collate(alone, np.array([2, 3, 5])).candidates.shape == (3, 1, 1)
     orders = {tuple(np.concatenate(shuffled(50, 8, *key))) for key in ((1, "rce", 0), (1, "rce", 1), (1, "grpo", 0))}
     assert [sorted(order) for order in orders] == [list(range(50))] * 3

@@ -72,15 +72,6 @@ def test_gradients_in_float64_reach_every_parameter(policy):
     assert [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_untrained_policy_picks_the_nearest():
-    torch.manual_seed(0)
-    policy = PointerPolicy(PolicyConfig(hidden=64, start="similarity"), 6, 6).double().eval()
-    query, pool, mask = random_inputs(batch=50)
-    picks, _ = greedy(policy, policy.encode(query, pool, mask), 1)
-    nearest = torch.nn.functional.cosine_similarity(query[:, None], pool, dim=-1).argmax(-1)
-    assert (picks[:, 0] == nearest).double().mean() > 0.95
-
-
 @pytest.fixture
 def scored(policy):
     """Every sequence of 3 out of 5 slots with its log-probability, for each of three queries."""
