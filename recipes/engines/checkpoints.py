@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PREFIX = "base_model.model."
+from recipes.files import whole_folder, write_whole
+
+LORA_PREFIX = "base_model.model."
 BASE = ".base_layer."
 ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
 INDEX = "model.safetensors.index.json"
 TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 """Names of types in a safetensors file, and in a configuration."""
-OF_THE_RUN = ("attn_implementation",)
-"""Keys of a configuration that belong to the run that saved it, not to the model."""
 
 STOP_REQUEST = "stop"
 """File in the folder of the checkpoints; while it is there, the next save is the last."""
@@ -84,10 +84,7 @@ def resumable(folder: Path) -> tuple[Checkpoint | None, str]:
 
 def go_on_from(checkpoint: Checkpoint) -> None:
     """Have verl resume from this checkpoint: its tracker names it."""
-    tracker = checkpoint.folder.parent / TRACKER
-    draft = tracker.with_suffix(".tmp")
-    draft.write_text(str(checkpoint.step), encoding="utf-8")
-    os.replace(draft, tracker)
+    write_whole(checkpoint.folder.parent / TRACKER, str(checkpoint.step))
 
 
 def damaged_files(folder: Path) -> list[Path]:
@@ -106,8 +103,8 @@ def _is_whole(folder: Path) -> bool:
 
 def saved_steps(folder: Path) -> list[int]:
     """Steps that have a folder with an actor in it, whole or not."""
-    found = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
-    return sorted(int(match.group(1)) for match in found if match)
+    names = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
+    return sorted(int(name.group(1)) for name in names if name)
 
 
 def request_stop(folder: Path) -> None:
@@ -136,15 +133,9 @@ def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:
         OSError: no room, or no right to write.
     """
     best = checkpoint.folder.parent / BEST
-    new, old = best.with_name(f"{BEST}.new"), best.with_name(f"{BEST}.old")
-    for folder in (new, old):
-        shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(checkpoint.folder, new, copy_function=_link)
-    _write(new / BEST_FACTS, {"step": checkpoint.step, **facts})
-    if best.exists():
-        best.rename(old)
-    new.rename(best)
-    shutil.rmtree(old, ignore_errors=True)
+    with whole_folder(best) as draft:
+        shutil.copytree(checkpoint.folder, draft, copy_function=_link, dirs_exist_ok=True)
+        _write_json(draft / BEST_FACTS, {"step": checkpoint.step, **facts})
     return best
 
 
@@ -164,7 +155,7 @@ def merge_adapters(folder: Path) -> bool:
         Whether there was something to merge. Files are replaced only after all new ones are written.
     """
     shards = sorted(folder.glob("*.safetensors"))
-    if not any(name.startswith(PREFIX) for shard in shards for name in header(shard)):
+    if not any(name.startswith(LORA_PREFIX) for shard in shards for name in header(shard)):
         return False
     meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
     adapters = _adapters(shards)
@@ -174,7 +165,7 @@ def merge_adapters(folder: Path) -> bool:
     if (folder / INDEX).is_file():
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         index["weight_map"] = {name: shard.name for shard in shards for name in header(shard)}
-        _write(folder / INDEX, index)
+        _write_json(folder / INDEX, index)
     return True
 
 
@@ -183,13 +174,12 @@ def name_the_type(folder: Path) -> None:
     shards = sorted(folder.glob("*.safetensors"))
     if not shards or not (folder / "config.json").is_file():
         return
-    found = {TYPES.get(tensor["dtype"]) for tensor in header(shards[0]).values()}
+    types = {TYPES.get(tensor["dtype"]) for tensor in header(shards[0]).values()}
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if len(found) == 1 and None not in found:
-        values["dtype"] = found.pop()
-    for key in OF_THE_RUN:
-        values.pop(key, None)
-    _write(folder / "config.json", values)
+    if len(types) == 1 and None not in types:
+        values["dtype"] = types.pop()
+    values.pop("attn_implementation", None)  # of the run that saved the model, not of the model
+    _write_json(folder / "config.json", values)
 
 
 def header(shard: Path) -> dict[str, dict[str, Any]]:
@@ -203,12 +193,12 @@ def header(shard: Path) -> dict[str, dict[str, Any]]:
 def _adapters(shards: Iterable[Path]) -> dict[str, Any]:
     from safetensors import safe_open
 
-    found = {}
+    adapters = {}
     for shard in shards:
         names = [name for name in header(shard) if name.endswith(ADAPTERS)]
         with safe_open(shard, framework="pt") as file:
-            found.update({name: file.get_tensor(name) for name in names})
-    return found
+            adapters.update({name: file.get_tensor(name) for name in names})
+    return adapters
 
 
 def _write_merged(shard: Path, adapters: dict[str, Any], scaling: float) -> Path:
@@ -222,13 +212,11 @@ def _write_merged(shard: Path, adapters: dict[str, Any], scaling: float) -> Path
         low, high = (adapters.get(stem + suffix) for suffix in ADAPTERS)
         if marked and name.endswith(".weight") and low is not None and high is not None:
             tensor = (tensor.float() + scaling * (high.float() @ low.float())).to(tensor.dtype)
-        merged[name.removeprefix(PREFIX).replace(BASE, ".")] = tensor.contiguous()
+        merged[name.removeprefix(LORA_PREFIX).replace(BASE, ".")] = tensor.contiguous()
     new = shard.with_suffix(".merged")
     save_file(merged, new, metadata={"format": "pt"})
     return new
 
 
-def _write(path: Path, values: dict[str, Any]) -> None:
-    new = path.with_suffix(".tmp")
-    new.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(new, path)
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")

@@ -9,8 +9,7 @@ transformers under the name `NAME`, through the functions that transformers expe
 - Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn;
 - verl's critic, which asks for "flash_attention_2" whatever the configuration names, is loaded with it too.
 
-`extensions.py` registers it in each process where verl builds a model. Tensors outside a GPU go through
-`reference_attention`, plain PyTorch, so that what surrounds the kernel is tested without one.
+`extensions.py` registers it in each process where verl builds a model. The kernel itself runs on GPUs only.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from recipes.config.gpus import PACKED_ATTENTION
+from recipes.engines import value_model
 from recipes.errors import RecipeError
 
 NAME = PACKED_ATTENTION
@@ -69,10 +69,7 @@ def packed_attention(
             where="attention_dropout in the model's config.json",
             fix="set it to 0, or install flash-attn",
         )
-    window = (window_size[0], 0) if causal else tuple(window_size)
-    if not q.is_cuda:
-        return reference_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, window)
-    if q.dtype not in (torch.bfloat16, torch.float16):
+    if q.is_cuda and q.dtype not in (torch.bfloat16, torch.float16):
         raise RecipeError(
             f"packed attention on GPUs computes in bf16 or fp16, and the queries are {q.dtype}",
             where="worker.actor.fsdp.mp_param_dtype",
@@ -82,18 +79,9 @@ def packed_attention(
     options: dict[str, Any] = {"enable_gqa": True} if shares_key_heads else {}
     if not shares_key_heads and q.size(1) != k.size(1):
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
-    return kernel(
-        q,
-        k,
-        v,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        int(max_seqlen_q),
-        int(max_seqlen_k),
-        scale=softmax_scale,
-        window_size=window,
-        **options,
-    )
+    window = (window_size[0], 0) if causal else tuple(window_size)
+    bounds = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
+    return kernel(q, k, v, *bounds, scale=softmax_scale, window_size=window, **options)
 
 
 @functools.cache
@@ -102,35 +90,6 @@ def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
-
-
-def reference_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bounds_q: torch.Tensor,
-    bounds_k: torch.Tensor,
-    scale: float | None,
-    window: tuple[int, int],
-) -> torch.Tensor:
-    """What `packed_attention` computes, one sequence after the other in plain PyTorch, on any device."""
-    outputs = []
-    pairs_q, pairs_k = (torch.stack([b[:-1], b[1:]], dim=1).tolist() for b in (bounds_q, bounds_k))
-    for (first_q, last_q), (first_k, last_k) in zip(pairs_q, pairs_k, strict=True):
-        queries, keys, values = (x.transpose(0, 1) for x in (q[first_q:last_q], k[first_k:last_k], v[first_k:last_k]))
-        # Position of each key relative to its query, when the last query and the last key are aligned.
-        at_query = torch.arange(last_k - first_k - (last_q - first_q), last_k - first_k, device=q.device)
-        offset = torch.arange(last_k - first_k, device=q.device)[None, :] - at_query[:, None]
-        seen = torch.ones_like(offset, dtype=torch.bool)
-        if window[0] >= 0:
-            seen &= offset >= -window[0]
-        if window[1] >= 0:
-            seen &= offset <= window[1]
-        output = torch.nn.functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=seen, scale=scale, enable_gqa=True
-        )
-        outputs.append(output.transpose(0, 1))
-    return torch.cat(outputs)
 
 
 def batched_attention(
@@ -144,21 +103,11 @@ def batched_attention(
 ) -> torch.Tensor:
     """flash-attn's `flash_attn_func`: rows of one length, (batch, tokens, heads, dim) in and out."""
     batch, queries, keys = q.size(0), q.size(1), k.size(1)
-    bounds_q, bounds_k = (
-        torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=q.device) for length in (queries, keys)
-    )
-    output = packed_attention(
-        *(x.flatten(0, 1) for x in (q, k, v)),
-        bounds_q,
-        bounds_k,
-        queries,
-        keys,
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-    )
-    return output.unflatten(0, (batch, queries))
+    ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
+    bounds_q, bounds_k = ends * queries, ends * keys
+    tokens = (x.flatten(0, 1) for x in (q, k, v))
+    options = (dropout_p, softmax_scale, causal, window_size)
+    return packed_attention(*tokens, bounds_q, bounds_k, queries, keys, *options).unflatten(0, (batch, queries))
 
 
 def attention_forward(
@@ -242,23 +191,6 @@ def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any
     return getattr(tensor, name)
 
 
-def load_value_model(local_path: str, torch_dtype: torch.dtype, model_config: Any, trust_remote_code: bool) -> Any:
-    """verl's `load_valuehead_model` (verl/utils/model.py:641) with the attention that the configuration names.
-
-    verl asks for "flash_attention_2" whatever is configured. The value head is that of transformers' token
-    classifiers; the other that verl knows, trl's, is only for models that have no token classifier.
-    """
-    from transformers import AutoModelForTokenClassification
-
-    return AutoModelForTokenClassification.from_pretrained(
-        local_path,
-        dtype=torch_dtype,
-        config=model_config,
-        attn_implementation=model_config._attn_implementation,
-        trust_remote_code=trust_remote_code,
-    )
-
-
 @functools.cache
 def register() -> None:
     """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
@@ -280,10 +212,9 @@ def register() -> None:
 
     modeling_flash_attention_utils._lazy_imports = import_ours
 
+    value_model.register()
     from verl.models.transformers import qwen2_vl
-    from verl.utils import model
 
-    model.load_valuehead_model = load_value_model
     # Names that the module takes from flash-attn where it is installed (verl/models/transformers/qwen2_vl.py:45).
     if not hasattr(qwen2_vl, "flash_attn_varlen_func"):
         qwen2_vl.flash_attn_varlen_func = packed_attention

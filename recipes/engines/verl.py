@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from recipes.config import kl, loss
@@ -14,7 +15,7 @@ from recipes.config.layers import flatten
 from recipes.config.machine import logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.path_keys import split_function
-from recipes.config.schema import Recipe, Source, leaves, verl_loss
+from recipes.config.schema import Recipe, leaves, verl_loss
 from recipes.engines.support import OWN, is_used, require_supported, sampler
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
@@ -34,19 +35,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    for part in (
-        _algorithm,
-        _old_log_probs,
-        _data,
-        _models,
-        _kernels,
-        _precision,
-        _batches,
-        _rollout,
-        _reward,
-        _duration,
-        _checkpoints,
-    ):
+    parts = (_algorithm, _old_log_probs, _data, _models, _kernels, _precision, _batches, _rollout, _reward, _trainer)
+    for part in parts:
         keys.update(part(recipe))
     keys = flatten(keys)
     _refuse_contradictions(recipe, keys)
@@ -272,24 +262,18 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     return keys
 
 
-def _duration(recipe: Recipe) -> dict[str, Any]:
-    """verl stops at max_steps or total_epochs, whichever comes first; here, as in EasyR1, max_steps decides if set.
+def _trainer(recipe: Recipe) -> dict[str, Any]:
+    """Length of the run, checkpoint contents, the number kept, and where the run resumes.
 
-    An epoch has at least one step, so max_steps epochs are always enough.
+    verl stops at max_steps or total_epochs, whichever comes first; here, as in EasyR1, max_steps decides if set. An
+    epoch has at least one step, so max_steps epochs are always enough.
     """
-    steps, epochs = recipe.trainer.max_steps, recipe.trainer.total_epochs
-    return {
-        "trainer.total_training_steps": steps,
-        "trainer.total_epochs": epochs if steps is None else max(epochs, steps),
-    }
-
-
-def _checkpoints(recipe: Recipe) -> dict[str, Any]:
-    """Checkpoint contents, the number kept, and where the run resumes."""
     trainer = recipe.trainer
     contents = ["model"] if trainer.save_model_only else ["model", "optimizer", "extra"]
     limit = trainer.save_limit if trainer.save_limit >= 0 else None
     keys: dict[str, Any] = {
+        "trainer.total_training_steps": trainer.max_steps,
+        "trainer.total_epochs": max(trainer.total_epochs, trainer.max_steps or 0),
         f"{ACTOR}.checkpoint.save_contents": [*contents, *(["hf_model"] if trainer.save_hf_model else [])],
         "trainer.max_actor_ckpt_to_keep": limit,
     }
@@ -304,27 +288,21 @@ def _checkpoints(recipe: Recipe) -> dict[str, Any]:
 
 def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
     """Raises where a key below `verl` contradicts a recipe key that was set in the same or a later layer."""
-    feeding: dict[str, list[str]] = {}
-    for path, leaf in leaves(Recipe).items():
-        for name in leaf.info.verl:
-            feeding.setdefault(name, []).append(path)
     for name, value in recipe.verl.items():
         plain = name.lstrip("+")
         if plain not in keys or keys[plain] == value:
             continue
-        source = recipe.source_of(f"verl.{name}")
-        rivals = [path for path in feeding.get(plain, []) if _overrides_native(recipe.source_of(path), source)]
-        if rivals:
-            raise RecipeError(
-                f"{plain} is {value!r}, but {rivals[0]} makes it {keys[plain]!r}",
-                where=f"{source.where}; {recipe.source_of(rivals[0]).where}",
-                fix="set one of the two",
-            )
-
-
-def _overrides_native(rival: Source, native: Source) -> bool:
-    """Whether the recipe's own key was set as late as verl's, or by the user as well."""
-    return rival.layer != "default" and (rival.rank >= native.rank or (rival.by_user and native.by_user))
+        native = recipe.source_of(f"verl.{name}")
+        for path, leaf in leaves(Recipe).items():
+            own = recipe.source_of(path)
+            # Set as late as verl's key, or by the user as well.
+            overrides_native = own.layer != "default" and (own.rank >= native.rank or (own.by_user and native.by_user))
+            if plain in leaf.info.verl and overrides_native:
+                raise RecipeError(
+                    f"{plain} is {value!r}, but {path} makes it {keys[plain]!r}",
+                    where=f"{native.where}; {own.where}",
+                    fix="set one of the two",
+                )
 
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*")
@@ -409,7 +387,10 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 
-        variables |= settings.environment(recipe)
-    elif importlib.util.find_spec("flashinfer") is None:
-        variables["VLLM_USE_FLASHINFER_SAMPLER"] = environ.get("VLLM_USE_FLASHINFER_SAMPLER", "0")
-    return variables
+        return variables | settings.environment(recipe)
+    # vLLM keeps what it compiles in the user's cache folder; PyTorch alone would keep it in /tmp, for one boot.
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    defaults = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torch" / "inductor")}
+    if importlib.util.find_spec("flashinfer") is None:
+        defaults["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
+    return variables | {name: environ.get(name, value) for name, value in defaults.items()}

@@ -33,7 +33,6 @@ from recipes.engines.verl_cpu import spawn
 FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 """Ray's C++ code reads these once, at import, so a process can be forked only if it wants them as they were then."""
 MOST_DESCRIPTORS = 64
-MAXIMUM_REQUEST = 1 << 20
 _OUT_OF_THE_WAY = 1 << 9
 _PR_SET_PDEATHSIG = 1
 Job = Callable[[], int]
@@ -106,7 +105,8 @@ class ForkServer:
         connection, _ = self._listener.accept()
         length, received, _, _ = socket.recv_fds(connection, 8, MOST_DESCRIPTORS)
         try:
-            request = json.loads(_receive(connection, int.from_bytes(length, "big")))
+            with connection.makefile("rb") as sent:
+                request = json.loads(sent.read(int.from_bytes(length, "big")))
             if any(request["env"].get(name) != value for name, value in fixed.items()):
                 connection.sendall(bytes(8))
                 return None
@@ -122,19 +122,6 @@ class ForkServer:
                 for descriptor in received:
                     os.close(descriptor)
         return None
-
-
-def _receive(connection: socket.socket, length: int) -> bytes:
-    if length > MAXIMUM_REQUEST:
-        raise ValueError(f"a request of {length} bytes")
-    parts = []
-    while length:
-        part = connection.recv(min(length, 65536))
-        if not part:
-            raise EOFError("the request was cut off")
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
 
 
 def _become(request: dict, received: list[int], connection: socket.socket) -> Job:
@@ -184,7 +171,6 @@ def _renew_libraries() -> None:
 
 
 def _run_script(argv: list[str]) -> int:
-    """Run `argv[0]` as Python's main script."""
     runpy.run_path(argv[0], run_name="__main__")
     return 0
 
@@ -216,12 +202,9 @@ def _reap(driver_pid: int) -> int | None:
     """Collect ended children; the driver's exit status once it has ended, as a shell would report it."""
     status = None
     with suppress(ChildProcessError):
-        while True:
-            pid, result = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            if pid == driver_pid:
-                code = os.waitstatus_to_exitcode(result)
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == driver_pid:
+                code = os.waitstatus_to_exitcode(ended[1])
                 status = code if code >= 0 else 128 - code
     return status
 

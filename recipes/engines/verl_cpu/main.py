@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import yaml
@@ -72,12 +73,8 @@ def can_fork(ray_init: dict[str, Any]) -> bool:
 
 def ray_arguments(overrides: list[str]) -> dict[str, Any]:
     """The plain values that the command line gives `ray_kwargs.ray_init`."""
-    found = {}
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if key.startswith(RAY_INIT):
-            found[key.removeprefix(RAY_INIT)] = yaml.safe_load(value)
-    return found
+    given = (override.lstrip("+").partition("=") for override in overrides)
+    return {key.removeprefix(RAY_INIT): yaml.safe_load(value) for key, _, value in given if key.startswith(RAY_INIT)}
 
 
 def train(address: str | None) -> int:
@@ -106,32 +103,23 @@ def train(address: str | None) -> int:
 
 
 class LocalTaskRunner:
-    """verl's task runner in this process, behind the two calls that `run_ppo` makes of a Ray actor's class.
+    """verl's task runner in this process, behind the two calls that `run_ppo` makes of a Ray actor's class:
+    `remote()` makes an instance, and `run.remote(config)` runs it.
 
     `run_ppo` takes the class as an argument ("for recipe to change TaskRunner").
     """
 
-    def __init__(self) -> None:
-        from verl.trainer.main_ppo import TaskRunnerV1
-
-        self.run = _LocalMethod(TaskRunnerV1.__ray_metadata__.modified_class().run)
-
     @classmethod
     def remote(cls) -> LocalTaskRunner:
-        """An instance; for Ray it would be a handle."""
         return cls()
 
-
-class _LocalMethod:
-    """`method.remote(...)`, done here and now."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def remote(self, *args: Any) -> Any:
+    @property
+    def run(self) -> Any:
         import ray
+        from verl.trainer.main_ppo import TaskRunnerV1
 
-        return ray.put(self._function(*args))
+        runner = TaskRunnerV1.__ray_metadata__.modified_class()
+        return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))
 
 
 def _end(status: int) -> NoReturn:

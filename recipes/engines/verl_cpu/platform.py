@@ -5,10 +5,9 @@ verl imports this module in every process, at the end of `import verl`, because 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -18,71 +17,47 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 from recipes.engines.verl_cpu import cuda_wheels, patches
 
 
+def _no_op(*args: Any, **kwargs: Any) -> None:
+    """What only an accelerator has to do."""
+
+
 class CpuDevice:
     """`torch.cpu` with the functions that verl expects of `torch.cuda`.
 
     Memory figures, in bytes, are those of the process and of the machine, since a CPU has no allocator of its own.
     """
 
+    empty_cache = ipc_collect = reset_peak_memory_stats = set_per_process_memory_fraction = staticmethod(_no_op)
+    get_rng_state = staticmethod(lambda device=None: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, device=None: torch.set_rng_state(state))
+    get_device_name = staticmethod(lambda device=None: "cpu")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
-
-    def empty_cache(self) -> None:
-        """Nothing is cached."""
-
-    def ipc_collect(self) -> None:
-        """Nothing is shared through device handles."""
 
     def memory_allocated(self, device: Any = None) -> int:
         return psutil.Process().memory_info().rss
 
-    def memory_reserved(self, device: Any = None) -> int:
-        return self.memory_allocated()
-
     def max_memory_allocated(self, device: Any = None) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def max_memory_reserved(self, device: Any = None) -> int:
-        return self.max_memory_allocated()
-
-    def reset_peak_memory_stats(self, device: Any = None) -> None:
-        """The kernel keeps the peak."""
+    memory_reserved, max_memory_reserved = memory_allocated, max_memory_allocated
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
         memory = psutil.virtual_memory()
         return memory.available, memory.total
-
-    def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
-        """Processes share the machine's memory."""
-
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        torch.set_rng_state(state)
-
-    def get_device_name(self, device: Any = None) -> str:
-        return "cpu"
-
-
-_DEVICE = CpuDevice()
 
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):
     """One logical device per process; Ray counts logical "GPU" slots, the only resource that verl schedules by."""
 
-    @property
-    def device_name(self) -> str:
-        return "cpu"
-
-    @property
-    def vendor_name(self) -> str:
-        return "cpu"
-
-    @property
-    def device_module(self) -> Any:
-        return _DEVICE
+    device_name = vendor_name = "cpu"
+    device_module = CpuDevice()
+    set_device = synchronize = set_allocator_settings = empty_cache = staticmethod(_no_op)
+    profiler_start = profiler_stop = cudart = staticmethod(_no_op)
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+    nvtx_range = staticmethod(contextlib.nullcontext)
 
     def is_available(self) -> bool:
         return True
@@ -94,24 +69,6 @@ class CpuPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        """There is one device."""
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        """Work on a CPU is done when the call returns."""
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        """The allocator is the C library's."""
-
-    def empty_cache(self) -> None:
-        """Nothing is cached."""
-
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
 
@@ -120,16 +77,6 @@ class CpuPlatform(PlatformBase):
 
     def visible_devices_envvar(self) -> str:
         return "CUDA_VISIBLE_DEVICES"
-
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
-    def profiler_start(self) -> None:
-        """No device profiler."""
-
-    def profiler_stop(self) -> None:
-        """No device profiler."""
 
     def ray_resource_name(self) -> str:
         return "GPU"
@@ -148,9 +95,6 @@ class CpuPlatform(PlatformBase):
             "VLLM_ENABLE_V1_MULTIPROCESSING": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),
             "TORCH_COMPILE_DISABLE": "1",
         }
-
-    def cudart(self) -> None:
-        return None
 
 
 cuda_wheels.tolerate()

@@ -1,6 +1,6 @@
 """Which verl keys and environment variables a run on CPUs needs, from the recipe alone.
 
-Only what a recipe has no word for is here. What it has words for (float32, no compilation, one agent worker, ...) is in
+Only what a recipe has no key for is here. What it has keys for (float32, no compilation, one agent worker, ...) is in
 configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported: `DRY_RUN=1` calls these functions too.
 """
 
@@ -12,32 +12,38 @@ from typing import Any
 
 from recipes import paths
 from recipes.config import Recipe
+from recipes.config.memory import Shape, shape
 from recipes.engines.support import sampler
-from recipes.model_files import model_config, text_config
 
 PACKAGE = "recipes.engines.verl_cpu"
+ROLLOUT = "actor_rollout_ref.rollout"
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
-MOST_SEQUENCES = 256
-"""verl's default for the responses that vLLM decodes at once."""
 SMALLEST_BUCKET = 16
-SMALLEST_CACHE = 128 * MEBIBYTE
+"""MiB of the buffer through which weights travel."""
 UNKNOWN_MODEL_BUCKET = 2048
 """MiB; verl's own default, for a model whose `config.json` is not on this machine."""
+SMALLEST_CACHE = 128 * MEBIBYTE
+"""Bytes of vLLM's key-value cache."""
 
 
 def keys(recipe: Recipe) -> dict[str, Any]:
-    """verl's dotted keys for this recipe on CPUs.
-
-    Args:
-        recipe: `trainer.n_gpus_per_node` counts ranks here.
-    """
+    """verl's dotted keys for this recipe on CPUs, where `trainer.n_gpus_per_node` counts ranks."""
+    model = shape(paths.ROOT / Path(recipe.worker.actor.model.model_path).expanduser())
     return {
-        **_platform(),
-        **(_local_ray(_ranks(recipe)) if not os.environ.get("RAY_ADDRESS") else {}),
+        "trainer.device": "cpu",
+        "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
+        **({} if os.environ.get("RAY_ADDRESS") else _local_ray(_ranks(recipe))),
         **_models(),
-        **_rollout(recipe),
-        **_few_processes(),
+        f"{ROLLOUT}.free_cache_engine": False,
+        f"{ROLLOUT}.enable_sleep_mode": False,
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
+        f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": _cache_bytes(model, recipe),
+        f"{ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend": (
+            "uni" if recipe.worker.rollout.tensor_parallel_size == 1 else "mp"
+        ),
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        **sampler(f"{PACKAGE}.rollout", "QuickReplayBuffer"),
     }
 
 
@@ -59,7 +65,7 @@ def environment(recipe: Recipe) -> dict[str, str]:
 
 
 def _ranks(recipe: Recipe) -> int:
-    return int(recipe.trainer.nnodes) * int(recipe.trainer.n_gpus_per_node)
+    return recipe.trainer.nnodes * recipe.trainer.n_gpus_per_node
 
 
 def _threads(ranks: int) -> int:
@@ -69,15 +75,6 @@ def _threads(ranks: int) -> int:
     that outnumber cores wait for one another: with all cores, generating took twice as long on two cores.
     """
     return max(1, len(os.sched_getaffinity(0)) // 2 // ranks)
-
-
-def _platform() -> dict[str, Any]:
-    return {
-        "trainer.device": "cpu",
-        "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
-        "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
-        "critic.model.external_lib": f"{PACKAGE}.engine",
-    }
 
 
 def _local_ray(ranks: int) -> dict[str, Any]:
@@ -94,61 +91,31 @@ def _local_ray(ranks: int) -> dict[str, Any]:
 
 
 def _models() -> dict[str, Any]:
-    """What models need: an attention kernel that CPUs have, no compilation, and a critic in the actor's number type."""
-    keys: dict[str, Any] = {
-        "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+    """The plug-in, an attention kernel that CPUs have, no compilation, and a critic in the actor's number type."""
+    both = {"external_lib": f"{PACKAGE}.engine", "override_config.attn_implementation": "sdpa"}
+    return {
+        **{f"{role}.model.{name}": value for role in ("actor_rollout_ref", "critic") for name, value in both.items()},
         "actor_rollout_ref.ref.use_torch_compile": False,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        "critic.model.override_config.attn_implementation": "sdpa",
         "critic.model.use_remove_padding": False,
         "critic.model.enable_gradient_checkpointing": False,
-    }
-    return keys | {f"critic.fsdp.mixed_precision.{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")}
-
-
-def _rollout(recipe: Recipe) -> dict[str, Any]:
-    rollout = "actor_rollout_ref.rollout"
-    engine = f"{rollout}.engine_kwargs.vllm"
-    model = text_config(model_config(paths.ROOT / Path(recipe.worker.actor.model.model_path).expanduser()))
-    return {
-        f"{rollout}.free_cache_engine": False,
-        f"{rollout}.enable_sleep_mode": False,
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
-        f"{engine}.kv_cache_memory_bytes": _cache_bytes(model, recipe),
-        f"{engine}.distributed_executor_backend": "uni" if _tensor_parallel(recipe) == 1 else "mp",
+        **{f"critic.fsdp.mixed_precision.{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")},
     }
 
 
-def _few_processes() -> dict[str, Any]:
-    return {
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        **sampler(f"{PACKAGE}.rollout", "QuickReplayBuffer"),
-    }
-
-
-def _tensor_parallel(recipe: Recipe) -> int:
-    return int(getattr(recipe.worker.rollout, "tensor_parallel_size", 1) or 1)
-
-
-def _bucket_megabytes(model: dict[str, Any]) -> int:
+def _bucket_megabytes(model: Shape | None) -> int:
     """Size of the buffer through which weights travel: the largest tensor, the embedding, must fit."""
-    if not model:
+    if model is None:
         return UNKNOWN_MODEL_BUCKET
-    widest = max(int(model.get("vocab_size", 0)), int(model.get("intermediate_size", 0)))
-    embedding = widest * int(model.get("hidden_size", 0)) * FLOAT32_BYTES
-    return max(SMALLEST_BUCKET, -(-embedding // MEBIBYTE) + 1)
+    largest = max(model.vocabulary, model.intermediate) * model.hidden * FLOAT32_BYTES
+    return max(SMALLEST_BUCKET, -(-largest // MEBIBYTE) + 1)
 
 
-def _cache_bytes(model: dict[str, Any], recipe: Recipe) -> int:
+def _cache_bytes(model: Shape | None, recipe: Recipe) -> int:
     """Key-value cache for as many full sequences as vLLM decodes at once, at most an eighth of the memory."""
-    if not model:
+    if model is None:
         return 8 * SMALLEST_CACHE
     rollout = recipe.worker.rollout
-    asked = getattr(rollout, "max_model_len", None)
-    length = int(asked or recipe.data.max_prompt_length + recipe.data.max_response_length)
-    heads = int(model.get("num_attention_heads", 1))
-    head_dim = int(model.get("head_dim") or int(model.get("hidden_size", 0)) // heads)
-    per_token = 2 * int(model.get("num_hidden_layers", 1)) * int(model.get("num_key_value_heads", heads)) * head_dim
-    sequences = int(getattr(rollout, "max_num_seqs", MOST_SEQUENCES))
+    tokens = rollout.max_num_seqs * (rollout.max_model_len or recipe.longest)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(SMALLEST_CACHE, min(sequences * length * per_token * FLOAT32_BYTES, memory // 8))
+    return max(SMALLEST_CACHE, min(tokens * 2 * model.layers * model.keys * FLOAT32_BYTES, memory // 8))

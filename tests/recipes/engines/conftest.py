@@ -1,4 +1,4 @@
-"""verl's configuration as its trainer would compose it, for a recipe under one of the algorithms."""
+"""verl's configuration as its trainer would compose it for a recipe."""
 
 from __future__ import annotations
 
@@ -11,29 +11,39 @@ from omegaconf import DictConfig
 from recipes.paths import ROOT
 
 
-@cache
-def _composed(algorithm: str, hardware: str, *arguments: str) -> DictConfig:
+def _compose(overrides: list[str]) -> DictConfig:
+    """verl's configuration with these arguments of its command line."""
     from hydra import compose, initialize_config_dir
 
-    from recipes.config import load
     from recipes.config.names import verl_package
-    from recipes.engines import verl
 
-    # A model that is here: to check a critic, verl reads its configuration and tokenizer.
-    environ = {"ALGORITHM": algorithm, "MODEL_PATH": str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")}
-    # With the pass for old log-probabilities: without it the losses have names of ours.
-    arguments = ("worker.actor.recompute_old_log_probs=true", *arguments)
-    recipe = load("countdown", arguments=arguments, environ=environ, hardware=hardware)
     folder = verl_package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
-        return compose("ppo_trainer", overrides=verl.overrides(recipe))
+        return compose("ppo_trainer", overrides=overrides)
+
+
+@cache
+def _composed(task: str, hardware: str, algorithm: str, *arguments: str) -> DictConfig:
+    from recipes.config import load
+    from recipes.engines import verl
+
+    environ = {"ALGORITHM": algorithm} if algorithm else {}
+    if algorithm:  # to check a critic, verl reads its model's configuration and tokenizer
+        environ["MODEL_PATH"] = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
+    return _compose(verl.overrides(load(task, arguments=arguments, environ=environ, hardware=hardware)))
+
+
+@pytest.fixture(scope="session")
+def compose_with() -> Callable[[list[str]], DictConfig]:
+    """`compose_with(overrides)`: what verl composes from a command line."""
+    return _compose
 
 
 @pytest.fixture(scope="session")
 def composed() -> Callable[..., DictConfig]:
-    """`composed(algorithm, *arguments, hardware="gpu")`: Countdown's recipe in verl's words."""
+    """`composed(*arguments, task="countdown", hardware="gpu", algorithm="")`: a recipe in verl's keys."""
 
-    def compose_for(algorithm: str, *arguments: str, hardware: str = "gpu") -> DictConfig:
-        return _composed(algorithm, hardware, *arguments)
+    def compose_for(*arguments: str, task: str = "countdown", hardware: str = "gpu", algorithm: str = "") -> DictConfig:
+        return _composed(task, hardware, algorithm, *arguments)
 
     return compose_for

@@ -27,43 +27,24 @@ def test_every_key_is_easyr1s_and_none_is_forgotten():
     assert set(easyr1.translate(countdown())) == set(EASYR1["defaults"])
 
 
-def test_values_arrive_unchanged():
+def test_values_arrive_and_the_weight_of_kl_in_the_loss_becomes_the_one_weight():
     keys = easyr1.translate(countdown())
-    assert (keys["data.rollout_batch_size"], keys["worker.actor.global_batch_size"], keys["worker.rollout.n"]) == (
-        64,
-        64,
-        16,
-    )
-    assert (keys["algorithm.use_kl_loss"], keys["algorithm.disable_kl"], keys["algorithm.kl_coef"]) == (
-        False,
-        False,
-        0.01,
-    )
+    assert (keys["data.rollout_batch_size"], keys["worker.rollout.n"], keys["algorithm.kl_coef"]) == (64, 16, 0.01)
     assert keys["worker.rollout.val_override_config"] == {"temperature": 0.0, "top_p": 1.0, "n": 1}
     assert keys["worker.reward.reward_function"] == f"{ROOT}/reward_functions/countdown.py:compute_score_batch"
-    assert keys["data.prompt_key"] == "problem"
-    assert keys["worker.critic.model.model_path"] == "Qwen/Qwen3-4B"
-
-
-def test_a_named_reward_function_is_kept():
-    keys = easyr1.translate(countdown("worker.reward.reward_function=reward_functions/countdown.py:other"))
+    assert (keys["data.prompt_key"], keys["worker.critic.model.model_path"]) == ("problem", "Qwen/Qwen3-4B")
+    named = "worker.reward.reward_function=reward_functions/countdown.py:other"
+    keys = easyr1.translate(countdown(named, USE_KL_LOSS="1", KL_LOSS_COEF="0.5", KL_LOSS_TYPE="abs"))
     assert keys["worker.reward.reward_function"].endswith("countdown.py:other")
-
-
-def test_the_weight_of_kl_in_the_loss_becomes_the_one_weight():
-    keys = easyr1.translate(countdown(USE_KL_LOSS="1", KL_LOSS_COEF="0.5", KL_LOSS_TYPE="abs"))
     assert (keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"]) == (0.5, "abs")
 
 
 def test_omegaconf_reads_back_the_command_line():
     """EasyR1 reads its arguments with OmegaConf."""
     recipe = countdown("trainer.project_name=a: b # c")
+    assert easyr1.command(recipe)[:3] == [sys.executable, "-m", "verl.trainer.main"]
     read = OmegaConf.to_container(OmegaConf.from_dotlist(easyr1.overrides(recipe)))
     assert flatten(read) == flatten(easyr1.translate(recipe))
-
-
-def test_the_command():
-    assert easyr1.command(countdown())[:3] == [sys.executable, "-m", "verl.trainer.main"]
 
 
 CANDIDATES = (7, 0.5, "other", "token-mean", "safetensors", {"a": 1}, [7], True, False)

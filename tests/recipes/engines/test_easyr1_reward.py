@@ -51,7 +51,8 @@ def test_a_number_alone_and_further_arguments(tmp_path):
     (tmp_path / "r.py").write_text(PLAIN.replace("=None", "=None, weight=1") + "    return weight * len(solution_str)")
     recipe = recipe_with(tmp_path / "r.py", "worker.reward.reward_function_kwargs={weight: 3}")
     assert [entry["overall"] for entry in called(*easyr1.reward(recipe), INPUTS)] == [6, 12]
-    assert easyr1.translate(recipe)["worker.reward.reward_function_kwargs"]["arguments"] == {"weight": 3}
+    (tmp_path / "r.py").write_text(PLAIN + "    return float('nan')")  # the trial before the start reports it
+    assert math.isnan(called(*easyr1.reward(recipe_with(tmp_path / "r.py")), INPUTS)[0]["overall"])
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,3 @@ def test_the_trial_before_the_start_sees_through_the_adapter(tmp_path, monkeypat
     path.write_text(PLAIN + "    return 1 / 0")
     with pytest.raises(RecipeError, match="raises ZeroDivisionError"):
         reward.check_reward(recipe_with(path))
-
-
-def test_what_is_no_number_is_left_to_the_trial(tmp_path):
-    (tmp_path / "r.py").write_text(PLAIN + "    return float('nan')")
-    location, arguments = easyr1.reward(recipe_with(tmp_path / "r.py"))
-    assert math.isnan(called(location, arguments, INPUTS)[0]["overall"])

@@ -4,14 +4,11 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import Qwen2_5_VLConfig, Qwen3Config, Qwen3ForCausalLM, Qwen3ForTokenClassification
 from transformers.integrations import flash_attention
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen2_5_vl
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
 from verl.models.transformers.monkey_patch import apply_monkey_patch
-from verl.utils import model as verl_model
 
 from recipes.engines import packed_attention
 from recipes.errors import RecipeError
@@ -31,32 +28,31 @@ TEXT = {
 IMAGE, VISION_START = 60, 61
 
 
-@given(
-    lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5)), min_size=1, max_size=4),
-    causal=st.booleans(),
-    left=st.integers(-1, 3),
-    heads=st.sampled_from([(4, 4), (4, 2), (3, 1)]),
-)
-@settings(deadline=None, max_examples=40)
-def test_each_sequence_sees_itself_through_its_window(lengths, causal, left, heads):
-    """Against softmax written out over lists of positions; keys may be longer than queries, as with a cache."""
-    torch.manual_seed(0)
-    ends_q = torch.tensor([0, *(q for q, _ in lengths)]).cumsum(0).to(torch.int32)
-    ends_k = torch.tensor([0, *(q + more for q, more in lengths)]).cumsum(0).to(torch.int32)
-    q = torch.randn(int(ends_q[-1]), heads[0], 8)
-    k, v = torch.randn(2, int(ends_k[-1]), heads[1], 8)
-    answer = packed_attention.packed_attention(
-        q, k, v, ends_q, ends_k, 6, 11, softmax_scale=0.3, causal=causal, window_size=(left, -1)
-    )
-    for i, (queries, more) in enumerate(lengths):
-        for place in range(queries):
-            at, first = place + more, int(ends_k[i])
-            seen = [j for j in range(queries + more) if (not causal or j <= at) and (left < 0 or j >= at - left)]
-            for head in range(heads[0]):
-                of_keys = head // (heads[0] // heads[1])
-                rows = torch.tensor(seen) + first
-                weights = torch.softmax(0.3 * k[rows, of_keys] @ q[int(ends_q[i]) + place, head], 0)
-                torch.testing.assert_close(answer[int(ends_q[i]) + place, head], weights @ v[rows, of_keys])
+def reference_kernel(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, scale, window_size, enable_gqa=False):
+    """What PyTorch's GPU kernel computes, one sequence after the other; fewer key heads only if `enable_gqa`."""
+    assert enable_gqa or q.size(1) == k.size(1)
+    outputs = []
+    pairs_q, pairs_k = (torch.stack([b[:-1], b[1:]], dim=1).tolist() for b in (bounds_q, bounds_k))
+    for (first_q, last_q), (first_k, last_k) in zip(pairs_q, pairs_k, strict=True):
+        assert last_q - first_q <= longest_q
+        assert last_k - first_k <= longest_k
+        queries, keys, values = (x.transpose(0, 1) for x in (q[first_q:last_q], k[first_k:last_k], v[first_k:last_k]))
+        # Position of each key relative to its query, when the last query and the last key are aligned.
+        at_query = torch.arange(last_k - first_k - (last_q - first_q), last_k - first_k)
+        offset = torch.arange(last_k - first_k)[None, :] - at_query[:, None]
+        left, right = (torch.inf if limit < 0 else limit for limit in window_size)
+        seen = (offset >= -left) & (offset <= right)
+        output = torch.nn.functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=seen, scale=scale, enable_gqa=enable_gqa
+        )
+        outputs.append(output.transpose(0, 1))
+    return torch.cat(outputs)
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["torch 2.13", "torch 2.11"])
+def kernel(monkeypatch, request):
+    """In place of the GPU's kernel; with and without its own sharing of key heads."""
+    monkeypatch.setattr(packed_attention, "_kernel", lambda: (reference_kernel, request.param))
 
 
 def text_model(kind, **more):
@@ -70,36 +66,31 @@ def with_packed_attention(model):
     return packed
 
 
-def gradients(model):
-    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-
-
 def assert_same_gradients(left, right):
-    ours, theirs = gradients(left), gradients(right)
+    ours, theirs = (
+        {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+        for model in (left, right)
+    )
     assert ours
-    assert ours.keys() == theirs.keys()
-    for name in theirs:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def positions_of(lengths):
-    return torch.cat([torch.arange(length) for length in lengths])
+POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param(lambda: text_model(Qwen3ForCausalLM), id="policy"),
-        pytest.param(
-            lambda: text_model(Qwen3ForTokenClassification, num_labels=1, classifier_dropout=0.0), id="critic"
-        ),
-        pytest.param(
-            lambda: text_model(Qwen3ForCausalLM, use_sliding_window=True, sliding_window=3, max_window_layers=1),
-            id="sliding window",
-        ),
-    ],
-)
-def test_packed_is_each_alone_and_padded_too(model):
+MODELS = {
+    "policy": lambda: text_model(Qwen3ForCausalLM),
+    "critic": lambda: text_model(Qwen3ForTokenClassification, num_labels=1, classifier_dropout=0.0),
+    "window": lambda: text_model(Qwen3ForCausalLM, use_sliding_window=True, sliding_window=3, max_window_layers=1),
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_packed_is_each_alone_and_padded_too(model, monkeypatch):
+    """Logits and gradients; the bounds are found once for all layers and their recomputation."""
+    searches = []
+    original = packed_attention._bounds
+    monkeypatch.setattr(packed_attention, "_bounds", lambda positions: searches.append(1) or original(positions))
     plain = model()
     rows = [torch.randint(1, 60, (length,)) for length in LENGTHS]
     weights = torch.randn(sum(LENGTHS), plain.config.num_labels if plain.config.num_labels == 1 else 64)
@@ -112,29 +103,17 @@ def test_packed_is_each_alone_and_padded_too(model):
     packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     packed.train()
     together = packed(
-        input_ids=torch.cat(rows)[None], attention_mask=None, position_ids=positions_of(LENGTHS)[None], use_cache=False
+        input_ids=torch.cat(rows)[None], attention_mask=None, position_ids=POSITIONS, use_cache=False
     ).logits[0]
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     (together * weights).sum().backward()
     assert_same_gradients(packed, plain)
+    assert len(searches) == 1
 
     padded = torch.nested.nested_tensor(rows).to_padded_tensor(0)
     mask = torch.arange(padded.shape[1]) < torch.tensor(LENGTHS)[:, None]
     logits = packed(input_ids=padded, attention_mask=mask.long(), use_cache=False).logits
     torch.testing.assert_close(logits[mask], alone, rtol=1e-4, atol=1e-5)
-
-
-def test_the_bounds_are_found_once_for_all_layers_and_their_recomputation(monkeypatch):
-    found = []
-    original = packed_attention._bounds
-    monkeypatch.setattr(packed_attention, "_bounds", lambda positions: found.append(1) or original(positions))
-    model = with_packed_attention(text_model(Qwen3ForCausalLM))
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.train()
-    for passes in (1, 2):
-        ids = torch.randint(1, 60, (1, sum(LENGTHS)))
-        model(input_ids=ids, position_ids=positions_of(LENGTHS)[None], use_cache=False).logits.sum().backward()
-        assert len(found) == passes
 
 
 def vision_model():
@@ -222,15 +201,7 @@ def test_vision_language_model_as_verl_patches_it(verl_patches):
     assert_same_gradients(packed, plain)
 
 
-def test_verl_loads_its_critic_with_the_configured_attention(tmp_path):
-    text_model(Qwen3ForCausalLM).save_pretrained(tmp_path)
-    config = Qwen3Config.from_pretrained(tmp_path, attn_implementation=packed_attention.NAME, num_labels=1)
-    critic = verl_model.load_valuehead_model(str(tmp_path), torch.float32, config, False)
-    assert critic.config._attn_implementation == packed_attention.NAME
-    assert critic.score.out_features == 1
-
-
-def test_what_the_kernel_lacks_is_refused():
+def test_a_feature_that_the_kernel_lacks_is_refused():
     model = with_packed_attention(text_model(Qwen3ForCausalLM, attention_dropout=0.5)).train()
     with pytest.raises(RecipeError, match="dropout"):
         model(input_ids=torch.tensor([[1, 2, 3]]), use_cache=False)

@@ -81,8 +81,7 @@ def test_a_reward_that_never_differs_ends_the_step(buffer_over, most, generated)
 
 
 def test_every_step_counts_anew(buffer_over):
-    answers = iter([(0, 0), (0, 0)] + [(0, 1)] * 2 + [(0, 0), (0, 0)] + [(0, 1)] * 2)
-    buffer, queue = buffer_over(answers, most=2)
+    buffer, queue = buffer_over(iter(([(0, 0)] * 2 + [(0, 1)] * 2) * 2), most=2)
     for step in (1, 2):
         batch, _ = buffer.sample(global_steps=step, partition_id="train", batch_size=BATCH)
         assert len(batch.keys) == BATCH * GROUP
@@ -91,21 +90,38 @@ def test_every_step_counts_anew(buffer_over):
             queue.add(BATCH)
 
 
-def test_without_a_limit_it_goes_on_as_verls_does(buffer_over):
-    buffer, queue = buffer_over(iter([(0, 0)] * 60 + [(0, 1)] * 10), most=0)
-    buffer.sample(global_steps=1, partition_id="train", batch_size=BATCH)
-    assert queue.prompts > 60
+FILTER = ("algorithm.online_filtering=true", "algorithm.filter_key=accuracy")
 
 
-@pytest.mark.parametrize(("tries", "name"), [("5", "BoundedReplayBuffer"), ("-1", None)])
-def test_the_recipes_limit_reaches_verl(composed, tries, name):
-    config = composed("dapo", f"trainer.max_try_make_batch={tries}")
-    sampler = config.trainer.v1.sampler
-    assert sampler.custom_sampler.name == name
-    assert config.algorithm.filter_groups.max_num_gen_batches == max(0, int(tries))
-    if name:
-        assert sampler.sampler_kwargs.filter_groups == config.algorithm.filter_groups
-        assert sampler.sampler_kwargs.train_batch_size == config.data.train_batch_size
-        from verl.utils.import_utils import load_extern_type
+@pytest.mark.parametrize(
+    ("arguments", "hardware", "name"),
+    [
+        (FILTER, "gpu", "BoundedReplayBuffer"),
+        ((*FILTER, "trainer.max_try_make_batch=-1"), "gpu", "ReplayBuffer"),
+        (FILTER, "cpu", "QuickReplayBuffer"),
+        ((), "cpu", "QuickReplayBuffer"),
+        (("+data.gen_batch_size=2",), "cpu", "QuickReplayBuffer"),
+    ],
+)
+def test_verl_makes_our_buffer_as_it_makes_its_own(composed, arguments, hardware, name):
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-        assert load_extern_type(sampler.custom_sampler.path, name).__name__ == name
+    class Trainer:
+        trainer_mode = "sync"
+        _build_replay_buffer = PPOTrainer._build_replay_buffer
+        _resolve_filter_groups_metric = PPOTrainer._resolve_filter_groups_metric
+        _add_prompts_to_generate = None
+
+    config = composed(*arguments, hardware=hardware)
+    verls = OmegaConf.merge(config, {"trainer": {"v1": {"sampler": {"custom_sampler": {"path": None}}}}})
+    trainer, made = Trainer(), []
+    for given in (verls, config):
+        trainer.config = given
+        buffer = trainer._build_replay_buffer()
+        made.append({key: value for key, value in vars(buffer).items() if isinstance(value, str | int | float | None)})
+    assert type(buffer).__name__ == name
+    if name == "QuickReplayBuffer":
+        assert made[0].pop("poll_interval") > 10 * made[1].pop("poll_interval")
+    assert made[0].items() <= made[1].items()
+    assert made[1]["filter_groups_metric"] == ("accuracy" if FILTER[0] in arguments else None)

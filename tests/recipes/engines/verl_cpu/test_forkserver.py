@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,29 +37,44 @@ if __name__ == "__main__":
 """
 
 
-def run(folder: Path, driver: str, **variables: str) -> subprocess.CompletedProcess[str]:
+LIMIT_S = 120
+"""Generous: the processes are light, the machine may be busy."""
+
+
+def start(folder: Path, driver: str) -> subprocess.Popen[str]:
+    """A server whose driver is this code."""
     script = folder / "server.py"
     body = textwrap.indent(textwrap.dedent(driver).strip(), "    ").lstrip()
     script.write_text(PRELUDE.replace("DRIVER", body), encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, str(script)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(folder), "PYTHONSAFEPATH": "", **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(folder), "PYTHONSAFEPATH": ""}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, str(script)], cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
     )
+
+
+def run(folder: Path, driver: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of a server."""
+    process = start(folder, driver)
+    output, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output, errors
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_worker_is_forked_with_its_arguments_variables_and_files(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(
         "import os, sys, json\n"
-        "told = [sys.argv[1:], os.environ.get('ADDED'), __name__, 'decimal' in sys.modules, os.getcwd()]\n"
-        "print(json.dumps(told), flush=True)\n"
+        "seen = [sys.argv[1:], os.environ.get('ADDED'), __name__, 'decimal' in sys.modules, os.getcwd()]\n"
+        "print(json.dumps(seen), flush=True)\n"
         "open('done', 'w').close()\n"
     )
-    done = run(
+    status, output, errors = run(
         tmp_path,
         """
         context = '--serialized-runtime-env-context={"env_vars": {"ADDED": "${HOME}!"}}'
@@ -67,9 +83,8 @@ def test_a_worker_is_forked_with_its_arguments_variables_and_files(tmp_path: Pat
         return 7
         """,
     )
-
-    assert done.stdout.strip() == f'[["--node=1"], "/h!", "__main__", true, "{tmp_path}"]'
-    assert done.returncode == 7, done.stderr
+    assert output.strip() == f'[["--node=1"], "/h!", "__main__", true, "{tmp_path}"]'
+    assert status == 7, errors
     assert not list(tmp_path.glob("recipes-*"))
 
 
@@ -86,15 +101,10 @@ def test_a_worker_that_cannot_be_forked_is_started_as_ray_does(
     argument: str, variables: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "setup_worker.py").write_text("import sys; print('started', sys.argv[1:], flush=True)\n")
-    done = run(
-        tmp_path,
-        f"""
-        return shim("worker.py", {argument!r}, RECIPES_RAY_SETUP_WORKER="setup_worker.py", **{variables!r})
-        """,
-    )
-
-    assert done.stdout.strip() == f"started {['worker.py', argument]}"
-    assert done.returncode == 0, done.stderr
+    call = f'return shim("worker.py", {argument!r}, RECIPES_RAY_SETUP_WORKER="setup_worker.py", **{variables!r})'
+    status, output, errors = run(tmp_path, call)
+    assert output.strip() == f"started {['worker.py', argument]}"
+    assert status == 0, errors
 
 
 def test_multiprocessing_forks_through_the_server_and_sees_how_it_ends(tmp_path: Path) -> None:
@@ -103,7 +113,7 @@ def test_multiprocessing_forks_through_the_server_and_sees_how_it_ends(tmp_path:
         "def answer(pipe):\n    pipe.send('decimal' in sys.modules)\n    sys.exit(9)\n"
         "def sleep():\n    time.sleep(60)\n"
     )
-    done = run(
+    status, output, errors = run(
         tmp_path,
         """
         import tasks
@@ -126,39 +136,18 @@ def test_multiprocessing_forks_through_the_server_and_sees_how_it_ends(tmp_path:
         """,
     )
 
-    assert done.stdout.split() == ["True", "9", "True", "True"], done.stderr
-    assert done.returncode == 0
+    assert output.split() == ["True", "9", "True", "True"], errors
+    assert status == 0
 
 
-def test_signals_reach_the_driver_and_its_end_is_the_servers(tmp_path: Path) -> None:
-    script = tmp_path / "server.py"
-    body = "open('ready', 'w').close(); time.sleep(60); return 0"
-    script.write_text(PRELUDE.replace("DRIVER", body), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, env=environment)
-    while not (tmp_path / "ready").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-
-    assert process.wait(20) == 128 + signal.SIGTERM
-    assert not list(tmp_path.glob("recipes-*"))
-
-
-def test_children_die_with_a_server_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "server.py"
-    body = "open('pid', 'w').write(str(os.getpid())); time.sleep(60); return 0"
-    script.write_text(PRELUDE.replace("DRIVER", body), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, env=environment)
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert process.poll() is None
-        time.sleep(0.02)
-    driver = int((tmp_path / "pid").read_text())
-    process.kill()
-    process.wait(10)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{driver}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-    assert not Path(f"/proc/{driver}").exists()
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -9)])
+def test_signals_reach_the_driver_and_nothing_survives_the_server(number: int, status: int, tmp_path: Path) -> None:
+    process = start(tmp_path, "open('pid', 'w').write(str(os.getpid())); time.sleep(600); return 0")
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() and bool(pid.read_text()))
+    driver = Path("/proc", pid.read_text())
+    process.send_signal(number)
+    assert process.wait(LIMIT_S) == status
+    process.communicate()
+    wait_until(lambda: not driver.exists())
+    assert number == signal.SIGKILL or not list(tmp_path.glob("recipes-*"))

@@ -1,0 +1,319 @@
+"""The real trainer on the CPU: Ray, FSDP over gloo and vLLM on Countdown's tiny model, started from recipes.
+
+Six starts show what only a run can: weights reach vLLM, a run resumes, ranks agree, adapters and critics are saved, and
+what the trainer reports of advantages follows from the responses that it wrote down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+
+from recipes.config import check, load
+from recipes.data.rewards import load_reward
+from recipes.engines import verl
+from recipes.launch import trainer_variables
+from recipes.monitor.metrics import read_history
+from recipes.paths import ROOT, checkpoint_dir, run_dir
+
+pytestmark = pytest.mark.trainer
+
+TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
+LIMIT_S = 600
+LONGEST = 32
+EXACT = 1e-3
+"""Largest difference between a token's probability in vLLM and in FSDP; both compute in float32."""
+KL_COEFFICIENT = 0.2
+CHEAP = {
+    "data.rollout_batch_size": 4,
+    "data.max_response_length": LONGEST,
+    "data.val_max_samples": 8,
+    "worker.actor.global_batch_size": 4,
+    "worker.actor.micro_batch_size_per_device_for_update": 8,
+    "worker.actor.micro_batch_size_per_device_for_experience": 16,
+    "worker.actor.optim.lr": 1e-3,
+    "worker.rollout.n": 4,
+    "trainer.val_before_train": False,
+    "trainer.val_freq": -1,
+    "trainer.save_freq": -1,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its name, and its metrics by step."""
+
+    name: str
+    metrics: dict[int, dict[str, float]]
+
+    @property
+    def checkpoints(self) -> Path:
+        return checkpoint_dir(self.name)
+
+    def dumped(self, kind: str, step: int) -> list[dict[str, Any]]:
+        """The responses of a step: kind `rollouts` or `validation`."""
+        text = (run_dir(self.name) / kind / f"{step}.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def answers(self, step: int) -> list[str]:
+        """The greedy validation's outputs."""
+        return sorted(entry["output"] for entry in self.dumped("validation", step))
+
+
+def start(name: str, changes: dict[str, Any], **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the trainer to its end."""
+    arguments = [f"{key}={json.dumps(value)}" for key, value in {**CHEAP, **changes}.items()]
+    recipe = load("countdown", arguments=arguments, environ={"EXPERIMENT_NAME": name, **environ}, hardware="cpu")
+    check(recipe)
+    folder = run_dir(name)
+    folder.mkdir(parents=True)
+    return subprocess.run(
+        verl.command(recipe),
+        env={**os.environ, **trainer_variables(recipe, folder / "metrics.jsonl")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def trained(name: str, changes: dict[str, Any], **environ: str) -> Run:
+    done = start(name, changes, **environ)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return Run(name, {step.step: step.data for step in read_history(run_dir(name) / "metrics.jsonl")})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for all runs, with Countdown's tiny data."""
+    folder = tmp_path_factory.mktemp("trainer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARTIFACTS_DIR", str(folder))
+        prepare = load("countdown", environ={}, hardware="cpu").prepare
+        subprocess.run([sys.executable, *prepare], cwd=ROOT, check=True, capture_output=True)
+        yield folder
+
+
+KL_FROM_REWARD = {"algorithm.kl_coef": KL_COEFFICIENT, "trainer.save_freq": 2, "trainer.val_freq": 1}
+
+
+@pytest.fixture(scope="module")
+def three_steps() -> Run:
+    """One rank, KL taken from the reward, validation at every step, checkpoints at steps 2 and 3."""
+    return trained("three", {**KL_FROM_REWARD, "trainer.max_steps": 3, "trainer.val_before_train": True})
+
+
+def test_vllm_samples_from_the_weights_that_fsdp_trains(three_steps: Run) -> None:
+    metrics = three_steps.metrics
+    assert metrics[1]["actor/grad_norm"] > 0
+    assert max(metrics[step]["training/rollout_probs_diff_max"] for step in (1, 2, 3)) < EXACT
+    assert abs(metrics[3]["rollout_corr/kl"]) < EXACT
+    assert three_steps.answers(0) != three_steps.answers(3)
+
+
+def test_kl_is_taken_from_the_reward(three_steps: Run) -> None:
+    first, second = three_steps.metrics[1], three_steps.metrics[2]
+    # At step 1 the policy is the reference.
+    assert first["critic/rewards/mean"] == pytest.approx(first["critic/score/mean"], abs=1e-5)
+    assert abs(second["actor/reward_kl_penalty"]) > 1e-4
+    assert second["actor/reward_kl_penalty_coeff"] == pytest.approx(KL_COEFFICIENT)
+    assert second["critic/rewards/mean"] != pytest.approx(second["critic/score/mean"], abs=1e-4)
+
+
+def test_a_resumed_run_goes_on_with_weights_data_and_optimizer(three_steps: Run) -> None:
+    import torch
+
+    checkpoint = str(three_steps.checkpoints / "global_step_2")
+    resume = {"trainer.load_checkpoint_path": checkpoint, "trainer.max_steps": 3, "trainer.val_before_train": True}
+    resumed = trained("resumed", {**KL_FROM_REWARD, **resume})
+    assert resumed.answers(2) == three_steps.answers(2) != three_steps.answers(0)
+    assert resumed.metrics[3]["training/rollout_probs_diff_max"] < EXACT
+    # The reference is the model that training began with, not the checkpoint.
+    assert abs(resumed.metrics[3]["actor/reward_kl_penalty"]) > 1e-4
+    prompts = [sorted(entry["input"] for entry in run.dumped("rollouts", 3)) for run in (resumed, three_steps)]
+    assert prompts[0] == prompts[1]
+    optimizer = torch.load(resumed.checkpoints / "global_step_3/actor/optim_world_size_1_rank_0.pt", weights_only=False)
+    assert {int(state["step"]) for state in optimizer["state"].values()} == {3}
+
+
+def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    saved = three_steps.checkpoints / "global_step_3/actor/huggingface"
+    original, tokenizer = (AutoTokenizer.from_pretrained(path) for path in (TINY, saved))
+    chat = [{"role": "user", "content": "Write sevens."}]
+    assert tokenizer.chat_template == original.chat_template
+    assert tokenizer.apply_chat_template(chat) == original.apply_chat_template(chat)
+    ends = [GenerationConfig.from_pretrained(path).eos_token_id for path in (TINY, saved)]
+    assert ends[0] == ends[1]
+    assert str(AutoModelForCausalLM.from_pretrained(saved, dtype="auto").dtype) == "torch.float32"
+    assert "attn_implementation" not in json.loads((saved / "config.json").read_text(encoding="utf-8"))
+
+
+GENERATE = """
+import json, sys
+from recipes.engines.verl_cpu import patches
+patches.name_vllm()
+import pandas
+from vllm import LLM, SamplingParams
+
+if __name__ == "__main__":
+    patches.inspect_models_here()
+    model = LLM(
+        sys.argv[1], max_model_len=96, enforce_eager=True, kv_cache_memory_bytes=1 << 26,
+        distributed_executor_backend="uni", dtype="float32",
+    )
+    chats = [list(prompt) for prompt in pandas.read_parquet(sys.argv[2])["prompt"][:8]]
+    outputs = model.chat(chats, SamplingParams(temperature=0, max_tokens=32), use_tqdm=False)
+    print(json.dumps([output.outputs[0].text for output in outputs]))
+"""
+
+
+def test_vllm_loads_a_checkpoint_and_answers_as_the_trainer_validated(three_steps: Run, artifacts: Path) -> None:
+    """In a process of its own, without verl."""
+    script = artifacts / "generate.py"
+    script.write_text(GENERATE, encoding="utf-8")
+    saved = three_steps.checkpoints / "global_step_3/actor/huggingface"
+    recipe = load("countdown", environ={}, hardware="cpu")
+    done = subprocess.run(
+        [sys.executable, str(script), str(saved), str(recipe.data.val_files)],
+        env={**os.environ, **trainer_variables(recipe, artifacts / "none")},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert sorted(json.loads(done.stdout.splitlines()[-1])) == three_steps.answers(3)
+
+
+# Greedy, so that one and two ranks train on the same responses.
+PPO = {
+    "data.rollout_batch_size": 8,
+    "worker.actor.global_batch_size": 8,
+    "worker.rollout.n": 1,
+    "worker.rollout.top_k": 1,
+    "worker.critic.optim.lr": 1e-3,
+    "worker.actor.micro_batch_size_per_device_for_update": 4,
+    "worker.actor.micro_batch_size_per_device_for_experience": 4,
+    "trainer.max_steps": 1,
+}
+
+
+def test_ppo_trains_and_saves_a_critic_and_two_ranks_take_the_same_step_as_one() -> None:
+    alone = trained("one_rank", {**PPO, "trainer.save_freq": 1}, ALGORITHM="ppo")
+    shared = trained("two_ranks", {**PPO, "trainer.n_gpus_per_node": 2}, ALGORITHM="ppo").metrics[1]
+    metrics = alone.metrics[1]
+    assert metrics["critic/vf_loss"] > 0
+    assert metrics["critic/lr"] == pytest.approx(1e-3)
+    assert metrics["critic/returns/max"] == pytest.approx(metrics["critic/score/max"]), "gamma is 1"
+    assert metrics["critic/advantages/mean"] == pytest.approx(0, abs=1e-4)
+    saved = alone.checkpoints / "global_step_1"
+    assert list((saved / "critic").glob("model_world_size_1_rank_0.pt"))
+    assert list((saved / "actor" / "huggingface").glob("*.safetensors"))
+    for name in ("critic/score/mean", "actor/loss", "actor/entropy", "critic/vf_loss"):
+        assert shared[name] == pytest.approx(metrics[name], rel=1e-3, abs=1e-5), name
+    for name in ("actor/grad_norm", "critic/grad_norm"):
+        assert metrics[name] > 1e-3
+        assert shared[name] == pytest.approx(metrics[name], rel=1e-2), name
+
+
+DAPO = {
+    "algorithm.disable_kl": False,
+    "algorithm.use_kl_loss": True,
+    "algorithm.kl_loss_coef": 0.1,
+    "worker.actor.global_batch_size": 2,  # two updates, so that in the second one the policy has moved
+    "worker.actor.model.lora.rank": 8,
+    "worker.actor.optim.lr": 5e-3,
+    "worker.reward.overlong_buffer.len": LONGEST - 4,  # nearly every response ends inside it
+    "trainer.max_steps": 2,
+    "trainer.save_freq": 2,
+    "trainer.val_freq": 2,
+    "trainer.val_before_train": True,
+}
+
+
+@pytest.fixture(scope="module")
+def dapo() -> Run:
+    """DAPO with adapters and a KL loss, validation and a checkpoint at step 2."""
+    return trained("dapo", DAPO, ALGORITHM="dapo")
+
+
+def test_dapo_reports_what_follows_from_the_responses_that_it_wrote_down(dapo: Run) -> None:
+    """Groups are neither all right nor all wrong; the penalty grows from token 4; advantages are GRPO's."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    reward = load_reward(str(ROOT / "reward_functions" / "countdown.py")).compute_score
+    groups: dict[str, list[tuple[float, float]]] = {}
+    tokens = []
+    for entry in dapo.dumped("rollouts", 1):
+        written = len(tokenizer(entry["output"], add_special_tokens=False)["input_ids"])
+        tokens.append(min(written + 1, LONGEST))
+        scored = reward("countdown", entry["output"], entry["gts"])
+        penalty = min(0.0, -(tokens[-1] - 4) / (LONGEST - 4))
+        assert entry["score"] == pytest.approx(scored["score"] + penalty, abs=1e-5)
+        groups.setdefault(entry["uid"].split("_")[0], []).append((scored["accuracy"], entry["score"]))
+    assert [{accuracy for accuracy, _ in group} for group in groups.values()] == [{0.0, 1.0}] * 4
+    found = dapo.metrics[1]
+    assert (len(tokens), mean(tokens)) == (16, pytest.approx(found["response_length/mean"]))
+    scores = [[score for _, score in group] for group in groups.values()]
+    wanted = [(score - mean(group)) / (stdev(group) + 1e-6) for group in scores for score in group]
+    assert found["critic/advantages/max"] == pytest.approx(max(wanted), abs=1e-4)
+    assert found["critic/advantages/min"] == pytest.approx(min(wanted), abs=1e-4)
+    assert found["actor/ppo_kl"] != 0, "the second update sees a policy that has moved"
+
+
+def test_lora_with_kl_as_loss(dapo: Run) -> None:
+    assert dapo.metrics[2]["actor/kl_loss"] > 1e-5
+    assert dapo.metrics[2]["training/rollout_probs_diff_max"] < EXACT
+    assert "actor/reward_kl_penalty" not in dapo.metrics[2]
+    assert dapo.answers(0) != dapo.answers(2)
+
+
+def test_a_lora_checkpoint_loads_as_a_plain_model_that_answers_like_the_trained_one(dapo: Run) -> None:
+    import pandas as pd
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    saved = dapo.checkpoints / "global_step_2/actor/huggingface"
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    model, report = AutoModelForCausalLM.from_pretrained(saved, dtype="auto", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    before = dict(AutoModelForCausalLM.from_pretrained(TINY).named_parameters())
+    moved = {name for name, new in model.named_parameters() if not new.equal(before[name].to(new.dtype))}
+    assert moved
+    assert all("_proj" in name for name in moved), "embeddings and norms have no adapters"
+    answers = []
+    for prompt in pd.read_parquet(load("countdown", environ={}, hardware="cpu").data.val_files)["prompt"][:8]:
+        ids = tokenizer.apply_chat_template(
+            list(prompt), add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        written = model.generate(**ids, max_new_tokens=LONGEST, do_sample=False)[0, ids["input_ids"].shape[1] :]
+        answers.append(tokenizer.decode(written, skip_special_tokens=True))
+    assert sorted(answers) == dapo.answers(2)
+
+
+def test_a_failed_weight_sync_ends_the_run_and_no_process_survives(artifacts: Path) -> None:
+    """vLLM builds one layer of the model, so the first sync has weights that it has no place for."""
+    layers = "actor_rollout_ref.rollout.engine_kwargs.vllm.hf_overrides"
+    done = start("broken", {f"+{layers}": {"num_hidden_layers": 1}, "trainer.max_steps": 1})
+    assert done.returncode != 0
+    assert "There is no module or parameter named" in done.stdout + done.stderr
+    # All of a run's processes, Ray's included, inherit the name of its metrics file.
+    mark, left = f"VERL_FILE_LOGGER_PATH={artifacts}/".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            left += [process.name] if mark in (process / "environ").read_bytes() else []
+    assert left == []
