@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,58 +153,35 @@ def merge_adapters(folder: Path) -> bool:
     Returns:
         Whether there was something to merge. Files are replaced only after all new ones are written.
     """
-    shards = sorted(folder.glob("*.safetensors"))
-    if not any(name.startswith(LORA_PREFIX) for shard in shards for name in header(shard)):
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    shards, adapters, wrapped = sorted(folder.glob("*.safetensors")), {}, False
+    for shard in shards:
+        with safe_open(shard, framework="pt") as file:
+            names = list(file.keys())
+            wrapped = wrapped or any(name.startswith(LORA_PREFIX) for name in names)
+            adapters |= {name: file.get_tensor(name) for name in names if name.endswith(ADAPTERS)}
+    if not wrapped:
         return False
     meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
-    adapters = _adapters(shards)
-    written = [_write_merged(shard, adapters, meta["lora_alpha"] / meta["r"]) for shard in shards]
-    for new, shard in zip(written, shards, strict=True):
-        os.replace(new, shard)
+    weight_map = {}
+    for shard in shards:
+        merged = _merged(load_file(shard), adapters, meta["lora_alpha"] / meta["r"])
+        weight_map |= dict.fromkeys(merged, shard.name)
+        save_file(merged, shard.with_suffix(".merged"), metadata={"format": "pt"})
+    for shard in shards:
+        os.replace(shard.with_suffix(".merged"), shard)
     if (folder / INDEX).is_file():
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        index["weight_map"] = {name: shard.name for shard in shards for name in header(shard)}
-        _write_json(folder / INDEX, index)
+        _write_json(folder / INDEX, {**index, "weight_map": weight_map})
     return True
 
 
-def name_the_type(folder: Path) -> None:
-    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
-    shards = sorted(folder.glob("*.safetensors"))
-    if not shards or not (folder / "config.json").is_file():
-        return
-    types = {TYPES.get(tensor["dtype"]) for tensor in header(shards[0]).values()}
-    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if len(types) == 1 and None not in types:
-        values["dtype"] = types.pop()
-    values.pop("attn_implementation", None)  # of the run that saved the model, not of the model
-    _write_json(folder / "config.json", values)
-
-
-def header(shard: Path) -> dict[str, dict[str, Any]]:
-    """Name, type, shape and place of each tensor in a safetensors file."""
-    with shard.open("rb") as file:
-        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    entries.pop("__metadata__", None)
-    return entries
-
-
-def _adapters(shards: Iterable[Path]) -> dict[str, Any]:
-    from safetensors import safe_open
-
-    adapters = {}
-    for shard in shards:
-        names = [name for name in header(shard) if name.endswith(ADAPTERS)]
-        with safe_open(shard, framework="pt") as file:
-            adapters.update({name: file.get_tensor(name) for name in names})
-    return adapters
-
-
-def _write_merged(shard: Path, adapters: dict[str, Any], scaling: float) -> Path:
-    from safetensors.torch import load_file, save_file
-
+def _merged(tensors: dict[str, Any], adapters: dict[str, Any], scaling: float) -> dict[str, Any]:
+    """The tensors of a shard without the names and the adapters of peft."""
     merged = {}
-    for name, tensor in load_file(shard).items():
+    for name, tensor in tensors.items():
         if name.endswith(ADAPTERS):
             continue
         stem, marked, _ = name.rpartition(BASE)
@@ -213,9 +189,23 @@ def _write_merged(shard: Path, adapters: dict[str, Any], scaling: float) -> Path
         if marked and name.endswith(".weight") and low is not None and high is not None:
             tensor = (tensor.float() + scaling * (high.float() @ low.float())).to(tensor.dtype)
         merged[name.removeprefix(LORA_PREFIX).replace(BASE, ".")] = tensor.contiguous()
-    new = shard.with_suffix(".merged")
-    save_file(merged, new, metadata={"format": "pt"})
-    return new
+    return merged
+
+
+def name_the_type(folder: Path) -> None:
+    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
+    from safetensors import safe_open
+
+    shard = next(iter(sorted(folder.glob("*.safetensors"))), None)
+    if shard is None or not (folder / "config.json").is_file():
+        return
+    with safe_open(shard, framework="pt") as file:
+        types = {TYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if len(types) == 1 and None not in types:
+        values["dtype"] = types.pop()
+    values.pop("attn_implementation", None)  # of the run that saved the model, not of the model
+    _write_json(folder / "config.json", values)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

@@ -31,11 +31,11 @@ def _function(path: str) -> Callable[..., Any]:
 def opened(truth: Any) -> tuple[str, Any]:
     """(data source, ground truth) of a row; no source where the truth stands alone."""
     try:
-        found = json.loads(truth) if isinstance(truth, str) and truth.startswith("{") else None
+        envelope = json.loads(truth) if isinstance(truth, str) and truth.startswith("{") else None
     except ValueError:
-        found = None
-    if isinstance(found, dict) and found.keys() == {"data_source", "ground_truth"}:
-        return found["data_source"], found["ground_truth"]
+        envelope = None
+    if isinstance(envelope, dict) and envelope.keys() == {"data_source", "ground_truth"}:
+        return envelope["data_source"], envelope["ground_truth"]
     return "", truth
 
 
@@ -50,25 +50,20 @@ def compute_score_batch(
         arguments: further arguments of its `compute_score`.
     """
     function = _function(path)
-    calls = []
+    sources, calls = [], []
     for item in reward_inputs:
         source, truth = opened(item["ground_truth"])
-        calls.append(
-            {
-                "data_source": source,
-                "solution_str": item["response"],
-                "ground_truth": truth,
-                "extra_info": {},
-                **(arguments or {}),
-            }
-        )
-    results = asyncio.run(_awaited(function, calls)) if inspect.iscoroutinefunction(function) else None
-    if results is None:
+        sources.append(source)
+        call = {"data_source": source, "solution_str": item["response"], "ground_truth": truth, "extra_info": {}}
+        calls.append({**call, **(arguments or {})})
+    if inspect.iscoroutinefunction(function):
+        results = asyncio.run(_gathered(function, calls))
+    else:
         results = [function(**call) for call in calls]
-    return [_numbers(call["data_source"], result) for call, result in zip(calls, results, strict=True)]
+    return [_numbers(source, result) for source, result in zip(sources, results, strict=True)]
 
 
-async def _awaited(function: Callable[..., Any], calls: list[dict[str, Any]]) -> list[Any]:
+async def _gathered(function: Callable[..., Any], calls: list[dict[str, Any]]) -> list[Any]:
     return await asyncio.gather(*(function(**call) for call in calls))
 
 
@@ -77,7 +72,7 @@ def _numbers(source: str, result: Any) -> dict[str, float]:
     parts = dict(result) if isinstance(result, dict) else {"score": result}
     score = parts.pop("score")
     numbers = {name: float(value) for name, value in parts.items() if isinstance(value, int | float)}
-    own = (
-        {f"{source}/{name}": value for name, value in numbers.items() if name in ("acc", "accuracy")} if source else {}
-    )
-    return {"overall": score, **numbers, **own, **({f"{source}/score": float(score)} if source else {})}
+    if source:
+        own = {f"{source}/{name}": value for name, value in numbers.items() if name in ("acc", "accuracy")}
+        numbers |= {**own, f"{source}/score": float(score)}
+    return {"overall": score, **numbers}

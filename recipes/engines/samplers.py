@@ -47,20 +47,14 @@ class BoundedReplayBuffer(ReplayBuffer):
 def _filtering(given: Any) -> dict[str, Any]:
     """The arguments that verl gives its own synchronous buffer (`PPOTrainer._build_replay_buffer`)."""
     groups = given.get("filter_groups") or {}
-    refill = bool(given.get("sync_refill_failed_groups", False))
-    train_batch_size = given.get("train_batch_size")
-    filtered = bool(groups.get("enable", False))
-    if not filtered:
-        gen_batch_size = 1 if refill else given.get("gen_batch_size") or train_batch_size
-        return {
-            "train_batch_size": train_batch_size,
-            "gen_batch_size": gen_batch_size,
-            "sync_refill_failed_groups": refill,
-        }
-    return {
-        "filter_groups_metric": str(groups["metric"]),
-        "train_batch_size": train_batch_size,
-        "gen_batch_size": 1,
-        "max_inflight_gen_batches": groups.get("max_inflight_gen_batches", 1),
+    filtered, refill = groups.get("enable", False), bool(given.get("sync_refill_failed_groups", False))
+    size = given.get("train_batch_size")
+    arguments = {
+        "train_batch_size": size,
+        "gen_batch_size": 1 if filtered or refill else given.get("gen_batch_size") or size,
         "sync_refill_failed_groups": refill,
     }
+    if filtered:
+        arguments["filter_groups_metric"] = str(groups["metric"])
+        arguments["max_inflight_gen_batches"] = groups.get("max_inflight_gen_batches", 1)
+    return arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from recipes.config.schema import EarlyStop, Leaf, Monitor, Recipe, leaves
+from recipes.config.schema import EarlyStop, Monitor, Recipe, leaves
 from recipes.errors import RecipeError
 
 OWN = (
@@ -37,14 +37,6 @@ def is_used(recipe: Recipe, path: str) -> bool:
     return not group.endswith(".lora") or name == "rank" or recipe.value(f"{group}.rank") > 0
 
 
-def is_neutral(recipe: Recipe, leaf: Leaf) -> bool:
-    """Whether the key asks for nothing: no layer set it, the hardware's file did, which is for every engine, or its
-    value is the default, which every engine understands.
-    """
-    layer = recipe.source_of(leaf.path).layer
-    return layer in ("default", "hardware") or bool(recipe.value(leaf.path) == leaf.default)
-
-
 def require_supported(recipe: Recipe, engine: str) -> None:
     """Raise RecipeError for the first key that asks `engine` for what it cannot do."""
     for path, leaf in leaves(Recipe).items():
@@ -52,7 +44,9 @@ def require_supported(recipe: Recipe, engine: str) -> None:
             continue
         value = recipe.value(path)
         reason = leaf.info.not_on.get(engine)
-        if reason is not None and not is_neutral(recipe, leaf):
+        # A default asks for nothing, and the hardware's file is written for every engine.
+        neutral = recipe.source_of(path).layer in ("default", "hardware") or value == leaf.default
+        if reason is not None and not neutral:
             raise RecipeError(
                 f"{TITLES[engine]} cannot do {path}: {value!r} ({reason})",
                 where=recipe.source_of(path).where,

@@ -364,20 +364,13 @@ def _same(default: Any, value: Any) -> bool:
     return bool(default == value)
 
 
-GPU_MAIN = "verl.trainer.main_ppo"
-CPU_MAIN = "recipes.engines.verl_cpu.main"
-
-
 def command(recipe: Recipe) -> list[str]:
     """The argument vector that starts verl's trainer, with this Python."""
-    main = CPU_MAIN if recipe.hardware == "cpu" else GPU_MAIN
-    return [sys.executable, "-m", main, *overrides(recipe), *_hydra(recipe)]
-
-
-def _hydra(recipe: Recipe) -> list[str]:
-    """Hydra would make a dated folder and a log of its own in the working folder."""
+    main = "recipes.engines.verl_cpu.main" if recipe.hardware == "cpu" else "verl.trainer.main_ppo"
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
-    return [f"hydra.run.dir={quoted(str(folder))}", "hydra.output_subdir=null", "hydra/job_logging=stdout"]
+    # Hydra would make a dated folder and a log of its own in the working folder.
+    hydra = [f"hydra.run.dir={quoted(str(folder))}", "hydra.output_subdir=null", "hydra/job_logging=stdout"]
+    return [sys.executable, "-m", main, *overrides(recipe), *hydra]
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

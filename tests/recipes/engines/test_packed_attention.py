@@ -103,7 +103,7 @@ def test_packed_is_each_alone_and_padded_too(model, monkeypatch):
     packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     packed.train()
     together = packed(
-        input_ids=torch.cat(rows)[None], attention_mask=None, position_ids=POSITIONS, use_cache=False
+        input_ids=torch.cat(rows)[None], attention_mask=None, position_ids=POSITIONS.clone(), use_cache=False
     ).logits[0]
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     (together * weights).sum().backward()

@@ -94,16 +94,10 @@ FILTER = ("algorithm.online_filtering=true", "algorithm.filter_key=accuracy")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "hardware", "name"),
-    [
-        (FILTER, "gpu", "BoundedReplayBuffer"),
-        ((*FILTER, "trainer.max_try_make_batch=-1"), "gpu", "ReplayBuffer"),
-        (FILTER, "cpu", "QuickReplayBuffer"),
-        ((), "cpu", "QuickReplayBuffer"),
-        (("+data.gen_batch_size=2",), "cpu", "QuickReplayBuffer"),
-    ],
+    ("arguments", "limit"),
+    [(FILTER, 20), ((*FILTER, "trainer.max_try_make_batch=-1"), 0), ((), None), (("+data.gen_batch_size=2",), None)],
 )
-def test_verl_makes_our_buffer_as_it_makes_its_own(composed, arguments, hardware, name):
+def test_verl_makes_our_buffer_as_it_makes_its_own(composed, arguments, limit):
     from omegaconf import OmegaConf
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
@@ -111,17 +105,19 @@ def test_verl_makes_our_buffer_as_it_makes_its_own(composed, arguments, hardware
         trainer_mode = "sync"
         _build_replay_buffer = PPOTrainer._build_replay_buffer
         _resolve_filter_groups_metric = PPOTrainer._resolve_filter_groups_metric
-        _add_prompts_to_generate = None
 
-    config = composed(*arguments, hardware=hardware)
-    verls = OmegaConf.merge(config, {"trainer": {"v1": {"sampler": {"custom_sampler": {"path": None}}}}})
+        def _add_prompts_to_generate(self, prompts): ...
+
     trainer, made = Trainer(), []
-    for given in (verls, config):
-        trainer.config = given
+    config = composed(*arguments, hardware="cpu")
+    for place in (None, "pkg://recipes.engines.samplers"):
+        sampler = {"custom_sampler": {"path": place, "name": "BoundedReplayBuffer"}}
+        trainer.config = OmegaConf.merge(config, {"trainer": {"v1": {"sampler": sampler}}})
         buffer = trainer._build_replay_buffer()
         made.append({key: value for key, value in vars(buffer).items() if isinstance(value, str | int | float | None)})
-    assert type(buffer).__name__ == name
-    if name == "QuickReplayBuffer":
-        assert made[0].pop("poll_interval") > 10 * made[1].pop("poll_interval")
+    assert type(buffer).__name__ == "BoundedReplayBuffer"
     assert made[0].items() <= made[1].items()
-    assert made[1]["filter_groups_metric"] == ("accuracy" if FILTER[0] in arguments else None)
+    assert made[1]["filter_groups_metric"] == ("accuracy" if limit is not None else None)
+    assert buffer._most == (limit or 0)
+    sampler = composed(*arguments).trainer.v1.sampler.custom_sampler
+    assert sampler.name == ("BoundedReplayBuffer" if limit else None), "on GPUs ours is used where it bounds something"
