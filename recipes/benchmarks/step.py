@@ -8,7 +8,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,6 +74,25 @@ Recomputation counts as nothing, attention neither."""
 
 
 @dataclass(frozen=True)
+class Workload:
+    """What every run trains: rows of a task, a model and its number of parameters, sizes of a step, arguments.
+
+    `rate` are the floating-point operations a second and GPU of a plain matrix product.
+    """
+
+    task: str
+    model: Path
+    parameters: int
+    rate: float
+    prompts: int
+    n: int
+    max_response: int
+    steps: int
+    gpus: int
+    extra: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Measured:
     """One run, as medians over its steps but the first.
 
@@ -103,17 +122,10 @@ class Measured:
     rollout_kl: float | None
 
 
-def measured(name: str, exit_code: int, steps: Sequence[Step], *, parameters: int, gpus: int, rate: float) -> Measured:
-    """Read a run's metrics.
+def measured(name: str, exit_code: int, steps: Sequence[Step], work: Workload) -> Measured:
+    """Read a run's metrics; the first step, which compiles and reads weights, is left out where there are more.
 
-    Args:
-        steps: its training steps; the first, which compiles and reads weights, is left out where there are more.
-        parameters: of the model.
-        gpus: that shared the step.
-        rate: floating-point operations a second and GPU of a plain matrix product.
-
-    Raises:
-        RecipeError: no step was completed.
+    Raises RecipeError where no step was completed.
     """
     timed = [step for step in steps if step.get("timing_s/step")]
     if not timed:
@@ -128,8 +140,11 @@ def measured(name: str, exit_code: int, steps: Sequence[Step], *, parameters: in
         values = [value for step in kept if (value := step.get(*names)) is not None]
         return statistics.median(values) if values else None
 
-    seconds = {phase: found for phase, (names, _) in PHASES.items() if (found := median(*names))}
     tokens, step_s = median("perf/total_num_tokens") or 0.0, median("timing_s/step") or 0.0
+    seconds = {phase: value for phase, (names, _) in PHASES.items() if (value := median(*names))}
+    at_full_rate = {
+        phase: count * work.parameters * tokens / work.gpus / work.rate for phase, (_, count) in PHASES.items()
+    }
     return Measured(
         name=name,
         exit_code=exit_code,
@@ -137,11 +152,9 @@ def measured(name: str, exit_code: int, steps: Sequence[Step], *, parameters: in
         step_s=step_s,
         phase_s=seconds,
         tokens=tokens,
-        tokens_per_gpu_s=tokens / step_s / gpus,
+        tokens_per_gpu_s=tokens / step_s / work.gpus,
         utilisation={
-            phase: operations * parameters * tokens / seconds[phase] / gpus / rate
-            for phase, (_, operations) in PHASES.items()
-            if operations and phase in seconds and seconds[phase] > operations * parameters * tokens / gpus / rate
+            phase: ideal / seconds[phase] for phase, ideal in at_full_rate.items() if 0 < ideal < seconds.get(phase, 0)
         },
         peak_gb=median(*_either("perf/max_memory_allocated_gb")),
         rollout_kl=median(*_either("rollout_corr/kl")),
@@ -178,11 +191,6 @@ def matrix_rate() -> float:
     return float(done.stdout)
 
 
-def arguments(values: Mapping[str, Any]) -> list[str]:
-    """`key=value` of the launcher; booleans in YAML's words."""
-    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
-
-
 def questions(files: str | Sequence[str]) -> list[str]:
     """The questions of training rows, for the tokenizer."""
     import pyarrow.parquet as pq
@@ -191,43 +199,29 @@ def questions(files: str | Sequence[str]) -> list[str]:
     return [text for path in paths for text in pq.read_table(path, columns=["problem"])["problem"].to_pylist()]
 
 
-def run(
-    name: str,
-    *,
-    task: str,
-    model: Path,
-    parameters: int,
-    prompts: int,
-    n: int,
-    max_response: int,
-    steps: int,
-    gpus: int,
-    rate: float,
-    extra: Sequence[str] = (),
-) -> Measured:
+def run(name: str, work: Workload) -> Measured:
     """Train a few steps at one of `VALUES` through the launcher, and read what it measured.
 
-    Raises:
-        RecipeError: no step was completed; the launcher's last lines are printed before.
+    Raises RecipeError where no step was completed; the launcher's last lines are printed before.
     """
-    experiment = f"bench_step_{model.name}_{name}"
-    values = {} if name == "ours" else {**WITHOUT_LEVERS, **VALUES[name]}
-    command = [
-        *(sys.executable, "-m", "recipes.launch", task),
-        *arguments(
-            {"data.max_response_length": max_response, "trainer.val_before_train": False, **STANDSTILL, **values}
-        ),
-        *extra,
-    ]
+    experiment = f"bench_step_{work.model.name}_{name}"
+    values = {
+        "data.max_response_length": work.max_response,
+        "trainer.val_before_train": False,
+        **STANDSTILL,
+        **({} if name == "ours" else {**WITHOUT_LEVERS, **VALUES[name]}),
+    }
+    arguments = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    command = [sys.executable, "-m", "recipes.launch", work.task, *arguments, *work.extra]
     environment = {
-        "MODEL_PATH": str(model),
-        "ROLLOUT_BATCH_SIZE": str(prompts),
-        "GLOBAL_BATCH_SIZE": str(prompts),
-        "ROLLOUT_N": str(n),
-        "MAX_STEPS": str(steps),
+        "MODEL_PATH": str(work.model),
+        "ROLLOUT_BATCH_SIZE": str(work.prompts),
+        "GLOBAL_BATCH_SIZE": str(work.prompts),
+        "ROLLOUT_N": str(work.n),
+        "MAX_STEPS": str(work.steps),
         "SAVE_FREQ": "-1",
         "VAL_FREQ": "-1",
-        "GPUS_PER_NODE": str(gpus),
+        "GPUS_PER_NODE": str(work.gpus),
         "EXPERIMENT_NAME": experiment,
         "LOGGER": "console,file",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
@@ -237,11 +231,11 @@ def run(
     history = folder / "metrics.jsonl"
     history.unlink(missing_ok=True)
     log = folder / "launcher.log"
-    print(f"{name}: {steps} steps; the launcher's output goes to {shown(log)}", flush=True)
+    print(f"{name}: {work.steps} steps; the launcher's output goes to {shown(log)}", flush=True)
     seen = watch(command, environment=environment, metrics=history, log=log, interval_s=5.0)
     if seen.exit_code:
         print(f"{name}: the launcher ended with {seen.exit_code}; its last lines:\n{last_lines(log)}", flush=True)
-    return measured(name, seen.exit_code, read_history(history), parameters=parameters, gpus=gpus, rate=rate)
+    return measured(name, seen.exit_code, read_history(history), work)
 
 
 def table(runs: Sequence[Measured]) -> list[list[str]]:
@@ -266,11 +260,6 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
     speeds = [run.tokens_per_gpu_s for run in runs]
     rows.append([f"{runs[0].name} is faster by", *(f"{speeds[0] / speed:.2f}" for speed in speeds)])
     return rows
-
-
-def as_json(runs: Sequence[Measured], about: Mapping[str, Any]) -> str:
-    """Everything that was measured, with what it was measured on."""
-    return json.dumps({**about, "runs": [asdict(run) for run in runs]}, indent=1) + "\n"
 
 
 def command(
@@ -309,27 +298,15 @@ def command(
             return
         parameters, rate = shapes.parameters(folder), matrix_rate()
         console.print(f"{parameters / 1e9:.3g} billion parameters; a matrix product reaches {rate / 1e12:.3g} TFLOP/s")
+        work = Workload(task, folder, parameters, rate, prompts, n, max_response, steps, gpus, extra or ())
         runs, failed = [], []
         for name in chosen:
             try:
-                run_here = run(
-                    name,
-                    task=task,
-                    model=folder,
-                    parameters=parameters,
-                    prompts=prompts,
-                    n=n,
-                    max_response=max_response,
-                    steps=steps,
-                    gpus=gpus,
-                    rate=rate,
-                    extra=extra or (),
-                )
+                runs.append(run(name, work))
             except RecipeError as error:
                 failed.append(error)
                 continue
-            runs.append(run_here)
-            if run_here.exit_code in INTERRUPTED:
+            if runs[-1].exit_code in INTERRUPTED:
                 break
         if runs:
             head, *rows = table(runs)
@@ -339,5 +316,7 @@ def command(
             console.print(view)
         if out:
             about = {"shape": shape, "machine": platform.processor(), "matrix_rate": rate, "parameters": parameters}
-            out.write_text(as_json(runs, {**about, "prompts": prompts, "n": n, "gpus": gpus}), encoding="utf-8")
+            sizes = {"prompts": prompts, "n": n, "gpus": gpus}
+            report = {**about, **sizes, "runs": [asdict(each) for each in runs]}
+            out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         raise_together(failed)

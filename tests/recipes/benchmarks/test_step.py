@@ -1,6 +1,8 @@
 """The benchmark of a step: arithmetic, runs that fail, and random weights that end as often as asked."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,9 @@ from recipes.errors import RecipeError
 from recipes.monitor.metrics import Step
 
 
+WORK = step.Workload("countdown", Path("model"), 1, 1.0, prompts=32, n=8, max_response=64, steps=3, gpus=1)
+
+
 def metrics_at(number, seconds, **more):
     timings = {"gen": 2.0, "old_log_prob": 1e-3, "ref": 1.0, "update_actor": 4.0, "step": seconds}
     return Step(number, {f"timing_s/{name}": value for name, value in timings.items()} | more)
@@ -21,11 +26,11 @@ def metrics_at(number, seconds, **more):
 def test_utilisation_counts_the_model_and_the_gpus():
     more = {"perf/total_num_tokens": 1000, "actor/rollout_corr/kl": 1e-3}
     steps = [Step(0, {"val-core/x": 1.0}), metrics_at(1, 100.0), *(metrics_at(n, 10.0, **more) for n in (2, 3))]
-    found = step.measured("ours", 0, steps, parameters=1_000_000, gpus=2, rate=2e9)
+    found = step.measured("ours", 0, steps, replace(WORK, parameters=1_000_000, gpus=2, rate=2e9))
     assert (found.steps, found.step_s, found.tokens_per_gpu_s, found.rollout_kl) == (2, 10.0, 50.0, 1e-3)
     expected = {"update": 6 * 1e6 * 1000 / 4.0 / 2 / 2e9, "reference": 2 * 1e6 * 1000 / 1.0 / 2 / 2e9}
     assert found.utilisation == pytest.approx(expected), "the trainer left the pass for old log-probabilities out"
-    alone = step.measured("other", 0, steps[2:], parameters=1, gpus=1, rate=1.0)
+    alone = step.measured("other", 0, steps[2:], WORK)
     rows = {row[0]: row[1:] for row in step.table([found, alone])}
     assert (rows["tokens/s/GPU"], rows["ours is faster by"]) == (["50", "100"], ["1.00", "0.50"])
 
@@ -43,13 +48,12 @@ def test_steps_before_a_failure_count_and_nothing_moves_between_them(tmp_path, m
 
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     monkeypatch.setattr(step, "watch", watch)
-    sizes = {"task": "countdown", "parameters": 1, "prompts": 32, "n": 8, "max_response": 64, "steps": 3, "gpus": 1}
     for name in step.VALUES:
         if not steps:
             with pytest.raises(RecipeError, match=rf"completed no step \(exit code {exit_code}\)"):
-                step.run(name, model=tmp_path / "model", rate=1.0, **sizes)
+                step.run(name, WORK)
         else:
-            found = step.run(name, model=tmp_path / "model", rate=1.0, **sizes)
+            found = step.run(name, WORK)
             assert (found.steps, found.exit_code) == (steps - 1, exit_code)
     assert ("torch.OutOfMemoryError" in capsys.readouterr().out) is bool(exit_code)
     for command in commands:
