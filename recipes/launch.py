@@ -31,7 +31,7 @@ from recipes.monitor.rollouts import Groups, Rollouts
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, shown
-from recipes.preflight import cluster, data, duration, resume
+from recipes.preflight import cluster, data, duration, prompt_filter, resume
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -107,7 +107,7 @@ def train(
 ) -> Outcome:
     """Start the trainer and watch it until it ends; `done` are the steps up to the checkpoint that it goes on from."""
     variables = trainer_variables(recipe, files.attempt)
-    command = ENGINES[recipe.engine].command(recipe)
+    command = ENGINES[recipe.engine].command(prompt_filter.without_filter(recipe, console.print))
     limits = Limits.from_environment(os.environ)
     cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)

@@ -147,13 +147,13 @@ def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -
         counts = json.loads(_kept_file(path, tokenizer, chat_template).read_text())
         lengths = Lengths(Counter({int(length): count for length, count in counts.items()}))
         return lengths if lengths.counts.total() == read_manifest(path)["rows"] else None
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (RecipeError, OSError, ValueError, AttributeError, TypeError, KeyError):
         return None
 
 
 def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
     """The counts depend on the rows, the tokenizer's files, or its name on a hub, and the template."""
-    digest = sha256((chat_template or "").encode())
+    digest = sha256((read_manifest(path)["sha256"] + (chat_template or "")).encode())
     folder = Path(tokenizer)
     if not folder.is_dir():
         digest.update(tokenizer.encode())

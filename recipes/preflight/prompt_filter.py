@@ -7,9 +7,10 @@ from pathlib import Path
 
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
-from recipes.data.lengths import count_split
+from recipes.data.lengths import count_split, tokenizer_of
 from recipes.data.rows import prompt_column
 from recipes.errors import RecipeError
+from recipes.model_files import local_model
 
 FILTER = "data.filter_overlong_prompts"
 
@@ -40,10 +41,9 @@ def longest_prompt(recipe: Recipe) -> int | None:
         return None
     if not files or any(key.on_hub for key in files):
         return None
-    model, override = recipe.worker.actor.model, recipe.data.override_chat_template
-    template = Path(override).read_text(encoding="utf-8") if override else None
-    tokenizer = str(model.tokenizer_path or model.model_path)
+    tokenizer, template = tokenizer_of(recipe)
+    folder = local_model(tokenizer) or tokenizer
     try:
-        return max(count_split(Path(key.path), tokenizer, template).longest for key in files)
+        return max(count_split(Path(key.path), str(folder), template).longest for key in files)
     except (RecipeError, OSError):  # no manifest beside the file, or no tokenizer: verl measures, or reports it
         return None

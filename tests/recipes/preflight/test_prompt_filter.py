@@ -1,0 +1,76 @@
+"""verl's filter of long prompts is left out only where every prompt was counted and fits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recipes.config import Recipe, load
+from recipes.data import lengths
+from recipes.data.rows import manifest_path
+from recipes.engines import verl
+from recipes.paths import ROOT
+from recipes.preflight.prompt_filter import FILTER, without_filter
+from recipes.provenance import sha256
+
+
+def written(path: Path, words: list[int]) -> Path:
+    """Rows whose prompts have so many numbers, with a manifest."""
+    prompts = [[{"role": "user", "content": "Use " + "3 " * count}] for count in words]
+    pq.write_table(pa.table({"prompt": prompts}), path)
+    manifest_path(path).write_text(json.dumps({"rows": len(words), "sha256": sha256(path)}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path):
+    """A recipe on GPUs over two files; `train` are the lengths of its training prompts."""
+
+    def make(*arguments: str, train: tuple[int, ...] = (5, 20), hardware: str = "gpu") -> Recipe:
+        files = [f"data.train_files={written(tmp_path / 'train.parquet', list(train))}"]
+        files += [f"data.val_files={written(tmp_path / 'test.parquet', [7])}", "data.max_prompt_length=64"]
+        model = shutil.copytree(ROOT / "recipes" / "tasks" / "countdown" / "tiny", tmp_path / "m", dirs_exist_ok=True)
+        environ = {"MODEL_PATH": str(model)}
+        return load("countdown", arguments=[*files, *arguments], environ=environ, hardware=hardware)
+
+    return make
+
+
+def test_it_is_left_out_where_every_prompt_fits_and_counted_once(recipe, monkeypatch):
+    lines = []
+    plain = without_filter(recipe(), lines.append)
+    assert plain.value(FILTER) is False
+    assert "data.filter_overlong_prompts=true" not in verl.overrides(plain)
+    (line,) = lines
+    assert "tokens and the limit is 64: verl does not measure the prompts again" in line
+    monkeypatch.setattr(lengths, "PromptCounter", None)  # kept beside the files
+    assert without_filter(recipe(), lines.append).value(FILTER) is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((), {"train": (5, 200)}),
+        ((), {"hardware": "cpu"}),
+        (("worker.rollout.limit_images=1",), {}),
+        (("+data.apply_chat_template_kwargs.enable_thinking=false",), {}),
+        (("data.prompt_key=question",), {}),
+    ],
+)
+def test_it_stays_where_that_is_not_shown(recipe, arguments, options):
+    lines = []
+    assert without_filter(recipe(*arguments, **options), lines.append).value(FILTER) is True
+    assert not lines
+
+
+def test_it_stays_for_other_rows_than_were_counted_and_without_a_manifest(recipe, tmp_path):
+    assert without_filter(recipe(), print).value(FILTER) is False
+    assert without_filter(recipe(train=(5, 200)), print).value(FILTER) is True
+    made = recipe()
+    manifest_path(tmp_path / "test.parquet").unlink()
+    assert without_filter(made, print).value(FILTER) is True
