@@ -1,8 +1,10 @@
-"""The recipe in EasyR1's words: every key is one of EasyR1's, and what only verl has must be neutral."""
+"""EasyR1: the recipe's keys on its command line, and rewards for one response, which it calls with whole batches."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -10,11 +12,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from recipes.config import load
-from recipes.config.layers import Source, flatten, validated
-from recipes.config.schema import Recipe, leaves
+from recipes.config.layers import flatten
+from recipes.config.schema import Recipe
 from recipes.engines import easyr1
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.preflight import reward
 
 EASYR1 = json.loads((Path(__file__).parent.parent / "config/easyr1_keys.json").read_text(encoding="utf-8"))
 
@@ -47,32 +50,6 @@ def test_omegaconf_reads_back_the_command_line():
     assert flatten(read) == flatten(easyr1.translate(recipe))
 
 
-CANDIDATES = (7, 0.5, "other", "token-mean", "safetensors", {"a": 1}, [7], True, False)
-
-
-@pytest.mark.parametrize("path", [path for path, leaf in leaves(Recipe).items() if "easyr1" in leaf.info.not_on])
-def test_what_only_verl_has_is_refused(path):
-    default = leaves(Recipe)[path].default
-    value = next(item for item in CANDIDATES if item != default and _fits(path, item))
-    values = {"hardware": "gpu", "algorithm.adv_estimator": "gae", path: value}
-    recipe = validated(Recipe, values, {path: _source()})
-    with pytest.raises(RecipeError, match=rf"EasyR1 cannot do {path}: ") as raised:
-        easyr1.translate(recipe)
-    assert raised.value.where == "here"
-
-
-def _source() -> Source:
-    return Source("argument", "here")
-
-
-def _fits(path: str, value: object) -> bool:
-    try:
-        validated(Recipe, {path: value}, {})
-    except RecipeError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
@@ -80,10 +57,7 @@ def _fits(path: str, value: object) -> bool:
         ("worker.actor.loss_type=gpg", "worker.actor.loss_type: 'gpg'"),
         ("algorithm.adv_estimator=opo", "algorithm.adv_estimator: 'opo'"),
         ("worker.rollout.name=sglang", "worker.rollout.name: 'sglang'"),
-        (
-            "actor_rollout_ref.rollout.over_sample_rate=0.1",
-            "actor_rollout_ref.rollout.over_sample_rate is a key of verl",
-        ),
+        ("actor_rollout_ref.rollout.over_sample_rate=0.1", "over_sample_rate is a key of verl"),
         ("data.train_files=[a.parquet,b.parquet]", "EasyR1 reads one file as data.train_files"),
     ],
 )
@@ -92,8 +66,76 @@ def test_what_easyr1_cannot_do_is_named(argument, words):
         easyr1.translate(countdown(argument))
     assert words in str(raised.value)
     assert argument in raised.value.where
-
-
-def test_easyr1_needs_a_gpu():
     with pytest.raises(RecipeError, match="EasyR1 needs a GPU"):
         easyr1.translate(load("countdown", environ={"ENGINE": "easyr1"}, hardware="cpu"))
+
+
+PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+DICT = "    return {'score': len(solution_str) / 10, 'acc': solution_str == ground_truth, 'reason': data_source}\n"
+
+
+def recipe_with(path, *words):
+    return load(
+        "custom", arguments=["--reward_func", str(path), "--engine", "easyr1", *words], environ={}, hardware="gpu"
+    )
+
+
+def called(location, arguments, inputs):
+    """As EasyR1 does: the file by its path, the arguments bound."""
+    path, _, name = location.rpartition(":")
+    spec = importlib.util.spec_from_file_location("custom_module", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)(inputs, **arguments)
+
+
+INPUTS = [
+    {"response": "42", "response_length": 1, "ground_truth": json.dumps({"data_source": "qa", "ground_truth": "42"})},
+    {"response": "four", "response_length": 1, "ground_truth": "4"},
+]
+
+
+@pytest.mark.parametrize("head", [PLAIN, f"async {PLAIN}"])
+def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head):
+    (tmp_path / "r.py").write_text(head + DICT)
+    location, arguments = easyr1.reward(recipe_with(tmp_path / "r.py"))
+    first, second = called(location, arguments, INPUTS)
+    assert first == {"overall": 0.2, "acc": 1.0, "qa/acc": 1.0, "qa/score": 0.2}
+    assert second == {"overall": 0.4, "acc": 0.0}
+
+
+def test_a_number_alone_and_further_arguments(tmp_path):
+    (tmp_path / "r.py").write_text(PLAIN.replace("=None", "=None, weight=1") + "    return weight * len(solution_str)")
+    recipe = recipe_with(tmp_path / "r.py", "worker.reward.reward_function_kwargs={weight: 3}")
+    assert [entry["overall"] for entry in called(*easyr1.reward(recipe), INPUTS)] == [6, 12]
+    (tmp_path / "r.py").write_text(PLAIN + "    return float('nan')")  # the trial before the start reports it
+    assert math.isnan(called(*easyr1.reward(recipe_with(tmp_path / "r.py")), INPUTS)[0]["overall"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def compute_score_batch(reward_inputs): ...\ndef compute_score(*a): ...",
+        "from somewhere import compute_score_batch\ndef compute_score(*a): ...",
+        "compute_score_batch = print\ndef compute_score(*a): ...",
+        "def other(): ...",
+        "def broken(:",
+    ],
+)
+def test_a_file_with_a_batch_function_or_none_at_all_is_called_as_it_is(tmp_path, source):
+    path = tmp_path / "r.py"
+    path.write_text(source)
+    assert easyr1.reward(recipe_with(path)) == (f"{path}:compute_score_batch", {})
+    assert easyr1.reward(recipe_with(f"{path}:mine")) == (f"{path}:mine", {})
+
+
+def test_the_trial_before_the_start_sees_through_the_adapter(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        reward, "rows_by_source", lambda files: ([{"data_source": "qa", "answer": "42", "extra_info": None}], 1)
+    )
+    path = tmp_path / "r.py"
+    path.write_text(PLAIN + DICT)
+    assert reward.check_reward(recipe_with(path)) == []
+    path.write_text(PLAIN + "    return 1 / 0")
+    with pytest.raises(RecipeError, match="raises ZeroDivisionError"):
+        reward.check_reward(recipe_with(path))

@@ -80,16 +80,6 @@ def test_a_reward_that_never_differs_ends_the_step(buffer_over, most, generated)
     assert queue.prompts == generated
 
 
-def test_every_step_counts_anew(buffer_over):
-    buffer, queue = buffer_over(iter(([(0, 0)] * 2 + [(0, 1)] * 2) * 2), most=2)
-    for step in (1, 2):
-        batch, _ = buffer.sample(global_steps=step, partition_id="train", batch_size=BATCH)
-        assert len(batch.keys) == BATCH * GROUP
-        queue.tags.clear()
-        if step == 1:
-            queue.add(BATCH)
-
-
 FILTER = ("algorithm.online_filtering=true", "algorithm.filter_key=accuracy")
 
 

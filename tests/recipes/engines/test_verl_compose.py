@@ -91,14 +91,6 @@ def test_everything_at_once_reaches_verls_dataclasses(composed):
     assert (trainer.resume_mode, trainer.resume_from_path) == ("resume_path", "/checkpoints/global_step_3")
 
 
-def test_a_critic_reaches_verls_engine(composed):
-    config = composed("algorithm.adv_estimator=gae", "worker.critic.global_batch_size=64")
-    engine = as_dataclass(config.critic.fsdp)
-    assert (engine.use_dynamic_bsz, engine.use_remove_padding, engine.micro_batch_size_per_gpu) == (True, True, 4)
-    budget = config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
-    assert config.critic.ppo_infer_max_token_len_per_gpu == budget
-
-
 def test_verl_has_the_values_that_the_schema_allows():
     """Estimators, losses and reward managers by name, in verl's own registries."""
     from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER

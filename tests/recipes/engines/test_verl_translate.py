@@ -10,10 +10,12 @@ import pytest
 from recipes.config import load
 from recipes.config.layers import Source, validated
 from recipes.config.schema import Leaf, Recipe, leaves
+from recipes.engines import easyr1
 from recipes.engines.support import OWN
 from recipes.engines.verl import translate
 from recipes.errors import RecipeError
 
+ENGINES = {"verl": translate, "easyr1": easyr1.translate}
 FILE = Source("recipe", "toy.yaml")
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 IN_REWARD, IN_LOSS = "algorithm.use_kl_in_reward", f"{ACTOR}.use_kl_loss"
@@ -113,15 +115,18 @@ def test_another_value_shows_in_verls_keys(leaf):
         assert any(name.startswith(leaf.info.verl) for name in changed), "the schema names another key of verl"
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in KEYS if "verl" in leaf.info.not_on], ids=lambda leaf: leaf.path)
-def test_what_verl_cannot_do_is_refused(leaf):
+REFUSED = [(engine, leaf) for leaf in leaves(Recipe).values() for engine in leaf.info.not_on if leaf.path not in OWN]
+
+
+@pytest.mark.parametrize(("engine", "leaf"), REFUSED, ids=lambda item: getattr(item, "path", item))
+def test_what_an_engine_cannot_do_is_refused(engine, leaf):
     value = another(leaf, leaf.default)
-    with pytest.raises(RecipeError) as raised:
-        on({leaf.path: value})
-    assert leaf.path in str(raised.value)
-    assert "verl cannot" in str(raised.value)
+    around = ALL_ON if engine == "verl" else {"hardware": "gpu", "algorithm.adv_estimator": "gae"}
+    rank = {f"{leaf.path.rpartition('.')[0]}.rank": 4} if ".lora." in leaf.path else {}
+    values = {**around, **rank, leaf.path: value}
+    with pytest.raises(RecipeError, match=rf"cannot do {leaf.path}: ") as raised:
+        ENGINES[engine](validated(Recipe, values, {leaf.path: FILE}))
     assert raised.value.where == "toy.yaml"
-    assert leaf.path not in on({leaf.path: leaf.default})
 
 
 @pytest.mark.parametrize(

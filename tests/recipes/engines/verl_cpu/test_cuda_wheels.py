@@ -5,35 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from recipes import paths
-from recipes.engines.verl_cpu.cuda_wheels import built_for_cuda
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("__version__ = '0.28.0+cu130'\ngit_version = 'x'\n", True),
-        ('__version__ = "0.28.0+cu130"\n', True),
-        ("__version__ = '0.28.0+cpu'\n", False),
-        ("__version__ = '0.28.0'\n# not a +cu build\n", False),
-        (None, False),
-    ],
-)
-def test_a_cuda_build_is_known_by_its_version_file(
-    text: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "somewheel"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise ImportError('looked at, not imported')\n")
-    if text is not None:
-        (package / "version.py").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    assert built_for_cuda("somewheel") is expected
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
