@@ -14,7 +14,6 @@ from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import Step
 
-
 WORK = step.Workload("countdown", Path("model"), 1, 1.0, prompts=32, n=8, max_response=64, steps=3, gpus=1)
 
 
