@@ -255,12 +255,10 @@ def compute_score(
     """verl's entry: the reward of one response.
 
     Args:
-        data_source: not used; the same rules hold for every source.
         solution_str: the response, without the prompt.
         ground_truth: `{"target": 24, "numbers": [3, 8, 1, 1]}` as JSON or as a dict.
-        extra_info: not used.
         format_credit, numbers_credit: partial credits of a wrong answer; their sum should stay far below 1.
-        kwargs: what verl adds (a reward model's address, ...); not used.
+        data_source, extra_info, kwargs: what verl hands over; not used.
 
     Returns:
         score, acc (verl's name) and accuracy, format, numbers: floats in [0, 1]; reason: one of `REASONS`.

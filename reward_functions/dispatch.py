@@ -60,17 +60,17 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = f"reward_sources_{abs(hash(str(HERE)))}"
 _load(PACKAGE, HERE / "sources" / "__init__.py", submodule_search_locations=[str(HERE / "sources")])
 _load(f"{PACKAGE}.gsm8k", HERE / "gsm8k.py")
-fusion, judges, latex, programs, sandbox = (
-    importlib.import_module(f"{PACKAGE}.{name}") for name in ("fusion", "judges", "latex", "programs", "sandbox")
+judges, latex, programs, sandbox, sandbox_fusion = (
+    importlib.import_module(f"{PACKAGE}.{name}")
+    for name in ("judges", "latex", "programs", "sandbox", "sandbox_fusion")
 )
 
-JUDGES = judges.JUDGES
-MISSING = (sandbox.SandboxMissing, fusion.FusionError, latex.HelperMissing)
+MISSING = (sandbox.SandboxMissing, sandbox_fusion.FusionError, latex.HelperMissing)
 
 
 def known_sources() -> tuple[str, ...]:
     """The data sources that have rules."""
-    return tuple(JUDGES)
+    return tuple(judges.SOURCES)
 
 
 def envelope(data_source: str, ground_truth: Any) -> str:
@@ -130,13 +130,11 @@ def compute_score(
             (Both are Python's own, since Ray's driver cannot load this file's classes.)
     """
     source, truth = opened(data_source, ground_truth)
-    judge = JUDGES.get(source) if isinstance(source, str) else None
-    if judge is None:
-        raise ValueError(_unknown(source))
+    _check_known(source)
     bounds = sandbox.Limits(**(limits or {}))
     settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, bounds, extra_info)
     try:
-        return judge(solution_str, truth, settings)
+        return judges.judge(source, solution_str, truth, settings)
     except MISSING as error:
         raise RuntimeError(str(error)) from None
 
@@ -172,30 +170,33 @@ def check_sources(
         sandbox_fusion_url, limits: as in `compute_score`.
         kwargs: the reward's other keyword arguments; not used.
     """
-    problems: list[str] = []
-    sources: set[str] = set()
-    computed: list[tuple[int, Any]] = []  # rows whose expected values have to be computed
     try:
         bounds = sandbox.Limits(**(limits or {}))
     except (TypeError, ValueError) as error:
         return [f"{error} (there are {', '.join(vars(sandbox.Limits()))})"]
+    problems: list[str] = []
+    sources: set[str] = set()
+    computed: list[tuple[int, programs.Tests]] = []  # rows whose expected values have to be computed
     for number, row in enumerate(truths, start=1):
         source, truth = opened(*row)
-        if not isinstance(source, str) or source not in JUDGES:
-            problems.append(f"row {number}: {_unknown(source)}")
-        else:
+        try:
+            _check_known(source)
             sources.add(source)
-            wrong = judges.truth_problem(source, truth)
-            if wrong:
-                problems.append(f"row {number} ({source}): {wrong}")
-            elif source in judges.CODE and judges.has_constants(truth):
-                computed.append((number, truth))
+            gold = judges.read_gold(source, truth)
+        except programs.TruthError as error:
+            problems.append(f"row {number} ({source}): {error}")
+        except ValueError as error:
+            problems.append(f"row {number}: {error}")
+        else:
+            if source in judges.CODE and gold.constants:
+                computed.append((number, gold))
         if len(problems) == MOST_PROBLEMS:
             return problems
     try:
         if sources & set(judges.CODE):
-            sandbox.check() if sandbox_fusion_url is None else fusion.check(sandbox_fusion_url)
-            broken = judges.broken_asserts([truth for _, truth in computed], sandbox_fusion_url, bounds)
+            sandbox.check() if sandbox_fusion_url is None else sandbox_fusion.check(sandbox_fusion_url)
+            run = judges.runner(sandbox_fusion_url)
+            broken = programs.broken_constants([tests for _, tests in computed], run, bounds)
             problems += [f"row {number}: {why}" for (number, _), why in zip(computed, broken, strict=True) if why]
         if "math" in sources:
             latex.check()
@@ -204,5 +205,6 @@ def check_sources(
     return problems[:MOST_PROBLEMS]
 
 
-def _unknown(source: Any) -> str:
-    return f"no rules for the data source {source!r}; known: {', '.join(JUDGES)}"
+def _check_known(source: Any) -> None:
+    if not isinstance(source, str) or source not in judges.SOURCES:
+        raise ValueError(f"no rules for the data source {source!r}; known: {', '.join(judges.SOURCES)}")

@@ -72,17 +72,13 @@ _COMMANDS = {
 }  # fmt: skip
 
 
-def _spelled(text: str) -> str:
-    return _MIXED.sub(" ", text).translate(_CHARACTERS)
-
-
 def plain(text: str) -> str:
     r"""The text with one spelling for each character: full-width forms, minus signs, blanks, fractions, LaTeX."""
     if not text.isascii() or "\\" in text:
-        text = _spelled(text)
+        text = _MIXED.sub(" ", text).translate(_CHARACTERS)
     if "\\" in text or "{" in text:
-        text = _FRACTION.sub(lambda found: f"{found[1] or found[3]}/{found[2] or found[4]}", text.replace("{,}", ","))
-        text = _COMMAND.sub(lambda found: _COMMANDS.get(found[1] or found[2], found[0]), text)
+        text = _FRACTION.sub(lambda match: f"{match[1] or match[3]}/{match[2] or match[4]}", text.replace("{,}", ","))
+        text = _COMMAND.sub(lambda match: _COMMANDS.get(match[1] or match[2], match[0]), text)
         text = text.replace("{", "").replace("}", "").replace("^\u00b0", "\u00b0")
     return _NOTE.sub("", text).replace("=>", "→").replace("->", "→") if ">" in text else text
 
@@ -105,16 +101,12 @@ _SIMPLE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,18})\.?(?: ([a-z
 
 # What multiplies a number; a dozen is a unit, since questions ask for dozens.
 FACTORS: dict[str, int] = {
-    "hundred": 10**2,
-    "thousand": 10**3,
-    "k": 10**3,
-    "lakh": 10**5,
-    "million": 10**6,
-    "crore": 10**7,
-}
-FACTORS |= dict.fromkeys(["m", "mm", "mn", "mln", "mio"], 10**6) | dict.fromkeys(["billion", "b", "bn", "bln"], 10**9)
-FACTORS |= dict.fromkeys(["trillion", "t", "tn", "trn"], 10**12) | {"千": 10**3, "万": 10**4, "萬": 10**4}
-FACTORS |= {"亿": 10**8, "億": 10**8}
+    "hundred": 10**2, "lakh": 10**5, "crore": 10**7, "千": 10**3, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8,
+    **dict.fromkeys(["thousand", "k"], 10**3),
+    **dict.fromkeys(["million", "m", "mm", "mn", "mln", "mio"], 10**6),
+    **dict.fromkeys(["billion", "b", "bn", "bln"], 10**9),
+    **dict.fromkeys(["trillion", "t", "tn", "trn"], 10**12),
+}  # fmt: skip
 _SCALE = re.compile(
     r"[\s*-]{0,3}(?i:(hundred|thousand|lakh|million|crore|billion|trillion|bln|bn|mln|mn|mio|trn|tn)s?)(?![A-Za-z])"
     r"|\s?(MM|[kKMBT])(?![A-Za-z0-9&])|\s?([千万萬亿億])"
@@ -258,15 +250,15 @@ def _sign(before: str, alone: bool) -> int:
     return sign
 
 
-def _value(text: str, found: re.Match[str], alone: bool) -> Number | str:
+def _value(text: str, match: re.Match[str], alone: bool) -> Number | str:
     """The number at a match of `_NUMBER`, with all that touches it; or the reason why there is none."""
-    mixed, above, below, whole, divisor, exponent = found.groups()
+    mixed, above, below, whole, divisor, exponent = match.groups()
     first, second = (_rational(above), _rational(below)) if mixed else (_rational(whole), _rational(divisor or "1"))
     extra = _rational(mixed or "0")
     if exponent or first is None or second is None or extra is None or second[0] == 0:
         return "unparsable"
     num, den = first[0] * second[1] + extra[0] * second[0] * first[1], first[1] * second[0]
-    end, before = found.end(), text[: found.start()]
+    end, before = match.end(), text[: match.start()]
     if _CURRENCY(before) and _MILLION(text, end):
         num, end = num * 10**6, end + 1
     for _ in range(2):  # "3 hundred thousand"
@@ -299,16 +291,16 @@ def read_statement(text: str) -> Reading:
         return 0, 0, False, "ambiguous" if _NUMBER.search(text) else "unparsable"
     right = text.rpartition("=")[2]
     text = right if _NUMBER.search(right) else text  # of an equation, the right-hand side
-    found = list(_NUMBER.finditer(text))
-    if not found:
+    numbers = list(_NUMBER.finditer(text))
+    if not numbers:
         return 0, 0, False, "unparsable"
-    stop = _STOP(text, found[0].end())
+    stop = _STOP(text, numbers[0].end())
     end = stop.start() if stop else len(text)
     values: set[Number | str] = set()
-    for match in found:
+    for match in numbers:
         if match.start() < end and len(values) < 2:
             values.add(_value(text, match, True))
-    if len(values) > 1 or RETRACTS(text[found[0].end() :]):
+    if len(values) > 1 or RETRACTS(text[numbers[0].end() :]):
         return 0, 0, False, "ambiguous"
     return _reading(values.pop())
 
@@ -366,9 +358,9 @@ def _boxed(text: str, at: int) -> str | None:
 
 def _last_number(text: str) -> str:
     """The last number of the text with `REACH` characters around it; "" where there is none."""
-    found = _BACKWARDS(text[: -WINDOW - 1 : -1])
-    if found and found.end() < WINDOW - MAX_DIGITS:  # not cut by the window
-        start, end = len(text) - found.end(), len(text) - found.start(1)
+    match = _BACKWARDS(text[: -WINDOW - 1 : -1])
+    if match and match.end() < WINDOW - MAX_DIGITS:  # not cut by the window
+        start, end = len(text) - match.end(), len(text) - match.start(1)
     else:
         last = None
         for last in _NUMBER.finditer(text):  # noqa: B007
@@ -425,7 +417,7 @@ def find_statement(text: str, at: int) -> tuple[str, str]:
 def _unmarked(text: str) -> tuple[str, str] | None:
     """The statement of a response without a marker, and how; None where it has no number."""
     if not text.isascii():
-        text = text[:-TAIL] + _spelled(text[-TAIL:])
+        text = text[:-TAIL] + _MIXED.sub(" ", text[-TAIL:]).translate(_CHARACTERS)
     if len(text) <= 60 and "\n" not in text and _STATES(text):
         reading = read_statement(text)
         if reading[1] or (reading[3] == "ambiguous" and not _WORD(text)):
@@ -485,12 +477,11 @@ def compute_score(
     """verl's entry: the reward of one response.
 
     Args:
-        data_source: not used; the same rules hold for every source.
         solution_str: the response, without the prompt.
         ground_truth: the gold number (`72`, `1,234`, `3/4`, `72%`), or an original solution that ends in `#### 72`.
         extra_info: of the row; `question`, where it is there, decides whether 72% states a gold of 72.
         format_credit: the part of the score that a marker earns.
-        kwargs: what verl adds (a reward model's address, ...); not used.
+        data_source, kwargs: what verl hands over; not used.
 
     Returns:
         score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the number read, for majority votes;

@@ -127,12 +127,10 @@ def compute_score(
     """verl's entry: the reward of one response.
 
     Args:
-        data_source: not used; the same rules hold for every source.
         solution_str: the response, without the prompt.
         ground_truth: the right position, "0" (left), "1" (middle) or "2" (right).
-        extra_info: not used.
         format_credit: the part of the score that stating the answer as asked earns.
-        kwargs: what verl adds (a reward model's address, ...); not used.
+        data_source, extra_info, kwargs: what verl hands over; not used.
 
     Returns:
         score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: "0", "1", "2" or "", for majority votes;

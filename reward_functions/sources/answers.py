@@ -32,8 +32,7 @@ def find(response: str) -> tuple[str, str]:
     r"""The statement of a response: (statement, how).
 
     `how` is "marked" behind a marker, or where a short line is all there is; "unmarked" where the place was guessed;
-    else the reason why there is none: "truncated", "answer_in_think", "no_answer", or "ambiguous" where what stands
-    behind it takes it back.
+    else the reason why there is none, "ambiguous" where what stands behind it takes it back.
     """
     close = response.rfind("</think>")
     if response.find("<think>", close + 1) != -1:
@@ -107,7 +106,7 @@ def folded(text: str) -> str:
         return text
     parts = _NOT_FOLDED.split(text)
     parts[::2] = [unicodedata.normalize("NFKC", part) for part in parts[::2]]
-    powers = _POWER.sub(lambda found: f"^{unicodedata.normalize('NFKC', found[0])}", "".join(parts))
+    powers = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", "".join(parts))
     return powers.replace("\u2212", "-")
 
 
@@ -170,11 +169,16 @@ def stated_option(statement: str) -> str | None:
     text = " ".join(_COMMAND.sub("", bare(statement)).split())
     if alone := _LETTER(text):
         return alone[1]
-    found = _OPTION(text)
-    if found is None or _SECOND(found[3]):
+    match = _OPTION(text)
+    if match is None or _SECOND(match[3]):
         return None
-    back = gsm8k.RETRACTS(found[3])  # "b. no, it is not" states an option's text
-    return None if back and not (back.start() == 0 and back[0] == "no,") else found[1] or found[2]
+    back = gsm8k.RETRACTS(match[3])  # "b. no, it is not" states an option's text
+    return None if back and not (back.start() == 0 and back[0] == "no,") else match[1] or match[2]
+
+
+def hedged(text: str) -> bool:
+    """Does the text deny, hedge, or take back?"""
+    return gsm8k.DOUBTS(text.replace("’", "'")) is not None or gsm8k.RETRACTS(text) is not None
 
 
 def tight(text: str) -> str:

@@ -43,34 +43,19 @@ STANDARD = {name: f"{module}.{name}" for module, names in ALONE.items() for name
 PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
 # They decide, so what the program returned is held against their other arguments out of its reach.
 DECIDING = {"all", "any", "bool", "isclose", "isinstance", "type"}
-DECIDING_METHODS = {
-    "startswith",
-    "endswith",
-    "issubset",
-    "issuperset",
-    "isdisjoint",
-    "__contains__",
-    "__eq__",
-    "__ne__",
-}
+DECIDING_METHODS = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
+DECIDING_METHODS |= {"__contains__", "__eq__", "__ne__"}
 ABOUT_THE_PROGRAM = {"callable", "hasattr", "issubclass"}  # what they ask, only the program can answer
-COMPARISONS = {  # that need both values; `in` is always decided outside
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-}
+_OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
+# Those that need both values; `in` is always decided outside.
+COMPARISONS = dict(zip(_OPERATORS, ("==", "!=", "<", "<=", ">", ">=", "is", "is not"), strict=True))
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SMALL = (ast.Constant, ast.Name, ast.Attribute, ast.Lambda)  # arguments that go along, `round(f(2), 3)`
 REFUSED = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
 class Unsupported(ValueError):
-    """The assert is none, or cannot be decided out of the program's reach; the message says why."""
+    """This is no assert, or none that can be decided out of the program's reach; the message says why."""
 
 
 class _Bound(Exception):
@@ -79,19 +64,12 @@ class _Bound(Exception):
 
 @dataclass(frozen=True)
 class Assert:
-    """One assert, split; see `sandboxed/calls.py` for how its fields are used.
+    """One assert, split; `sandboxed/calls.py` evaluates the fields."""
 
-    Args:
-        parts: the program's, as source; a comparison between two of its values as (left, operator, right).
-        test: the rest, as source; where a part stood is `__part__(0)` or `__compared__(0, "==")`.
-        imports: name -> "module" or "module.name" of what the assert takes from the standard library.
-        constants: the expressions in the rest without the program's parts, but for literals.
-    """
-
-    parts: list[Any]
-    test: str
-    imports: dict[str, str]
-    constants: list[str]
+    parts: list[Any]  # the program's, as source; a comparison between two of its values as (left, operator, right)
+    test: str  # the rest, as source; where a part stood is `__part__(0)` or `__compared__(0, "==")`
+    imports: dict[str, str]  # name -> "module" or "module.name" of what is taken from the standard library
+    constants: list[str]  # the expressions in the rest without the program's parts, but for literals
 
 
 def split(text: str) -> Assert:
@@ -120,7 +98,7 @@ def split(text: str) -> Assert:
 def _split(test: ast.expr) -> Assert:
     splitter = _Splitter(test, None)
     if not splitter.program:  # `assert sum(10, 15) == 6`: then what is called first is the program's
-        called = next((node.func.id for node in _in_order(test) if _calls_a_name(node)), None)
+        called = next((node.func.id for node in _in_order(test) if _calls(node)), None)
         splitter = _Splitter(test, called)
     if not splitter.program:
         raise Unsupported("the assert calls nothing of the program")
@@ -139,53 +117,38 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
         yield from _in_order(child)
 
 
-def _calls_a_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+def _calls(node: ast.AST, name: str | None = None) -> bool:
+    """Is this a call of a name, or of this one?"""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and name in (None, node.func.id)
 
 
 @dataclass
 class _Splitter:
-    """Takes the program's parts out of an expression.
-
-    Args:
-        test: the expression.
-        own: a name of Python's that is the program's here.
-    """
+    """Takes the program's parts out of an expression."""
 
     test: ast.expr
-    own: str | None
+    own: str | None  # a name of Python's that is the program's here
     parts: list[Any] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     imports: dict[str, str] = field(default_factory=dict)
     program: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        bound = set()
-        modules = set()
-        for node in ast.walk(self.test):
-            if isinstance(node, ast.arg):
-                bound.add(node.arg)
-            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                bound.add(node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in MODULES:
-                modules.add(node.value.id)
-        for node in ast.walk(self.test):
-            if isinstance(node, ast.Name) and node.id not in bound:
-                if node.id == self.own:
-                    self.program.add(node.id)
-                elif node.id in modules:
-                    self.imports[node.id] = node.id
-                elif node.id in STANDARD:
-                    self.imports[node.id] = STANDARD[node.id]
-                elif node.id not in PYTHON:
-                    self.program.add(node.id)
+        nodes = list(ast.walk(self.test))
+        bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        bound |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+        modules = {
+            node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        standard = STANDARD | {name: name for name in modules & MODULES}
+        for name in dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name) and node.id not in bound):
+            if name == self.own or not (name in standard or name in PYTHON):
+                self.program.add(name)
+            elif name in standard:
+                self.imports[name] = standard[name]
 
     def visit(self, node: ast.expr, bound: frozenset[str]) -> ast.expr:
-        """The expression with its parts replaced.
-
-        Raises:
-            _Bound: a part needs a name of `bound`.
-        """
+        """The expression with its parts replaced. Raises _Bound where a part needs a name of `bound`."""
         if not self._is_programs(node):
             if not bound and not isinstance(node, (ast.Name, ast.Lambda)) and not _is_literal(node):
                 self.constants.append(ast.unparse(node))
@@ -248,11 +211,8 @@ class _Splitter:
 
     def _are_parts(self, operands: tuple[ast.expr, ast.expr]) -> bool:
         """Are both the program's? `type(f(2)) is Node` compares two of its values, `type(f(2)) is int` does not."""
-        plain = [
-            each.args[0] if _calls_a_name(each) and each.func.id == "type" and len(each.args) == 1 else each
-            for each in operands
-        ]
-        return any(map(self._is_part, operands)) and all(map(self._is_part, plain))
+        untyped = [each.args[0] if _calls(each, "type") and len(each.args) == 1 else each for each in operands]
+        return any(map(self._is_part, operands)) and all(map(self._is_part, untyped))
 
     def _is_part(self, node: ast.expr) -> bool:
         """Is this the program's as a whole?"""
@@ -292,22 +252,19 @@ class _Splitter:
         parts = [self._is_part(argument) for argument in arguments]
         if name in DECIDING:
             return len(parts) > 1 and all(parts)
-        functions = [part for part, argument in zip(parts, arguments, strict=True) if part and not _is_data(argument)]
+        pairs = list(zip(parts, arguments, strict=True))
+        # In `map(f, [1, 2])` an argument may be a function, which only the program's process can call.
+        function = any(part and isinstance(argument, (ast.Name, ast.Attribute)) for part, argument in pairs)
         return any(parts) and all(
-            part or ((functions or isinstance(argument, SMALL)) and not self._is_programs(argument))
-            for part, argument in zip(parts, arguments, strict=True)
+            part or ((function or isinstance(argument, SMALL)) and not self._is_programs(argument))
+            for part, argument in pairs
         )
 
     def _is_object(self, node: ast.expr) -> bool:
         """Is this an object of a class of the program's, `Stack(3)`, or arithmetic with one?"""
         if isinstance(node, ast.BinOp):
             return self._is_object(node.left) or self._is_object(node.right)
-        return _calls_a_name(node) and node.func.id in self.program and node.func.id[0].isupper()
-
-
-def _is_data(node: ast.expr) -> bool:
-    """Is this surely no function, which only the program's process can call? In `map(f, [1, 2])` it is one."""
-    return not isinstance(node, (ast.Name, ast.Attribute))
+        return _calls(node) and node.func.id in self.program and node.func.id[0].isupper()
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -317,9 +274,7 @@ def _names(node: ast.AST) -> set[str]:
 def _decides(node: ast.AST) -> bool:
     """Does this compare, or bind several names at once, of which some may be expected values?"""
     for each in ast.walk(node):
-        if isinstance(each, (ast.Compare, ast.BoolOp)) or (
-            isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)
-        ):
+        if isinstance(each, (ast.Compare, ast.BoolOp, ast.Not)):
             return True
         if isinstance(each, ast.comprehension) and not isinstance(each.target, ast.Name):
             return True

@@ -57,12 +57,12 @@ class Helper:
                 self._start()
             try:
                 self.process.stdin.write(question)  # shorter than a pipe's buffer, so it goes at once
-                said = self._line(HARD_S)
+                verdict = self._line(HARD_S)
             except BrokenPipeError:
-                said = ""
-            if not said:
+                verdict = ""
+            if not verdict:
                 self.end()
-            return said or "timeout"
+            return verdict or "timeout"
 
     def end(self) -> None:
         """End the helper; the next question starts another."""
@@ -153,13 +153,16 @@ def judge(statement: str, gold: str) -> str:
         return "correct"
     if _doubtful(statement) and not _doubtful(gold):
         return "ambiguous"
-    return _numbers(statement, gold) or _compared(statement, gold)
+    if verdict := _numbers(statement, gold):
+        return verdict
+    verdict = HELPER_PROCESS.ask(formula(gold), formula(statement))
+    return "correct" if verdict == "wrong" and answers.same_text(statement, gold) else verdict
 
 
 def _doubtful(text: str) -> bool:
     """Does the text deny, hedge, or take back? "or" may join solutions where there are several."""
-    found = gsm8k.DOUBTS(text)
-    return (found is not None and found[0].lower() != "or") or gsm8k.RETRACTS(text) is not None
+    match = gsm8k.DOUBTS(text)
+    return (match is not None and match[0].lower() != "or") or gsm8k.RETRACTS(text) is not None
 
 
 def _numbers(statement: str, gold: str) -> str:
@@ -177,12 +180,6 @@ def _numbers(statement: str, gold: str) -> str:
         text = gsm8k.plain(statement)
         return "ambiguous" if gsm8k.DOUBTS(text) or re.search("[<>≠]", text) else ""
     return gsm8k.compare(reading, read, None)[0]
-
-
-def _compared(statement: str, gold: str) -> str:
-    """math-verify's verdict, and "correct" where the plain texts are the same."""
-    verdict = HELPER_PROCESS.ask(formula(gold), formula(statement))
-    return "correct" if verdict == "wrong" and answers.same_text(statement, gold) else verdict
 
 
 # A number and its unit: `10\text{ m}`, `10 cm`, `3\,\mathrm{km/h}`, `5\sqrt{2}\text{ cm}^2`.
@@ -206,11 +203,11 @@ _ONE_NAME = {spelling: name for name, spellings in _UNITS.items() for spelling i
 def _unit(text: str) -> str | None:
     """The unit of a text that is a value with a unit; "" where it is a multiplier, None of any other text."""
     text = answers.folded(text).strip().strip("$").strip()
-    found = _COMMANDED.fullmatch(text) or _SPELLED.fullmatch(text)
-    tail = _EXPONENT.fullmatch(found[3].strip()) if found else None
+    match = _COMMANDED.fullmatch(text) or _SPELLED.fullmatch(text)
+    tail = _EXPONENT.fullmatch(match[3].strip()) if match else None
     if tail is None:
         return None
-    unit = " ".join(found[2].replace(".", " ").replace(" per ", "/").split())
+    unit = " ".join(match[2].replace(".", " ").replace(" per ", "/").split())
     power = tail[1] or ""
     for word, number in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
         if unit.casefold().startswith(word):
@@ -222,16 +219,11 @@ def _unit(text: str) -> str | None:
 
 _GROUPED = re.compile(r"(?<![0-9.])[0-9]{1,3}(?:(?:\\[,;! ]|[ '_\u2019]|\{,\})[0-9]{3}){1,9}(?![0-9])")
 _ROOT = re.compile(r"√\s*(?:([0-9]+|[A-Za-z])|\(([^()]{0,80})\))")
-_LATEX = {
-    **dict.fromkeys("–—－", "-"),
-    "π": "\\pi ",
-    "×": "\\times ",
-    "·": "\\cdot ",
-    "÷": "/",
-    "∞": "\\infty ",
-    "≤": "\\le ",
-}
-_LATEX |= {"≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "∪": "\\cup ", "°": "^\\circ ", "⁄": "/", "θ": "\\theta "}
+_LATEX = str.maketrans({
+    "–": "-", "—": "-", "－": "-", "÷": "/", "⁄": "/", "π": "\\pi ", "θ": "\\theta ", "∞": "\\infty ",
+    "×": "\\times ", "·": "\\cdot ", "±": "\\pm ", "∪": "\\cup ", "°": "^\\circ ", "≤": "\\le ", "≥": "\\ge ",
+    "≠": "\\ne ",
+})  # fmt: skip
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 
 
@@ -241,8 +233,8 @@ def formula(text: str) -> str:
     Grouped digits are joined, and Unicode's signs become commands. All of it stands in a `\boxed{}`, unless it says
     itself where its formula is.
     """
-    text = _GROUPED.sub(lambda found: re.sub("[^0-9]", "", found[0]), answers.folded(text))
+    text = _GROUPED.sub(lambda match: re.sub("[^0-9]", "", match[0]), answers.folded(text))
     if not text.isascii():
-        text = _VULGAR.sub(lambda found: "\\frac{{{}}}{{{}}}".format(*gsm8k.plain(found[0]).split("/")), text)
-        text = _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2]}}}", text).translate(str.maketrans(_LATEX))
+        text = _VULGAR.sub(lambda match: "\\frac{{{}}}{{{}}}".format(*gsm8k.plain(match[0]).split("/")), text)
+        text = _ROOT.sub(lambda match: f"\\sqrt{{{match[1] or match[2]}}}", text).translate(_LATEX)
     return text if _FORMULA(text) else f"\\boxed{{{text}}}"

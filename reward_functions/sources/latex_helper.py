@@ -69,10 +69,10 @@ def main() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            said = verdict(question["gold"], question["answer"], question["seconds"])
+            answer = verdict(question["gold"], question["answer"], question["seconds"])
         except (MemoryError, Late):
-            said = "timeout"
-        print(said, file=answers, flush=True)
+            answer = "timeout"
+        print(answer, file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -42,25 +42,17 @@ class TruthError(ValueError):
     """The tests cannot be used; the message says what is wrong with them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity: `read_text` keeps one for each truth
 class Tests:
-    """The tests of one problem.
-
-    Args:
-        kind: "script", "calls" or "asserts", as `sandbox.run` has it.
-        inputs: what each test gives to the program.
-        checks: whether what came back from each test is right.
-        decisions: of asserts, what decides them.
-        constants: the expected values in asserts that are no literals, as (source, imports).
-    """
+    """The tests of one problem."""
 
     __test__ = False  # no test class of pytest's
 
-    kind: str
-    inputs: list[Any]
-    checks: list[Callable[[Any], bool]]
-    decisions: tuple[dict[str, Any], ...] = ()
-    constants: tuple[tuple[str, dict[str, str]], ...] = ()
+    kind: str  # "script", "calls" or "asserts", as `sandbox.run` has it
+    inputs: list[Any]  # what each test gives to the program
+    checks: list[Callable[[Any], bool]]  # whether what came back from each test is right
+    decisions: tuple[dict[str, Any], ...] = ()  # of asserts, what decides them
+    constants: tuple[tuple[str, dict[str, str]], ...] = ()  # (source, imports) of expected values that are no literals
 
 
 def read_program(response: str) -> tuple[str, str]:
@@ -104,12 +96,17 @@ def read(truth: Any) -> Tests:
     """
     if not isinstance(truth, dict):
         raise TruthError('the tests are not {"inputs": [...], "outputs": [...]} or {"asserts": [...]}')
+    inputs, outputs, assertions = truth.get("inputs"), truth.get("outputs"), truth.get("asserts")
     if "asserts" in truth:
-        return _assertions(truth["asserts"])
-    inputs, outputs = truth.get("inputs"), truth.get("outputs")
-    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        if not isinstance(assertions, list) or not all(isinstance(text, str) for text in assertions):
+            raise TruthError("asserts is not a list of assert statements")
+    elif not isinstance(inputs, list) or not isinstance(outputs, list):
         raise TruthError("inputs and outputs are not two lists")
-    _countable(inputs)
+    count = len(assertions if "asserts" in truth else inputs)
+    if not 0 < count <= MAX_TESTS:
+        raise TruthError(f"{count} tests; give 1 to {MAX_TESTS}")
+    if "asserts" in truth:
+        return _asserts(assertions)
     if len(inputs) != len(outputs):
         raise TruthError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
     if truth.get("fn_name"):
@@ -122,15 +119,7 @@ def read(truth: Any) -> Tests:
     return Tests("script", inputs, [lambda out, want=want: same_text(out, want) for want in outputs])
 
 
-def _countable(tests: list[Any]) -> None:
-    if not 0 < len(tests) <= MAX_TESTS:
-        raise TruthError(f"{len(tests)} tests; give 1 to {MAX_TESTS}")
-
-
-def _assertions(texts: Any) -> Tests:
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise TruthError("asserts is not a list of assert statements")
-    _countable(texts)
+def _asserts(texts: list[str]) -> Tests:
     split = []
     for text in texts:
         try:
@@ -146,15 +135,11 @@ def _assertions(texts: Any) -> Tests:
     )
 
 
-def broken_constants(tests: Iterable[Tests], run: Callable[..., list[dict[str, Any]]], limits: Any) -> Iterator[str]:
+def broken_constants(tests: list[Tests], run: Callable[..., list[dict[str, Any]]], limits: Any) -> list[str]:
     """For each problem, why an expected value of its asserts cannot be computed; "" where all can be.
 
-    Args:
-        tests: the problems.
-        run: `sandbox.run`, or what does the same elsewhere.
-        limits: the sandbox's.
+    `run` is `sandbox.run`, or what does the same elsewhere; `limits` are those of one test.
     """
-    tests = list(tests)
     jobs = [(number, constant) for number, each in enumerate(tests) for constant in each.constants]
     problems = [""] * len(tests)
     for at in range(0, len(jobs), CONSTANTS_AT_ONCE):
@@ -167,7 +152,7 @@ def broken_constants(tests: Iterable[Tests], run: Callable[..., list[dict[str, A
             if not result.get("held") and result["status"] != "sandbox_error" and not problems[number]:
                 why = "it raises" if result["status"] == "ran" else result["status"]
                 problems[number] = f"the expected value {text[:80]!r} cannot be computed: {why}"
-    yield from problems
+    return problems
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
@@ -190,12 +175,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
 
 
 def passed(tests: Tests, results: list[dict[str, Any]]) -> tuple[int, str]:
-    """How many tests are right, and what went wrong in the first that is not ("" where all are right).
-
-    Args:
-        tests: from `read`.
-        results: from `sandbox.run` or `fusion.run`; data that the program made, but for what was decided of asserts.
-    """
+    """How many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right)."""
     right, first = 0, ""
     for check, result in zip(tests.checks, results, strict=True):
         status = result["status"]
@@ -243,12 +223,10 @@ def _close(ours: Any, theirs: Any) -> bool:
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """Is a return value the expected JSON? Tuples count as lists, keys as text; integers are exact, floats within the
-    tolerance where a float is expected, and True is no number.
+    """Is a return value, as `sandboxed/values.py` writes it or a program claims it, the expected JSON?
 
-    Args:
-        value: JSON as `sandboxed/values.py` makes it, or anything else that a program wrote.
-        expected: plain JSON.
+    Tuples count as lists, keys as text; integers are exact, floats within the tolerance where a float is expected, and
+    True is no number.
     """
     try:
         return _same(value, expected)
@@ -276,10 +254,6 @@ def _same(value: Any, expected: Any) -> bool:
     return _close(Fraction(value), Fraction(expected))
 
 
-def _integer(value: Any) -> int:
-    return value if isinstance(value, int) else int(value["int"], 16)
-
-
 def _decimal(text: str) -> Decimal:
     """Bounded, since its exponent may stand for more digits than there is memory."""
     number = Decimal(text)
@@ -291,7 +265,7 @@ def _decimal(text: str) -> Decimal:
 READ: dict[str, Callable[[Any], Any]] = {
     "tuple": list,
     "int": lambda digits: int(digits, 16),
-    "Fraction": lambda parts: Fraction(*map(_integer, parts)),
+    "Fraction": lambda parts: Fraction(*(part if isinstance(part, int) else int(part["int"], 16) for part in parts)),
     "Decimal": _decimal,
 }
 

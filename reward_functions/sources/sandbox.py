@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 SANDBOXED = Path(__file__).resolve().parent / "sandboxed"
 MACHINES = ("x86_64", "aarch64")  # those that `sandboxed/seccomp.py` has a filter for
@@ -68,27 +68,16 @@ class SandboxMissing(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use.
+    """What one program may use."""
 
-    Args:
-        test_s: CPU seconds per test.
-        wall_s: seconds per test by the clock, for programs that sleep.
-        total_s: CPU seconds for all tests of a program; what is left over then has failed.
-        total_wall_s: the same by the clock.
-        memory_bytes: address space.
-        output_bytes: per test, and for the values of all calls together.
-        file_bytes: the scratch folder, and any file in it.
-        threads: of a program; see `_as_nobody` for where root's are not counted.
-    """
-
-    test_s: float = 2.0
-    wall_s: float = 6.0
-    total_s: float = 10.0
-    total_wall_s: float = 20.0
-    memory_bytes: int = 512 << 20
-    output_bytes: int = 256 << 10
-    file_bytes: int = 16 << 20
-    threads: int = 64
+    test_s: float = 2.0  # CPU seconds of a test
+    wall_s: float = 6.0  # seconds of a test by the clock, for programs that sleep
+    total_s: float = 10.0  # CPU seconds of all tests; those that are left then have failed
+    total_wall_s: float = 20.0  # the same by the clock
+    memory_bytes: int = 512 << 20  # address space
+    output_bytes: int = 256 << 10  # of a test, and of the values of all calls together
+    file_bytes: int = 16 << 20  # the scratch folder, and any file in it
+    threads: int = 64  # see `_as_nobody` for where root's are not counted
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that is no positive number."""
@@ -113,9 +102,8 @@ def run(
 
     Returns:
         Per test `status`, and where it is "ran" `output` (script), `value` (calls; JSON, see `sandboxed/values.py`) or
-        `held` (asserts; True, False, or None where deciding it raised). Outputs and values come from the program:
-        plain data of bounded size, and not to be believed. A status "sandbox_error" means that the sandbox itself gave
-        no answer.
+        `held` (asserts; True, False, or None where deciding it raised): plain data of bounded size, which the program
+        may have made up, but for `held`. "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
         SandboxMissing: bubblewrap is not there or does not work.
@@ -127,25 +115,25 @@ def run(
     seconds = (limits.total_wall_s + limits.wall_s) * (2 if kind == "asserts" else 1)  # to run, and to decide
     with slot():
         answer = _exchange(command, _request(kind, program, tests, limits, decisions or []), seconds)
-    results = [_result(*part) for part in _parts(answer)][: len(tests)]
+    results = [_result(*block) for block in _blocks(answer)][: len(tests)]
     rest = "output_limit" if len(answer) >= MOST_OUTPUT else "sandbox_error"
     return results + [{"status": rest}] * (len(tests) - len(results))
 
 
 def _request(kind: str, program: str, tests: list[Any], limits: Limits, decisions: list[Any]) -> bytes:
-    request = {"kind": kind, "program": program, "tests": tests, "limits": vars(limits)}
-    request |= {"machine": platform.machine(), "parts": PARTS}
+    request = {"kind": kind, "program": program, "tests": tests, "limits": vars(limits), "machine": platform.machine()}
+    request["parts"] = PARTS
     blocks = [marshal.dumps((_code(), request)), marshal.dumps(decisions)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
 
 
 @lru_cache(maxsize=1)
 def _code() -> list[tuple[str, Any]]:
-    files = [(name, SANDBOXED / f"{name}.py") for name in PARTS]
-    return [(name, compile(file.read_text(encoding="utf-8"), f"<{name}>", "exec")) for name, file in files]
+    sources = {name: (SANDBOXED / f"{name}.py").read_text(encoding="utf-8") for name in PARTS}
+    return [(name, compile(source, f"<{name}>", "exec")) for name, source in sources.items()]
 
 
-def _parts(answer: bytes) -> Iterator[tuple[str, bytes]]:
+def _blocks(answer: bytes) -> Iterator[tuple[str, bytes]]:
     """The runner's answer, test by test, as far as it is whole."""
     at = 0
     while (end := answer.find(b"\n", at, at + 64)) != -1:
@@ -186,9 +174,7 @@ def _exchange(command: list[str], request: bytes, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds + GRACE_S
     answer = bytearray()
     with _memory_file(request) as stdin:
-        process = subprocess.Popen(
-            command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, close_fds=True
-        )
+        process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={})
     try:
         pipe = process.stdout.fileno()
         poll = select.poll()
@@ -208,16 +194,12 @@ def _exchange(command: list[str], request: bytes, seconds: float) -> bytes:
     return bytes(answer)
 
 
-@contextlib.contextmanager
-def _memory_file(content: bytes) -> Iterator[int]:
-    fd = os.memfd_create("request")
-    try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(content)
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield fd
-    finally:
-        os.close(fd)
+def _memory_file(content: bytes) -> IO[bytes]:
+    """A file without a name, rewound to its start."""
+    file = os.fdopen(os.memfd_create("request"), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
 
 
 @contextlib.contextmanager
@@ -262,25 +244,24 @@ def check() -> None:
         SandboxMissing: with what to install or to allow.
     """
     path = _bubblewrap()
-    works, message = _tried([*_as_nobody(path), *_command(path, Limits().file_bytes)])
-    if not works:
-        fix = (
-            ALLOW_NAMESPACES
-            if message.startswith("bwrap:")
-            else "it needs a Python with its standard library beside it"
-        )
-        raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {message}; {fix}")
+    problem = _problem([*_as_nobody(path), *_command(path, Limits().file_bytes)])
+    if problem:
+        no_namespaces = problem.startswith("bwrap:")
+        fix = ALLOW_NAMESPACES if no_namespaces else "it needs a Python with its standard library beside it"
+        raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {problem}; {fix}")
 
 
-def _tried(command: list[str]) -> tuple[bool, str]:
-    """Run a harmless program: does it work, and if not, its last line of output."""
+def _problem(command: list[str]) -> str:
+    """What a harmless program says where it does not run; "" where it does."""
     with _memory_file(_request("script", "print(input())", ["works"], Limits(), [])) as stdin:
         try:
             done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)
         except subprocess.TimeoutExpired:
-            return False, f"no answer within {TRY_S:.0f} s"
+            return f"no answer within {TRY_S:.0f} s"
+    if done.stdout == b"ran 6\nworks\n":
+        return ""
     message = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-    return done.stdout == b"ran 6\nworks\n", message.splitlines()[-1] if message else f"exit code {done.returncode}"
+    return message.splitlines()[-1] if message else f"exit code {done.returncode}"
 
 
 @lru_cache(maxsize=1)
@@ -294,7 +275,7 @@ def _as_nobody(path: str) -> tuple[str, ...]:
     if os.getuid() != 0 or setpriv is None:
         return ()
     prefix = (setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs")
-    return prefix if _tried([*prefix, *_command(path, Limits().file_bytes)])[0] else ()
+    return () if _problem([*prefix, *_command(path, Limits().file_bytes)]) else prefix
 
 
 def _bubblewrap() -> str:

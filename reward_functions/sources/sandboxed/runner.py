@@ -41,7 +41,7 @@ class Child:
     """One process that runs the program: what it wrote, and how it ended.
 
     Args:
-        request: `program`, `machine`, and the limits; see `sandbox.Limits`.
+        request: see `sandbox.run`.
         stdin: the text on its standard input, or None where it reports lines.
         job: what it does.
         cpu_s: CPU seconds that it may use.
@@ -52,7 +52,9 @@ class Child:
         self.limits, self.deadline = request["limits"], deadline
         self.output, self.status = b"", ""
         self.seen = 0  # bytes whose lines were handed out
-        source = memory_file((stdin or "").encode("utf-8", "surrogatepass"))
+        source = os.memfd_create("stdin")
+        write(source, (stdin or "").encode("utf-8", "surrogatepass"))
+        os.lseek(source, 0, os.SEEK_SET)
         self.pipe, there = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -106,9 +108,9 @@ class Child:
 
     def late(self, began: float, cpu_before: float) -> bool:
         """Is this test's CPU time, this test's time by the clock, or the program's time over?"""
-        now, limits = time.monotonic(), self.limits
-        over = now > self.deadline or now - began > limits["wall_s"]
-        return over or self.cpu() - cpu_before > limits["test_s"]
+        now = time.monotonic()
+        by_the_clock = now > self.deadline or now - began > self.limits["wall_s"]
+        return by_the_clock or self.cpu() - cpu_before > self.limits["test_s"]
 
     def read(self, everything: bool) -> None:
         while True:
@@ -140,42 +142,20 @@ class Child:
         self.status = status or STATUS.get(os.WEXITSTATUS(code), "runtime_error")
 
 
-def memory_file(content: bytes) -> int:
-    """A file that exists only as a descriptor, rewound to its start."""
-    fd = os.memfd_create("stdin")
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(content)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def confine(request: dict, cpu_s: float) -> None:
-    """Limits that this process can never raise again, then the filter for system calls."""
-    limits = request["limits"]
-    bounds = {
-        resource.RLIMIT_AS: limits["memory_bytes"],
-        resource.RLIMIT_CPU: int(cpu_s) + 1,
-        resource.RLIMIT_FSIZE: limits["file_bytes"],
-        resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_NPROC: limits["threads"],
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-    }
-    seccomp.install(request["machine"])
-    for kind, bound in bounds.items():
-        resource.setrlimit(kind, (bound, bound))
-
-
 def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float) -> None:
-    """In the child: give up everything but the program's own input and output."""
+    """In the child: give up everything but the program's own input and output, and accept the limits for good."""
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(source, 0)
     os.dup2(there if as_script else nothing, 1)
     os.dup2(nothing, 2)
     os.dup2(nothing if as_script else there, 3)
     os.closerange(4, 256)
-    confine(request, cpu_s)
+    limits = request["limits"]
+    bounds = {"AS": limits["memory_bytes"], "CPU": int(cpu_s) + 1, "FSIZE": limits["file_bytes"], "NOFILE": 64}
+    bounds |= {"NPROC": limits["threads"], "CORE": 0, "MSGQUEUE": 0, "MEMLOCK": 0}
+    seccomp.install(request["machine"])
+    for name, bound in bounds.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (bound, bound))
     for part in request["parts"]:
         del sys.modules[part]
 
@@ -248,7 +228,7 @@ def run_calls(tests: tuple) -> None:
 
 
 def decide(decisions: list) -> None:
-    """Decide asserts over values, and report what holds. No program runs in this process."""
+    """Decide asserts, in a process in which no program runs."""
     calls.decide(decisions, report)
     os._exit(0)
 
@@ -270,19 +250,23 @@ def main(request: dict, more: Callable[[], bytes]) -> tuple:
 
 
 def answer(request: dict, more: Callable[[], bytes]) -> None:
-    """Run every test of a request."""
+    """Run every test of a request, and send its results to `sandbox.run`."""
     site.setquit()
     site.setcopyright()
     site.sethelper()
-    save(request["program"])
-    tests, program = request["tests"], request["program"]
+    program, tests, limits = request["program"], request["tests"], request["limits"]
+    try:
+        with open(PROGRAM, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(program)  # for programs that read themselves
+    except OSError:
+        pass  # a sandbox without a scratch folder
     if request["kind"] == "script":
-        left, deadline = request["limits"]["total_s"], time.monotonic() + request["limits"]["total_wall_s"]
+        left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
         for stdin in tests:
             if left < 0 or time.monotonic() > deadline:
                 send("timeout")
                 continue
-            child = Child(request, stdin, (run_script, program), request["limits"]["test_s"], deadline)
+            child = Child(request, stdin, (run_script, program), limits["test_s"], deadline)
             output = child.all()
             left -= child.used
             send(child.status, output if child.status == "ran" else b"")
@@ -301,15 +285,6 @@ def answer(request: dict, more: Callable[[], bytes]) -> None:
 def send(status: str, content: bytes = b"") -> None:
     """One test's result to `sandbox.run`."""
     write(1, f"{status} {len(content)}\n".encode() + content)
-
-
-def save(program: str) -> None:
-    """The program as a file, for those that read themselves; a sandbox without a scratch folder has none."""
-    try:
-        with open(PROGRAM, "w", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(program)
-    except OSError:
-        pass
 
 
 def in_turn(request: dict, items: list, job: Callable[[list], Job]) -> list[tuple[str, bytes]]:

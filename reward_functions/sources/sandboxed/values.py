@@ -1,7 +1,7 @@
 """Values as JSON: what the expressions of a program return goes out of its process as data, and becomes Python again in
 a process where the program never ran. JSON holds no code, so a class of the program's arrives as no more than its name.
 
-Scalars, texts and lists are themselves; everything else is `{kind: content}`, see `_described` and `BUILD`.
+Scalars, texts and lists are themselves; everything else is `{kind: content}`, see `KINDS`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from _json import make_scanner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing does too
+    from collections.abc import Callable
     from typing import Any
 
 MAX_DEPTH = 200
 MAX_ITEMS = 5000  # of an iterator, which may be endless
 LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refuses long decimal ones
-VIEWS = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
-PLAIN = (list, tuple, set, frozenset, dict)
 
 
 def encode(value: Any, depth: int = 0) -> str:
@@ -50,48 +49,16 @@ def encode_as(kind: str, content: Any, depth: int = 0) -> str:
 
 def _described(value: Any) -> tuple[str, Any]:
     """(kind, what it is made of) of a value that JSON does not have."""
-    for kind in (tuple, set, frozenset):
-        if isinstance(value, kind):
-            return kind.__name__, list(kind.__iter__(value))
-    if isinstance(value, dict):
-        kinds = [name for name in ("Counter", "OrderedDict") if _is(value, "collections", name)]
-        return kinds[0] if kinds else "dict", [[key, item] for key, item in dict.items(value)]
-    for name, view in VIEWS.items():
-        if isinstance(value, view):
-            return name, [list(item) if name == "items" else item for item in value]
-    if isinstance(value, (bytes, bytearray)):
-        return "bytearray" if isinstance(value, bytearray) else "bytes", bytes(value).decode("latin-1")
-    if isinstance(value, complex):
-        return "complex", [value.real, value.imag]
-    if isinstance(value, range):
-        return "range", [value.start, value.stop, value.step]
-    if _is(value, "enum", "Enum"):
-        return "Enum", [type(value).__qualname__, str(value._name_)]
-    if _is(value, "fractions", "Fraction"):
-        return "Fraction", [value.numerator, value.denominator]
-    if _is(value, "decimal", "Decimal"):
-        return "Decimal", str(value)
-    if _is(value, "collections", "deque"):
-        return "deque", [list(value), value.maxlen]
-    if _is(value, "array", "array"):
-        return "array", [value.typecode, value.tolist()]
-    if _is(value, "datetime", "timedelta"):
-        return "timedelta", [value.days, value.seconds, value.microseconds]
-    for name in ("datetime", "date", "time"):
-        if _is(value, "datetime", name):
-            return name, value.isoformat()
+    for kind, (place, parts, _) in KINDS.items():
+        made_by = place if isinstance(place, type) else getattr(sys.modules.get(place), kind, None)
+        if isinstance(made_by, type) and isinstance(value, made_by):  # a module that was not imported made nothing
+            return kind, parts(value)
     if isinstance(value, type) and value.__module__ == "builtins":
         return "type", value.__name__
     if hasattr(type(value), "__next__"):
         items = [item for item, _ in zip(value, range(MAX_ITEMS + 1))]  # noqa: B905  # ends with the shorter one
         return "iterator", [items[:MAX_ITEMS], len(items) > MAX_ITEMS]
     return "object", [type(value).__name__, bool(value)]
-
-
-def _is(value: Any, module: str, name: str) -> bool:
-    """Is this an instance of a class of the standard library? Where its module was not imported, it is not."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
 
 
 class Object:
@@ -128,37 +95,54 @@ def _object(name: str, true: bool) -> Object:
     return type(str(name), (Object,), {})(true)
 
 
-def _standard(module: str, name: str) -> Any:
-    return getattr(__import__(module), name)
+def _standard(module: str, name: str) -> Callable[[Any], Any]:
+    """Builds an instance of a class of the standard library, whose module may not have been imported."""
+    return lambda parts: getattr(__import__(module), name)(*parts)
 
 
+def _from_iso(name: str) -> Callable[[str], Any]:
+    return lambda text: getattr(__import__("datetime"), name).fromisoformat(text)
+
+
+def _items(mapping: Any) -> list[list[Any]]:
+    return [[key, item] for key, item in dict.items(mapping)]
+
+
+# Kind -> its class, or the module of the standard library that has it; what a value is made of; a value made of that.
+# The first that fits counts.
+KINDS = {
+    "tuple": (tuple, lambda value: list(tuple.__iter__(value)), tuple),
+    "set": (set, lambda value: list(set.__iter__(value)), set),
+    "frozenset": (frozenset, lambda value: list(frozenset.__iter__(value)), frozenset),
+    "Counter": ("collections", _items, lambda pairs: _standard("collections", "Counter")([dict(pairs)])),
+    "OrderedDict": ("collections", _items, lambda pairs: _standard("collections", "OrderedDict")([pairs])),
+    "dict": (dict, _items, dict),
+    "keys": (type({}.keys()), list, lambda keys: dict.fromkeys(keys).keys()),
+    "values": (type({}.values()), list, lambda values: dict(enumerate(values)).values()),
+    "items": (type({}.items()), lambda view: [list(item) for item in view], lambda pairs: dict(pairs).items()),
+    "bytearray": (bytearray, lambda value: bytes(value).decode("latin-1"), lambda text: bytearray(text, "latin-1")),
+    "bytes": (bytes, lambda value: bytes(value).decode("latin-1"), lambda text: text.encode("latin-1")),
+    "complex": (complex, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    "range": (range, lambda value: [value.start, value.stop, value.step], lambda bounds: range(*bounds)),
+    "Enum": ("enum", lambda value: [type(value).__qualname__, str(value._name_)], Member),
+    "Fraction": ("fractions", lambda value: [value.numerator, value.denominator], _standard("fractions", "Fraction")),
+    "Decimal": ("decimal", str, lambda text: _standard("decimal", "Decimal")([text])),
+    "deque": ("collections", lambda value: [list(value), value.maxlen], _standard("collections", "deque")),
+    "array": ("array", lambda value: [value.typecode, value.tolist()], _standard("array", "array")),
+    "timedelta": (
+        "datetime",
+        lambda value: [value.days, value.seconds, value.microseconds],
+        _standard("datetime", "timedelta"),
+    ),
+    "datetime": ("datetime", lambda value: value.isoformat(), _from_iso("datetime")),
+    "date": ("datetime", lambda value: value.isoformat(), _from_iso("date")),
+    "time": ("datetime", lambda value: value.isoformat(), _from_iso("time")),
+}
 STATUSES = ("memory_limit", "syntax_error")  # of what raised, besides "runtime_error"
 CLASSES: list[str] = []  # of the objects in what is being decoded
-BUILD = {
+BUILD = {kind: build for kind, (_, _, build) in KINDS.items()} | {
     "int": lambda digits: int(digits, 16),
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": dict,
-    "Counter": lambda pairs: _standard("collections", "Counter")(dict(pairs)),
-    "OrderedDict": lambda pairs: _standard("collections", "OrderedDict")(pairs),
-    "keys": lambda keys: dict.fromkeys(keys).keys(),
-    "values": lambda values: dict(enumerate(values)).values(),
-    "items": lambda pairs: dict(pairs).items(),
-    "bytes": lambda text: text.encode("latin-1"),
-    "bytearray": lambda text: bytearray(text, "latin-1"),
-    "complex": lambda parts: complex(*parts),
-    "range": lambda bounds: range(*bounds),
-    "Enum": Member,
-    "Fraction": lambda parts: _standard("fractions", "Fraction")(*parts),
-    "Decimal": lambda text: _standard("decimal", "Decimal")(text),
-    "deque": lambda parts: _standard("collections", "deque")(*parts),
-    "array": lambda parts: _standard("array", "array")(*parts),
-    "timedelta": lambda parts: _standard("datetime", "timedelta")(*parts),
-    "datetime": lambda text: _standard("datetime", "datetime").fromisoformat(text),
-    "date": lambda text: _standard("datetime", "date").fromisoformat(text),
-    "time": lambda text: _standard("datetime", "time").fromisoformat(text),
-    "type": lambda name: type(_standard("builtins", name)()),
+    "type": lambda name: type(getattr(__import__("builtins"), name)()),
     "iterator": lambda parts: _iterator(*parts),
     "object": lambda parts: _object(*parts),
     "raised": lambda status: Raised(status if status in STATUSES else "runtime_error"),

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import sandbox
 
-PARTS = ("values", "calls")
+PARTS = ("values", "calls")  # of `sandboxed`
 PAUSES_S = (1.0, 4.0, 10.0)  # before each further attempt, where the service is busy or away
 GRACE_S = 20.0  # for the service's own queue
 FAILED = {"TimeLimitExceeded": "timeout", "MemoryLimitExceeded": "memory_limit", "OutputLimitExceeded": "output_limit"}
@@ -40,14 +40,9 @@ class FusionError(RuntimeError):
 def run(
     url: str, kind: str, program: str, tests: list[Any], limits: Any, decisions: list[dict[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """The same as `sandbox.run`, on a Sandbox Fusion service.
+    """The same as `sandbox.run`, on a service: `url` is its run_code's, such as http://sandbox:8080/run_code.
 
-    Args:
-        url: of its run_code, for instance http://sandbox:8080/run_code.
-        kind, program, tests, limits, decisions: as there.
-
-    Returns:
-        As there; "sandbox_error" for every test that the service gave no result for.
+    The status is "sandbox_error" for every test that the service gave no result for.
     """
     if kind != "script":
         lines, status = _lines(url, "run", (program, "program.py", tests), limits)
