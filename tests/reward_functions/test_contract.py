@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import math
 import subprocess
 import sys
@@ -100,22 +99,6 @@ def test_loads_without_any_package(path, sample):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_signatures(reward):
-    score = inspect.signature(reward.compute_score).parameters
-    assert list(score)[:4] == ["data_source", "solution_str", "ground_truth", "extra_info"]
-    assert score["extra_info"].default is None
-    assert list(score.values())[-1].kind is inspect.Parameter.VAR_KEYWORD
-    assert all(p.default is not inspect.Parameter.empty for p in list(score.values())[3:-1])
-    batch = inspect.signature(reward.compute_score_batch).parameters
-    assert next(iter(batch)) == "reward_inputs"
-    assert list(batch.values())[-1].kind is inspect.Parameter.VAR_KEYWORD
-    assert isinstance(reward.REWARD_NAME, str)
-    assert reward.REWARD_TYPE == "batch"
-    assert isinstance(reward.REASONS, tuple)
-    assert len(set(reward.REASONS)) == len(reward.REASONS)
-    assert "gold_unparsable" in reward.REASONS
-
-
 def with_truth(sample, truth: object) -> object:
     """Another truth in the same place as the sample's: bare, or in its envelope."""
     return {"data_source": "gsm8k", "ground_truth": truth} if sample[0].startswith('{"data_source"') else truth
@@ -154,15 +137,12 @@ def test_batch_has_only_numbers_that_easyr1_can_average(reward, sample):
     assert reward.compute_score_batch([]) == []
 
 
-def test_scores_do_not_depend_on_the_call_before(path, reward, sample):
+def test_a_result_is_no_other_calls(reward, sample):
     gold, right, wrongs = sample
-    responses = [right, *wrongs]
-    again = load_reward(path)
-    first = [reward.compute_score("any", text, gold) for text in responses]
-    second = [again.compute_score("any", text, gold) for text in reversed(responses)]
-    assert first == second[::-1]
+    first = [reward.compute_score("any", text, gold) for text in (right, *wrongs)]
     first[0]["score"] = -1.0
-    assert reward.compute_score("any", right, gold)["score"] == 1.0, "results are shared between calls"
+    again = [reward.compute_score("any", text, gold) for text in (*reversed(wrongs), right)]
+    assert again[::-1] == [{**first[0], "score": 1.0}, *first[1:]]
 
 
 PIECES = (
@@ -177,14 +157,10 @@ SIZE = 50_000  # characters; quadratic work on that would take seconds
 
 @pytest.mark.parametrize("wrap", ["{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}"])
 def test_linear_time_on_adversarial_input(reward, sample, wrap, cpu_seconds):
-    slow = {}
     for piece in PIECES:
         text = wrap.format(piece * (SIZE // len(piece)))
         assert_result(reward, reward.compute_score("any", text, sample[0]))
-        elapsed = cpu_seconds(partial(reward.compute_score, "any", text, sample[0]), enough=0.2)
-        if elapsed > 0.2:
-            slow[piece] = elapsed
-    assert not slow
+        assert cpu_seconds(partial(reward.compute_score, "any", text, sample[0]), enough=0.2) < 0.2, piece
 
 
 MARKUP = st.sampled_from([*PIECES, "3", "8", "24", "72", "3*8", "0", "2", "and", "Answer: ", "<|im_end|>"])

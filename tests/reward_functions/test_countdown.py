@@ -80,65 +80,38 @@ def test_wrong_answers_have_their_reason_and_credit(text, expected):
 
 E1 = "<answer>3*8*1*1</answer>"
 W1 = "<answer>3+8+1+1</answer>"
-# name -> response, reason, format
+THOUGHT = "<think>so</think>"
+# (reason, format) -> responses
 RESPONSES = {
-    "bare": (E1, "correct", 0),
-    "full": (f"<think>so</think>{E1}", "correct", 1),
-    "blanks around": (f"\n <think>so</think>\n\n{E1}\n ", "correct", 1),
-    "summary before the answer": (f"<think>so</think>\nHence:\n{E1}", "correct", 1),
-    "end mark": (f"<think>so</think>{E1}<|im_end|>", "correct", 1),
-    "thinking opened by the prompt": (f"so it is</think>\n{E1}", "correct", 1),
-    "empty thinking": (f"<think>\n</think>{E1}", "correct", 0),
-    "talk behind": (f"<think>so</think>{E1} Done!", "correct", 0),
-    "talk before thinking": (f"Hi <think>so</think>{E1}", "correct", 0),
-    "several, last right": (f"<think>so</think>{W1} no: {E1}", "correct", 0),
-    "several, last wrong": (f"<think>so</think>{E1} no: {W1}", "wrong_value", 0),
-    "one in thinking, one behind": (f"<think>try {W1}</think>{E1}", "correct", 1),
-    "nested opening": (f"<think>so</think><answer>{E1}", "correct", 0),
-    "nested closing": (f"<think>so</think>{E1}</answer>", "correct", 0),
-    "in thinking only": (f"<think>so {E1}</think>", "answer_in_think", 0),
-    "in thinking only, prompt opened it": (f"so {E1}</think> that is it", "answer_in_think", 0),
-    "in thinking that never ends": (f"<think>so {E1}", "answer_in_think", 0),
-    "thinking never ends": ("<think>3*8 is 24, then", "truncated", 0),
-    "thinks again behind the answer": (f"{E1}<think>wait", "truncated", 0),
-    "thinks twice, answer between": (f"<think>a</think>{E1}<think>b</think>", "answer_in_think", 0),
-    "thinks twice, answer behind": (f"<think>a</think><think>b</think>{E1}", "correct", 0),
-    "answer never ends": ("<think>so</think><answer>3*8*1*1", "truncated", 0),
-    "second answer never ends": (f"<think>so</think>{E1} or <answer>3*8", "truncated", 0),
-    "closing tag cut": ("<think>so</think><answer>3*8*1*1</answ", "truncated", 0),
-    "no tags": ("3*8*1*1 = 24", "no_answer", 0),
-    "nothing": ("", "no_answer", 0),
-    "thinking only": ("<think>so</think>", "no_answer", 0),
-    "boxed only": ("<think>so</think>\\boxed{3*8*1*1}", "no_answer", 0),
-    "other case": ("<think>so</think><ANSWER>3*8*1*1</ANSWER>", "no_answer", 0),
-    "prompt repeated": (
-        "Reason in <think> </think>, then write the equation in <answer> </answer>, for example "
-        f"<answer>(1 + 2) / 3</answer>.<|im_end|>\n<|im_start|>assistant\n<think>so</think>\n{E1}",
-        "correct",
-        0,
-    ),
-    "prompt repeated, nothing more": (
-        "Reason in <think> </think>, for example <answer>(1 + 2) / 3</answer>.", "wrong_numbers", 0
-    ),
+    ("correct", 1): [
+        f"{THOUGHT}{E1}", f"\n {THOUGHT}\n\n{E1}\n ", f"{THOUGHT}\nHence:\n{E1}", f"{THOUGHT}{E1}<|im_end|>",
+        f"so it is</think>\n{E1}", f"<think>try {W1}</think>{E1}",
+    ],
+    ("correct", 0): [
+        E1, f"<think>\n</think>{E1}", f"{THOUGHT}{E1} Done!", f"Hi {THOUGHT}{E1}", f"{THOUGHT}{W1} no: {E1}",
+        f"{THOUGHT}<answer>{E1}", f"{THOUGHT}{E1}</answer>", f"<think>a</think>{THOUGHT}{E1}",
+        f"Write it in <answer> </answer>, such as <answer>(1 + 2) / 3</answer>.<|im_end|>\n{THOUGHT}\n{E1}",
+    ],
+    ("wrong_value", 0): [f"{THOUGHT}{E1} no: {W1}"],
+    ("wrong_numbers", 0): ["Reason in <think> </think>, for example <answer>(1 + 2) / 3</answer>."],
+    ("answer_in_think", 0): [
+        f"<think>so {E1}</think>", f"so {E1}</think> that is it", f"<think>so {E1}",
+        f"<think>a</think>{E1}<think>b</think>",
+    ],
+    ("truncated", 0): [
+        "<think>3*8 is 24, then", f"{E1}<think>wait", f"{THOUGHT}<answer>3*8*1*1", f"{THOUGHT}{E1} or <answer>3*8",
+        f"{THOUGHT}<answer>3*8*1*1</answ",
+    ],
+    ("no_answer", 0): [
+        "3*8*1*1 = 24", "", THOUGHT, f"{THOUGHT}\\boxed{{3*8*1*1}}", f"{THOUGHT}<ANSWER>3*8*1*1</ANSWER>",
+    ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RESPONSES)
-def test_where_the_answer_is_found(name):
-    response, reason, formatted = RESPONSES[name]
+@pytest.mark.parametrize(("response", "expected"), [(text, key) for key, texts in RESPONSES.items() for text in texts])
+def test_where_the_answer_is_found(response, expected):
     result = score(response)
-    assert (result["reason"], result["format"]) == (reason, formatted)
-
-
-@pytest.mark.parametrize("depth", [400, 100_000])
-def test_deep_nesting_and_long_answers_are_rejected_at_once(depth, cpu_seconds):
-    def nested():
-        return answer("(" * depth + "3" + ")" * depth + "*8*1*1")
-
-    result = nested()
-    assert result["reason"] == ("correct" if 2 * depth < countdown.MAX_ANSWER else "too_long")
-    assert answer("9" + "*9" * depth + "**9")["reason"] == ("forbidden_operator" if depth == 400 else "too_long")
-    assert cpu_seconds(nested, enough=0.1) < 0.1
+    assert (result["reason"], result["format"]) == expected
 
 
 def test_truths():
@@ -157,13 +130,6 @@ def test_truths():
     ):
         result = answer("3*8", gold)
         assert (result["score"], result["format"], result["reason"]) == (0.0, 0.0, "gold_unparsable"), gold
-
-
-def test_getting_closer_never_costs():
-    """Each rung holds everything of the rung below, and no sum of partial credits comes near a right answer."""
-    ladder = [score(r)["score"] for r in ("", "<think>so</think><answer>3*8</answer>", f"<think>so</think>{W1}", E1)]
-    assert ladder == [0.0, 0.1, 0.2, 1.0]
-    assert ladder[-1] >= 5 * ladder[-2]
 
 
 @pytest.mark.parametrize("numbers", [(3, 8, 2), (7, 7, 5), (25, 50, 3, 6), (4, 4, 10, 10)])
@@ -236,52 +202,30 @@ def test_reads_what_python_reads(text):
     assert answer(text, gold)["reason"] == ("correct" if exact.denominator == 1 else "wrong_value")
 
 
-# What TinyZero's rule decides otherwise: name -> response, ours, TinyZero's, and a reader's verdict.
-DISAGREEMENTS = {
-    # Right equations that it calls wrong, because it reads the last line only, needs ASCII, or cannot take a `=`.
-    "several lines": ("<answer>3*8\n*1*1</answer>", 1.0, 0.0),  # a reader joins the lines
-    "trailing newline": ("<answer>3*8*1*1</answer>\n", 1.0, 0.0),  # nothing but a newline follows
-    "talk on a later line": ("<answer>3*8*1*1</answer>\nDone.", 1.0, 0.0),  # the answer was given
-    "equals target": ("<answer>3*8*1*1 = 24</answer>", 1.0, 0.1),  # a true equation, digits 24 count as foreign there
-    "times sign": ("<answer>3×8×1×1</answer>", 1.0, 0.1),
-    "true minus sign": ("<answer>3*8+1−1</answer>", 1.0, 0.1),
-    "LaTeX": (r"<answer>3 \times 8 \cdot \frac{1}{1}</answer>", 1.0, 0.1),
-    "no-break space": ("<answer>3*8\u00a0*1*1</answer>", 1.0, 0.1),  # what copied text has for a blank
-    "square brackets": ("<answer>[3*8]*1*1</answer>", 1.0, 0.1),
-    # Answers that it takes although no answer was given.
-    "answer in thinking": ("<think>is it <answer>3*8*1*1</answer>", 0.0, 1.0),  # still thinking
-    "retracted by an open answer": ("<answer>3*8*1*1</answer> no, <answer>3+", 0.0, 1.0),  # cut while revising
-    # Python's operators that the game does not have.
-    "floor division": ("<answer>8*3//1//1</answer>", 0.0, 1.0),
-    "power": ("<answer>8*3**1**1</answer>", 0.0, 1.0),
+# Where TinyZero's rule (in `public_graders`) decides otherwise: response, ours, TinyZero's.
+AGAINST_TINYZERO = [
+    (E1, 1.0, 1.0), (f"{W1} no, {E1}", 1.0, 1.0), (f"{E1} no, {W1}", 0.1, 0.1), ("3*8*1*1", 0.0, 0.0),
+    ("<think>so</think><answer>3*8/(1-1)</answer>", 0.1, 0.1),
+    # Right equations that it calls wrong: it reads the last line only, needs ASCII, and cannot take a `=`.
+    ("<answer>3*8\n*1*1</answer>", 1.0, 0.0), (f"{E1}\nDone.", 1.0, 0.0), ("<answer>3*8*1*1 = 24</answer>", 1.0, 0.1),
+    ("<answer>3×8×1×1</answer>", 1.0, 0.1), ("<answer>3*8+1−1</answer>", 1.0, 0.1),
+    ("<answer>[3*8]*1*1</answer>", 1.0, 0.1),
+    (r"<answer>3 \times 8 \cdot \frac{1}{1}</answer>", 1.0, 0.1), ("<answer>3*8\u00a0*1*1</answer>", 1.0, 0.1),
+    # Answers that it takes although none was given, and Python's operators that the game does not have.
+    (f"<think>is it {E1}", 0.0, 1.0), (f"{E1} no, <answer>3+", 0.0, 1.0),
+    ("<answer>8*3//1//1</answer>", 0.0, 1.0), ("<answer>8*3**1**1</answer>", 0.0, 1.0),
     # Credit of 0.1 that it gives to any block at all.
-    "target copied": ("<answer>24</answer>", 0.0, 0.1),
-    "leading zeros": ("<answer>3*8+1-01</answer>", 0.0, 0.1),
-    "nothing in the tags": ("<answer></answer>", 0.0, 0.1),
-    "prose": ("<answer>three times eight</answer>", 0.0, 0.1),
-    "foreign numbers, no thinking": ("<answer>12+12</answer>", 0.0, 0.1),
-}
-AGREEMENTS = {
-    "plain": (E1, 1.0, 1.0),
-    "last of several": (f"{W1} no, {E1}", 1.0, 1.0),
-    "last of several, wrong": (f"{E1} no, {W1}", 0.1, 0.1),
-    "wrong value": (W1, 0.1, 0.1),
-    "no answer": ("3*8*1*1", 0.0, 0.0),
-    "division by zero": ("<think>so</think><answer>3*8/(1-1)</answer>", 0.1, 0.1),
-}
+    ("<answer>24</answer>", 0.0, 0.1), ("<answer>3*8+1-01</answer>", 0.0, 0.1), ("<answer></answer>", 0.0, 0.1),
+    ("<answer>three times eight</answer>", 0.0, 0.1), ("<answer>12+12</answer>", 0.0, 0.1),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DISAGREEMENTS | AGREEMENTS)
-def test_against_tinyzero(name):
-    response, ours, theirs = (DISAGREEMENTS | AGREEMENTS)[name]
-    assert score(response)["score"] == pytest.approx(ours)
-    assert public.tinyzero_score("Assistant:" + response, TARGET, NUMBERS) == pytest.approx(theirs)
-
-
-def test_tinyzero_rounds_and_ours_does_not():
-    """A large quotient: 1e-5 off the target passes there."""
-    gold = {"target": 1, "numbers": [1000001, 1000000]}
-    response = "<think>so</think><answer>1000001/1000000</answer>"
+def test_against_tinyzero():
+    for response, ours, theirs in AGAINST_TINYZERO:
+        assert score(response)["score"] == pytest.approx(ours), response
+        assert public.tinyzero_score("Assistant:" + response, TARGET, NUMBERS) == pytest.approx(theirs), response
+    gold = {"target": 1, "numbers": [1000001, 1000000]}  # a quotient that its tolerance takes for 1
+    response = "<answer>1000001/1000000</answer>"
     assert public.tinyzero_score("Assistant:" + response, 1, gold["numbers"]) == 1.0
     assert score(response, gold)["reason"] == "wrong_value"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 import pytest
@@ -12,97 +11,13 @@ from hypothesis import strategies as st
 from recipes.data.rewards import load_reward
 
 gsm8k = load_reward("reward_functions/gsm8k.py")
+verl = load_reward("tests/reward_functions/public_graders.py").verl_gsm8k()
 
 WORK = "She has 9 rows of 8 trees, so 9 * 8 = 72 trees."
 
 
 def score(response: str, gold: object = "72", **kwargs) -> dict:
     return gsm8k.compute_score("openai/gsm8k", response, gold, **kwargs)
-
-
-# What is stated -> gold, all with full marks in every frame below.
-READ = {
-    "72": """72|072|72.|72.00|$72|€72|72€|$ 72|\\$72|US$72|72 USD|Rs. 72|**72**|`72`|"72"|“72”|(72)|[72]|+72
-        |~72|≈ 72|=> 72|=72
-        |７２|７２．|72 apples|72 Trees|72kg|72 KG|72 m²|72m²|72 m^2|72°C|72 degrees|72 km/h|72/day|$72 per day
-        |72 a week|72nd
-        |72-year-old|72 times|72¢|72pm|72 apples!|72 个苹果|72元|about 72|exactly 72|at least 72|I got 72
-        |I think 72|72 in total
-        |72 (that is 6 dozen)|72 - six dozen|72 — six dozen|72. That leaves 3 of them.|72, which is six dozen
-        |72, no remainder
-        |9 * 8 = 72|x = 72|72 = total|total: 72|144/2|144 / 2|72 were not sold|72 days, not hours|72 x = 72
-        |$72 dollars""",
-    "1234": """1,234|1 234|1'234|1’234|1\u2009234|1\u00a0234|1\u202f234|1_234|１，２３４|1{,}234|1\\,234|1\\ 234
-        |\\$1\\,234|1 234 €|1.234,00
-        |1 234,0|1'234.00|1,234.00|1.234k|1.234 Thousand""",
-    "1234567": """1,234,567|12,34,567|1 234 567|1.234.567|1'234'567|1.234567 million|1.234567 Million|1.234567M
-        |$1.234567m
-        |1.234567 Millions|1.234567mn""",
-    "300000": "3 hundred thousand|3 lakh|30万|300k|300K|0.3 million|300 thousand dollars",
-    "5000000000": "5 billion|5B|$5bn|5 Billion|50亿|0.005T",
-    "1.5": "1½|1 ½|1 1/2 hours|3/2|1\\frac{1}{2}|\\frac{3}{2}|\\frac32|1.50|１½",
-    "-1.5": "-1½|-\\frac{3}{2}|minus 1.5",
-    "0.75": "¾|3/4|.75|\\frac{3}{4}|75%",
-    "-5": """-5|- 5|−5|－5|﹣5|–5|-$5|$-5|$ -5|(-5)|-(5)|**-5**|minus 5|Minus $5|negative 5|负5
-        |x = - 5|-5 degrees|It is -5""",
-    "50%": """50%|50 %|50％|50\\%|50 percent|50 Percent|50 PER CENT|50pct|**50**%|50 percentage points|50% of them
-        |50|0.5|百分之50""",
-    "50": "50%|50 Percent|50\\%",
-    "0": "0|0.0|-0",
-}  # fmt: skip
-MARKED = ["#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>5</think>\n#### {}"]
-PROSE = ["The answer is {}", "So I worked it all out, over here.\nAnd so: {}"]
-
-
-def cases(table: dict[str, str]) -> list[tuple[str, str]]:
-    return [(text.strip("\n "), gold) for gold, texts in table.items() for text in re.split(r"\|\n? *", texts)]
-
-
-@pytest.mark.parametrize(("text", "gold"), cases(READ))
-def test_what_is_read(text, gold):
-    for frame in MARKED:
-        result = score(frame.format(text), gold)
-        assert result["accuracy"] == 1.0, frame
-        heading = "#" in frame and text[:1].isalpha()  # "#### Total 72" is no marker
-        assert heading or (result["score"], result["format"]) == (1.0, 1.0), frame
-    assert score(f"The answer is {text}", gold)["accuracy"] == 1.0 or "frac32" in text  # these digits end a name
-
-
-# What is stated -> a gold that it must not be taken for, in any frame.
-NOT_READ = {
-    "72": """-72|- 72|−72|－72|minus 72|Minus 72|negative 72|负72|72²|72³|72!|72‰|72‱|√72|√ 72|∛72|\\sqrt{72}|72π
-        |72\\pi|72^2|72^{2}|72₃
-        |72 squared|72 Cubed|72 factorial|72 thousand|72 Thousand|72 Million|72 MILLIONS|72M|72k|72K|72B|$72m
-        |72 lakh|72万|72百|72分之一
-        |72½|72 ½|72 1/2|72 and a half|72 point five|72 hundredths|72 thousandths|72 fifths|72 per mille
-        |72 degrees below zero|72e1
-        |72,000|72/7|1/72|72x|72 x|72n|72i|0x72|72*x|x*72|x-72|x + 72|72 - x|72+1|72(2)|72 × 2|72-|±72|72±1|%72
-        |10% of 72|half of 72
-        |twice 72|square root of 72|log(72)|72?|72;73|72,73|72, 73|72:73|72/73|72-73|72 & 73|72 and 73|72 or 73
-        |70 or 72|72 or so
-        |7 2|72,5|72.5|72.72.72|72'5|3.\\overline{72}|72\\overline{3}|72̅|72٢|not 72|Not 72|isn't 72|isn’t 72
-        |is not 72|never 72
-        |cannot be 72|can't be 72|not equal to 72|definitely not 72|it is not the case that it is 72
-        |72 is not the answer|72 is wrong
-        |不是72|far from 72|anything but 72|other than 72|instead of 72|maybe 72|perhaps 72|possibly 72|either 72
-        |可能72|I am not sure, 72
-        |I don't know, 72|more than 72|less than 72|over 72|nearly 72|between 70 and 72|> 72|x>72|x > 72|≥72|≠72|!=72
-        |x != 72|x >= 72|x \\neq 72
-        |72. No wait, 73|72. No, 73.|72, no, 73|72 (or 73)|72 (maybe 73)|72, wait|72 — actually 73""",
-    "1": "1 234|1'234|1_234|1\u202f234|1½|the answer is not 1|1;2|1/2|1 or 2|1!|1²|100%",
-    "234": "1 234|1'234|1_234|1\u202f234",
-    "3": "3M|3 Million|3\\overline{3}|3.\\overline{3}|3½|3,5",
-    "50": "0.5|.5|50‰|5%|0.5%",
-    "1234": "1.234",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "gold"), cases(NOT_READ))
-def test_what_is_never_taken_for_the_plain_number(text, gold):
-    for frame in ["{}", *MARKED, *PROSE]:
-        result = score(frame.format(text), gold)
-        assert result["accuracy"] == 0.0, frame
-        assert result["score"] == (0.1 if result["reason"] == "wrong" and result["format"] else 0.0)
 
 
 WHERE = [
@@ -185,6 +100,41 @@ def test_a_percent_sign_is_right_where_the_question_asks_for_a_share():
 def test_broken_gold_has_its_reason():
     for gold in ("", "seventy", "7 2", "72 trees", "72 or 73", "1/0", "7,2", "#### ", "٧", "7" * 31, 7.0):
         assert (score("#### 72", gold)["score"], score("#### 72", gold)["reason"]) == (0.0, "gold_unparsable"), gold
+
+
+LONG = "That is the whole reasoning, and nothing is left to add to it. " * 6
+# The end of a response to a problem whose answer is 4711, and who accepts it: ours, verl's grader in its strict mode
+# (the last `#### ` with digits, points and commas in the last 300 characters), and in its flexible one (the last
+# number).
+AGAINST_VERL = [
+    ("#### 4711", 1, 1, 1), ("#### 4711 apples", 1, 1, 1), ("#### 4713", 0, 0, 0), ("I know of 4713 things", 0, 0, 0),
+    ("#### 4711\nNo, wait.\n#### 4713", 0, 0, 0), ("#### 4713-4711", 0, 0, 0),
+    ("<think>#### 4711</think>\n#### 4713", 0, 0, 0),
+    # A reader says: right. One of verl's modes says: wrong.
+    ("####4711", 1, 0, 1), ("####  4711", 1, 0, 1), ("#### **4711**", 1, 0, 1), ("#### $4711", 1, 0, 1),
+    ("#### 4711.", 1, 0, 0), ("#### 4711.00", 1, 0, 0), ("#### 4,711", 1, 1, 0), ("#### 4711 m^2", 1, 1, 0),
+    ("#### 4711\nThat leaves 4713 of them.", 1, 1, 0), ("#### 4711\n\n#### Check\nAdd 4713 and 5.", 1, 1, 0),
+    (f"#### 4711\n{LONG}", 1, 0, 0), (r"So it is $\boxed{4711}$.", 1, 0, 1),
+    (r"\boxed{4711} since 4713 are left", 1, 0, 0),
+    ("<answer>4711</answer>", 1, 0, 1), ("So she has 4711 apples", 1, 0, 1), ("The answer is 4711.", 1, 0, 0),
+    ("The answer is 4711 apples. She gives 4713 away", 1, 0, 0), ("so 1 * 4711 = 4711", 1, 0, 1),
+    ("#### 9422/2", 1, 0, 0),
+    # A reader says: not that number, or no answer. One of verl's modes says: right.
+    ("<think>is it\n#### 4711", 0, 1, 1), ("#### 4711 or 4713", 0, 1, 0), ("#### 4713 or 4711", 0, 0, 1),
+    ("#### 4711 + 1", 0, 1, 0), ("#### 4711 + 1 = 4713", 0, 1, 0), ("#### 4711 thousand", 0, 1, 1),
+    ("#### 4711e3", 0, 1, 0), ("#### 4711/7", 0, 1, 0), ("#### 4711 1/2", 0, 1, 0), ("#### 4711‰", 0, 1, 1),
+    ("#### 4711\nNo wait, that is wrong.", 0, 1, 0), (r"#### 4711, no: \boxed{4713}", 0, 1, 0),
+    ("#### 4713\nIt is not 4711", 0, 0, 1), (r"\boxed{4713} and not 4711", 0, 0, 1),
+    ("4713 people sit in room B4711", 0, 0, 1), ("#### 4713\nThat took me\n#### Step 4711", 0, 0, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("end", "ours", "strict", "flexible"), AGAINST_VERL)
+def test_against_verl(end, ours, strict, flexible):
+    response = end if end.startswith("<think>") else f"3 * 12 = 36\n{end}"
+    assert score(response, "4711")["accuracy"] == ours
+    assert verl.compute_score(response, "4711") == strict
+    assert verl.compute_score(response, "4711", method="flexible") == flexible
 
 
 NUMBERS = st.one_of(

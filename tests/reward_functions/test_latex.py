@@ -64,37 +64,6 @@ def test_scores(response, gold, score, reason):
     assert (result["score"], result["reason"]) == (score, reason)
 
 
-# gold -> what states it, and what math-verify by itself, or a careless reader, would take for it.
-READINGS = [
-    ("10\\text{ m}", "10|10\\,\\mathrm{m}|10\\text{ metres}", "10\\text{ cm}|10 cm|10\\,\\mathrm{cm}|10\\text{ m}^2"),
-    ("10\\text{ cm}^2", "10|10 cm²|10\\text{ square centimeters}", "10\\text{ cm}|10\\text{ m}^2|10\\text{ cm}^3"),
-    ("10\\text{ apples}", "10|10 apple|10 \\text{ Apples}", "10\\text{ oranges}"),
-    ("5\\sqrt{2}\\text{ cm}", "5\\sqrt{2}|\\sqrt{50}\\text{ cm}", "5\\sqrt{2}\\text{ m}"),
-    ("10\\text{ thousand}", "10000|10 thousand|10{,}000", "10|10 million"),
-    ("3000000", "3 million|3\\text{ million}|3 \\times 10^6|3\\,000\\,000|3 Million", "3|3M²"),
-    ("1234", "1 234|1\\,234|1'234|1\u202f234|1_234|１２３４", "1|234|1.234"),
-    ("-72", "−72|－72|minus 72|-72.0", "72|72-"),
-    ("72", "７２|72\\text{ cm}|72^\\circ", "72²|72!|72‰|√72|minus 72|72\\text{ thousand}|72\\pi|\\pm 72|x>72"),
-    ("1", "1.0|x=1", "1_234|1 234|1½|not 1|\\text{not }1|1;2|1 or 2|1\\text{ or }2|1\\text{ or so}|maybe 1|\\neg 1|1?"),
-    ("1.5", "1½|\\frac32|3/2", "1,5|1 5"), ("5184", "72²|72^2|72^{2}", "722|72"),
-    ("6\\sqrt2", "√72|\\sqrt{72}", "72|√ 73"), ("50\\%", "50\\%|50|0.5|50 percent", "0.5\\%|50‰"),
-    ("50", "50\\%|50 Percent", "0.5|50‰"), ("\\{1,2\\}", "x=1 or x=2|2,1", "1|x=1"),
-    ("x+1", "1+x|x + 1", "\\text{not }x+1|x+1 \\text{ or } x+2|maybe x+1|(x+1)!"),
-    ("\\text{even}", "even|\\textbf{even}", "not even|\\text{not even}|even or odd"),
-    ("B", "(B)|\\textbf{(B)}|The correct option is B.|B. 42", "B. no wait, C.|not B|B or C|C"),
-    ("2\\pi", "2π", "2|π²"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("gold", "right", "not_right"), READINGS)
-def test_marks_units_and_words_are_read(gold, right, not_right):
-    for frame in ("\\boxed{{{}}}", "<answer>{}</answer>"):
-        for text in right.split("|"):
-            assert dispatch.compute_score("math", frame.format(text), gold)["score"] == 1.0, text
-        for text in not_right.split("|"):
-            assert dispatch.compute_score("math", frame.format(text), gold)["accuracy"] == 0.0, text
-
-
 def test_whole_numbers_need_no_helper(monkeypatch):
     monkeypatch.setattr(latex, "HELPER_PROCESS", None)
     for response, score in (("\\boxed{72}", 1.0), ("\\boxed{$72$}", 1.0), ("\\boxed{71}", 0.1), ("\\boxed{-072}", 0.1)):

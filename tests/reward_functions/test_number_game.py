@@ -59,10 +59,9 @@ NOT_RIGHT = {
 
 @pytest.mark.parametrize("response", AS_ASKED)
 def test_full_marks(response):
-    result = score(response)
-    assert (result["score"], result["reason"], result["pred"]) == (1.0, "correct", "2")
-    other = score(response, "1")
-    assert (other["score"], other["reason"], other["pred"]) == (0.1, "wrong", "2")
+    for gold, score_, reason in (("2", 1.0, "correct"), ("1", 0.1, "wrong")):
+        result = score(response, gold)
+        assert (result["score"], result["reason"], result["pred"]) == (score_, reason, "2")
 
 
 def test_truths():
@@ -85,33 +84,22 @@ def test_not_right(response, reason):
     assert (result["reason"], result["accuracy"], result["score"]) == (reason, 0.0, 0.1 if reason == "wrong" else 0.0)
 
 
-# Where EasyR1's rule (the first 0, 1 or 2 anywhere is the answer) decides otherwise:
-# response, the right position, ours, EasyR1's. docs/REWARD_NUMBER_GAME.md has the same list in words.
-DISAGREEMENTS = [
-    ("10, 4, 7. Answer: 2", "2", 1, 0),  # it reads the 1 of 10
-    ("The cards show 1, 5, 9, the light is green. Answer: 2", "2", 1, 0),  # it reads a card
+# Where EasyR1's rule (the first 0, 1 or 2 anywhere is the answer) decides otherwise, and where not: response, the right
+# position, ours, EasyR1's. docs/REWARD_NUMBER_GAME.md has the same list in words.
+AGAINST_EASYR1 = [
+    ("10, 4, 7. Answer: 2", "2", 1, 0), ("The cards show 1, 5, 9, the light is green. Answer: 2", "2", 1, 0),
     ("The cards show 1, 5, 9, the light is green. Answer: 2", "1", 0, 1),
-    ("Round 2: red light, smallest is 3 on the left. Answer: 0", "0", 1, 0),  # it reads the round
-    ("0 is left, 1 is middle, 2 is right. <answer>1</answer>", "1", 1, 0),  # it reads the explanation
-    ("Not 0. Answer: 1", "0", 0, 1),
-    ("<think>Is it 0?</think>1", "1", 1, 0),  # it reads the thinking
-    ("<think>It may be 1, or", "1", 0, 1),  # cut off before it answered
-    ("Answer: 1. No, wait. Answer: 2", "2", 1, 0),  # the last word counts
-    ("0 1 2", "0", 0, 1),  # three positions are no answer
-    ("1 or 2", "1", 0, 1),
-    ("12", "1", 0, 1),  # 12 is no position
-    ("20", "2", 0, 1), ("-1", "1", 0, 1), ("1.5", "1", 0, 1),
-    ("Answer: 7, since 7 > 2", "2", 0, 1),  # a card's number is no position
-    ("the 2nd card", "2", 0, 1),  # an ordinal: the 2nd card is position 1
-    ("level1 done", "1", 0, 1),
-]  # fmt: skip
-AGREEMENTS = [
-    ("2", "2", 1, 1), (" 1 ", "1", 1, 1), ("Answer: 0", "0", 1, 1), ("I choose option 2", "2", 1, 1),
-    ("0", "1", 0, 0), ("", "0", 0, 0), ("I don't know", "1", 0, 0), ("Answer: 2", "0", 0, 0),
+    ("Round 2: red light, smallest is 3 on the left. Answer: 0", "0", 1, 0),
+    ("0 is left, 1 is middle, 2 is right. <answer>1</answer>", "1", 1, 0), ("Not 0. Answer: 1", "0", 0, 1),
+    ("<think>Is it 0?</think>1", "1", 1, 0), ("<think>It may be 1, or", "1", 0, 1),
+    ("Answer: 1. No, wait. Answer: 2", "2", 1, 0), ("0 1 2", "0", 0, 1), ("1 or 2", "1", 0, 1), ("12", "1", 0, 1),
+    ("20", "2", 0, 1), ("-1", "1", 0, 1), ("1.5", "1", 0, 1), ("Answer: 7, since 7 > 2", "2", 0, 1),
+    ("the 2nd card", "2", 0, 1), ("level1 done", "1", 0, 1),
+    ("2", "2", 1, 1), (" 1 ", "1", 1, 1), ("I choose option 2", "2", 1, 1), ("0", "1", 0, 0), ("", "0", 0, 0),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("response", "gold", "ours", "theirs"), DISAGREEMENTS + AGREEMENTS)
+@pytest.mark.parametrize(("response", "gold", "ours", "theirs"), AGAINST_EASYR1)
 def test_against_easyr1(response, gold, ours, theirs):
     assert (score(response, gold)["accuracy"], easyr1(response) == gold) == (ours, theirs)
 

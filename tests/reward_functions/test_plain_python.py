@@ -16,13 +16,13 @@ programs, sandbox, pytestmark = sandboxes.dispatch.programs, sandboxes.sandbox, 
 
 def ordinary_programs() -> dict[str, tuple[str, str]]:
     """Name -> (standard input, program), of the kind that models write."""
-    found = {}
+    programs = {}
     for section in (HERE / "ordinary_programs.txt").read_text(encoding="utf-8").split("### ")[1:]:
         name, _, text = section.partition("\n")
         lines = text.split("\n")
         stdin = [line[3:] for line in lines if line.startswith("#< ")]
-        found[name] = "\n".join(stdin), "\n".join(line for line in lines if not line.startswith("#< "))
-    return found
+        programs[name] = "\n".join(stdin), "\n".join(line for line in lines if not line.startswith("#< "))
+    return programs
 
 
 def plainly(program: str, stdin: str, folder: Path) -> str | None:

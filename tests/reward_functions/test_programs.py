@@ -139,30 +139,3 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
 def test_scores(response, truth, share, reason):
     result = dispatch.compute_score("code", response, json.dumps(truth))
     assert (result["score"], result["tests"], result["reason"], result["format"]) == (share, share, reason, 1.0)
-
-
-@needs_sandbox
-def test_a_program_cannot_find_the_outputs_it_is_held_against():
-    """It searches every file, and every text that Python's garbage collector leads to, for what only the truth has."""
-    search = """
-import gc, os, re
-answer = re.compile('CAN' 'ARY-([0-9]{12})')
-def f(x):
-    texts = []
-    for each in gc.get_objects():
-        if isinstance(each, (dict, list, tuple, set)):
-            parts = list(each.values() if isinstance(each, dict) else each)
-            texts += [repr(part) for part in parts if not gc.is_tracked(part)]
-    for folder, _, names in os.walk('/'):
-        if not folder.startswith(('/usr', '/python')):
-            for name in names:
-                try:
-                    texts.append(open(os.path.join(folder, name), errors='replace').read(4096))
-                except OSError:
-                    pass
-    found = [match[0] for match in map(answer.search, texts) if match]
-    return found[0] if found else len(texts) > 100
-"""
-    truth = {"fn_name": "f", "inputs": [[1], [2]], "outputs": ["CANARY-470118273645", True]}
-    result = dispatch.compute_score("code", f"```python\n{search}\n```", truth)
-    assert (result["score"], result["reason"]) == (0.5, "partial"), "it searched, and found nothing"

@@ -13,7 +13,7 @@ import pytest
 from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
-fusion, sandbox = dispatch.fusion, dispatch.sandbox
+fusion = dispatch.sandbox_fusion
 
 
 class Service(ThreadingHTTPServer):
@@ -60,6 +60,7 @@ def service(monkeypatch):
         thread.join()
 
 
+ONE_TEST = {"inputs": ["1"], "outputs": ["2"]}
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 FUNCTION = (
     "```python\nprint('ran [9]')\ndef f(x):\n    print('ran [9]')\n    if x == 3: raise SystemExit\n    return [x]\n```"
@@ -95,8 +96,7 @@ def test_requests_hold_no_expected_answer(service):
     dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url, limits={"memory_bytes": 64 << 20})
     calls, decisions, script = service.requests
     assert "the expected answer" not in json.dumps([calls, script])
-    assert "the expected answer" in decisions["code"]
-    assert "def f(x)" not in decisions["code"]
+    assert ("the expected answer" in decisions["code"], "def f(x)" in decisions["code"]) == (True, False)
     assert (script["memory_limit_MB"], script["language"]) == (64, "python")
 
 
@@ -115,29 +115,27 @@ def test_requests_hold_no_expected_answer(service):
         (404, "sandbox_error"),
     ],
 )
-def test_what_the_service_can_say(service, answer, reason):
+def test_what_the_service_can_answer(service, answer, reason):
     service.answers = [answer]
-    truth = {"inputs": ["1"], "outputs": ["2"]}
-    result = dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url)
+    result = dispatch.compute_score("code", DOUBLE, ONE_TEST, sandbox_fusion_url=service.url)
     assert (result["score"], result["reason"]) == (0.0, reason)
 
 
 def test_a_busy_service_is_asked_again(service):
     service.answers = [429, 503]
-    truth = {"inputs": ["1"], "outputs": ["2"]}
-    assert dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url)["score"] == 1.0
+    assert dispatch.compute_score("code", DOUBLE, ONE_TEST, sandbox_fusion_url=service.url)["score"] == 1.0
     assert len(service.requests) == 3
     service.answers = [504, 504, 504]
-    result = dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url)
-    assert result["reason"] == "sandbox_error"
+    assert dispatch.compute_score("code", DOUBLE, ONE_TEST, sandbox_fusion_url=service.url)["reason"] == "sandbox_error"
 
 
 def test_the_check_before_the_start(service):
-    row = ("code", '{"inputs": ["1"], "outputs": ["2"]}')
-    assert dispatch.check_sources([row], sandbox_fusion_url=service.url) == []
-    service.answers = [answered("Success", "Finished", "43")]
-    assert "does not run a program" in dispatch.check_sources([row], sandbox_fusion_url=service.url)[0]
-    service.answers = [500]
-    assert "answers 500" in dispatch.check_sources([row], sandbox_fusion_url=service.url)[0]
-    assert "no address" in dispatch.check_sources([row], sandbox_fusion_url="sandbox:8080")[0]
-    assert "gives no answer" in dispatch.check_sources([row], sandbox_fusion_url="http://127.0.0.1:9/run_code")[0]
+    def problems(url: str = service.url) -> str:
+        return "".join(dispatch.check_sources([("code", json.dumps(ONE_TEST))], sandbox_fusion_url=url))
+
+    assert problems() == ""
+    service.answers = [answered("Success", "Finished", "43"), 500]
+    assert "does not run a program" in problems()
+    assert "answers 500" in problems()
+    assert "no address" in problems("sandbox:8080")
+    assert "gives no answer" in problems("http://127.0.0.1:9/run_code")

@@ -1,0 +1,77 @@
+"""The filter for system calls on both architectures: the kernel's numbers, interpreted instruction by instruction."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from recipes.data.rewards import load_reward
+from recipes.paths import ROOT
+
+seccomp = load_reward(ROOT / "reward_functions" / "sources" / "sandboxed" / "seccomp.py")
+
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+DENIED = """
+execve execveat ptrace socket shmget shmat shmctl semget msgget mq_open memfd_create process_vm_readv process_vm_writev
+kcmp personality pivot_root chroot acct mount umount2 swapon reboot init_module finit_module delete_module
+kexec_file_load add_key request_key keyctl unshare setns vmsplice perf_event_open fanotify_init name_to_handle_at
+open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo rt_tgsigqueueinfo setpriority ioprio_set migrate_pages
+move_pages syslog fork vfork pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount
+fsopen fsconfig fsmount fspick pidfd_open pidfd_getfd process_madvise mount_setattr quotactl_fd memfd_secret
+process_mrelease
+"""
+ALLOWED = "read write mmap brk futex openat close exit_group rt_sigaction getrandom"
+OWN = "kill tgkill prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr"
+THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fork
+PID = 77
+
+
+def decide(machine: str, number: int, first: int = 0, second: int = 0, audit: int | None = None) -> str:
+    """What the filter does with a system call."""
+    data = struct.pack(
+        "<IIQ6Q", number, seccomp.TABLES[machine][0] if audit is None else audit, 0, first, second, 0, 0, 0, 0
+    )
+    lines, at, loaded = seccomp.program(machine, PID), 0, 0
+    assert all(0 <= jump <= 255 for _, yes, no, _ in lines for jump in (yes, no)), "a jump is one byte"
+    while True:
+        code, yes, no, constant = lines[at]
+        if code == seccomp.RETURN:
+            return {seccomp.ALLOW: "allow", seccomp.KILL: "kill"}.get(constant, f"errno {constant & 0xFFFF}")
+        if code == seccomp.LOAD:
+            (loaded,) = struct.unpack_from("<I", data, constant)
+            at += 1
+        else:
+            tests = {seccomp.EQUAL: loaded == constant, seccomp.AT_LEAST: loaded >= constant}
+            at += 1 + (yes if tests.get(code, bool(loaded & constant)) else no)
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_the_filter(machine):
+    if not HEADERS[machine].is_file():
+        pytest.skip("the kernel's headers (linux-libc-dev) are not installed")
+    text = HEADERS[machine].read_text(encoding="utf-8")
+    numbers = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    denied = [name for name in DENIED.split() if name in numbers]
+    assert {name: decide(machine, numbers[name]) for name in denied} == dict.fromkeys(denied, "errno 1")
+    assert {decide(machine, numbers[name]) for name in ALLOWED.split()} == {"allow"}
+    assert {decide(machine, number) for number in (numbers["clone3"], 450, 470, 5000)} == {"errno 38"}
+    assert [decide(machine, numbers["clone"], flags) for flags in (THREAD, FORK)] == ["allow", "errno 1"]
+    for name in OWN.split():
+        itself = "errno 1" if "kill" in name else "allow"  # 0 is the process group there
+        results = [decide(machine, numbers[name], pid) for pid in (PID, 0, 1, 2, 2**32 - 1)]
+        assert results == ["allow", itself, *["errno 1"] * 3], name
+    for name, signalling, others in (
+        ("fcntl", (8, 10, 15, 1024, 1026, 8 + 2**32), (1, 2, 3, 4, 1030)),
+        ("ioctl", (0x5452, 0x8901, 0x8902), (0x5401, 0x5421)),
+    ):
+        number = numbers.get(name) or numbers[f"{name}64"]
+        assert {decide(machine, number, second=each) for each in signalling} == {"errno 1"}
+        assert {decide(machine, number, second=each) for each in others} == {"allow"}
+    assert decide(machine, numbers["read"], audit=0x40000003) == "kill"
+    assert decide(machine, 0x40000000 + numbers["read"]) == "kill"
