@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
 import pyarrow.parquet as pq
-import pytest
 
 from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
 
 EXAMPLE = ROOT / "examples" / "custom_task" / "data" / "example.jsonl"
-
-
-@pytest.fixture
-def run(tmp_path):
-    def start(*words):
-        environ = {**os.environ, "ARTIFACTS_DIR": str(tmp_path / "artifacts"), "COLUMNS": "200"}
-        command = [sys.executable, str(ROOT / "scripts" / "data_prep_custom.py"), *map(str, words)]
-        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
-
-    return start
 
 
 def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypatch):
@@ -43,24 +31,28 @@ def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypat
     assert done.output.count("prompts of 37 to 37 tokens; a limit of 37 drops 0") == 2
 
 
-def test_a_wrong_row_is_named_and_nothing_is_written(run, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("prompt,answer\nWhat is 1 + 1?,2\n")
-    done = run(path, "--output_dir", tmp_path / "out", "--data_source", "math")
+def run(folder, *words):
+    command = [sys.executable, str(ROOT / "scripts" / "data_prep_custom.py"), *map(str, words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_a_wrong_row_is_named_and_nothing_is_written(tmp_path):
+    (tmp_path / "mine.csv").write_text("prompt,answer\nWhat is 1 + 1?,2\n")
+    done = run(tmp_path, "mine.csv", "--output_dir", tmp_path / "out", "--data_source", "math")
     assert done.returncode == 2
-    assert "mine.csv, line 2" in done.stderr
-    assert "rename answer to ground_truth" in done.stderr
+    for words in ("mine.csv, line 2", "rename answer to ground_truth"):
+        assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_given_validation_data_a_template_and_a_folder(run, tmp_path):
+def test_given_validation_data_a_template_and_a_folder(tmp_path):
     for name, numbers in (("train", range(4)), ("val", range(4, 6))):
         lines = [{"prompt": f"q{i}", "ground_truth": i} for i in numbers]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "t.jinja").write_text("{{ content }} Be brief.")
     words = ["--val_data", "val.jsonl", "--template", "t.jinja", "--data_source", "qa", "--output_dir", "out"]
-    done = run("train.jsonl", *words)
+    done = run(tmp_path, "train.jsonl", *words)
     assert done.returncode == 0, done.stderr
     assert pq.read_table(tmp_path / "out" / "test.parquet")["problem"].to_pylist() == ["q4 Be brief.", "q5 Be brief."]
     manifest = json.loads((tmp_path / "out" / "train.manifest.json").read_text())

@@ -78,25 +78,17 @@ def test_the_original_files_become_rows(call, tmp_path, source, reward):
     assert manifest["counts"] == {"num_steps": {"1": 2}}
 
 
-def test_the_tiny_preset_as_a_command(tmp_path, reward):
+def test_the_tiny_preset_as_a_command(tmp_path):
+    """Under the real reward, which every gold answer has to satisfy; the second time nothing changes."""
     environ = os.environ | {"ARTIFACTS_DIR": str(tmp_path)}
-    command = [sys.executable, str(SCRIPT), "--preset", "tiny", "--train_size", "300", "--reward_path", str(reward)]
+    command = [sys.executable, str(SCRIPT), "--preset", "tiny", "--train_size", "300"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "data" / "gsm8k_tiny"
-    assert read_manifest(folder / "train.parquet", verify=True)["rows"] == 300
-    assert read_manifest(folder / "test.parquet", verify=True)["rows"] == 256
-    assert read_manifest(folder / "train.parquet")["counts"]["num_steps"].keys() == {"1", "2"}
-    before = (folder / "train.parquet").read_bytes()
+    train, test = (read_manifest(folder / f"{name}.parquet", verify=True) for name in ("train", "test"))
+    assert (train["rows"], test["rows"], train["counts"]["num_steps"].keys()) == (300, 256, {"1", "2"})
     again = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert again.stdout.count("unchanged") == 2
-    assert (folder / "train.parquet").read_bytes() == before
-
-
-def test_every_gold_earns_full_marks_under_the_real_reward(call, tmp_path, source):
-    assert call("--source", source, "--output_dir", tmp_path / "a").exit_code == 0
-    tiny = call("--preset", "tiny", "--output_dir", tmp_path / "b")
-    assert tiny.exit_code == 0, tiny.output
 
 
 @pytest.mark.parametrize(

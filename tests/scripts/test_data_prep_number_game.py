@@ -52,6 +52,7 @@ def test_screenshots_from_chromium(call, small, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([], "apt-get install chromium"),
         (["--preset", "huge"], "no preset 'huge'"),
         (["--source", "moon"], "no source 'moon'"),
         (["--languages", "en,fr"], "choose from en, zh"),
@@ -59,17 +60,10 @@ def test_screenshots_from_chromium(call, small, tmp_path):
         (["--page_url", "http://127.0.0.1:9/x", "--reward_path", "none.py"], "there is no reward file none.py"),
     ],
 )
-def test_what_a_user_can_get_wrong(call, small, arguments, message):
-    done = call(*small, *arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr
-
-
-def test_no_chromium(call, small, monkeypatch):
+def test_what_a_user_can_get_wrong(call, small, arguments, message, monkeypatch):
     monkeypatch.setenv("CHROMIUM", "/no/chromium")
-    done = call(*small)
-    assert done.exit_code == 2
-    assert "apt-get install chromium" in done.stderr
+    done = call(*small, *arguments)
+    assert (done.exit_code, message in done.stderr) == (2, True)
 
 
 def test_ctrl_c_says_that_finished_episodes_are_kept(call, small, monkeypatch):

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from recipes.paths import ROOT
 from recipes.tasks.number_game.play import Played, summarise
 from recipes.tasks.number_game.rules import cells, drawn
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("play_number_game", ROOT / "scripts" / "play_number_game.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def call(script):
+    return script("play_number_game")
 
 
-def test_episodes_are_of_held_out_deals_or_of_the_pages_own(script):
+def test_episodes_are_of_held_out_deals_or_of_the_pages_own(call):
+    script = call.module
     held_out = {deal for deals in cells("test").values() for deal in deals}
     episodes = script.chosen_episodes(3, 4, 5, "held_out", "plain", "en")
     assert [len(each.deals) for each in episodes] == [4, 4, 4]
@@ -30,19 +23,15 @@ def test_episodes_are_of_held_out_deals_or_of_the_pages_own(script):
     assert [each.deals for each in own] == [tuple(drawn(5, 4)), tuple(drawn(6, 4))]
 
 
-def test_a_server_that_is_not_there(script, tmp_path, monkeypatch):
-    monkeypatch.setattr(script.Server, "retries", 0)
+def test_a_server_that_is_not_there(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(call.module.Server, "retries", 0)
     reward = tmp_path / "reward.py"
     reward.write_text("def compute_score(*given): return {}")
-    app = typer.Typer()
-    app.command()(script.main)
-    arguments = ["--api_base", "http://127.0.0.1:9/v1", "--output_dir", str(tmp_path), "--reward_path", str(reward)]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 2
-    assert "the server did not answer" in done.stderr
+    done = call("--api_base", "http://127.0.0.1:9/v1", "--output_dir", tmp_path, "--reward_path", reward)
+    assert (done.exit_code, "the server did not answer" in done.stderr) == (2, True)
 
 
-def test_the_summary_tells_everything(script, tmp_path, capsys):
+def test_the_summary_tells_everything(call, tmp_path, capsys):
     def result(rights, status="finished", why=""):
         rounds = [
             {"right": right, "light": "red", "choice": 1 if right else None, "reason": "no_answer", "seconds": 0.5}
@@ -58,7 +47,7 @@ def test_the_summary_tells_everything(script, tmp_path, capsys):
     assert summary["accuracy"]["value"] == 0.75
     assert (round(summary["accuracy"]["low"], 3), round(summary["accuracy"]["high"], 3)) == (0.531, 0.888)
     assert summary["perfect"]["value"] == 0.5
-    script.print_summary(played, summary, tmp_path)
+    call.module.print_summary(played, summary, tmp_path)
     text = capsys.readouterr().out
     for part in ("a: a tap was lost", "b dropped out of x", "test-0003", "5 rounds without an answer (no_answer)"):
         assert part in text
