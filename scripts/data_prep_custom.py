@@ -73,11 +73,7 @@ def main(
             sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest["data_sources"].items())
             typer.echo(f"{manifest['split']}: {sources}")
         for name in ("train", "test") if tokenizer else ():
-            lengths = count_split(folder / f"{name}.parquet", tokenizer)
-            typer.echo(
-                f"{name}: prompts of {lengths.shortest} to {lengths.longest} tokens; "
-                f"a limit of {max_prompt_length} drops {lengths.over(max_prompt_length):,}"
-            )
+            typer.echo(f"{name}: {count_split(folder / f'{name}.parquet', tokenizer).described(max_prompt_length)}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ensure()
 
 import typer
 
-from recipes.data.lengths import PromptCounter, print_lengths
+from recipes.data.lengths import PromptCounter, count_split
 from recipes.data.prepare import prepare, print_splits
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
@@ -85,10 +85,11 @@ def main(
         folder = output_dir or data_dir(name)
         begin = time.perf_counter()
         sources = chosen_source(source or usual_source, revision, seed, train_size, test_size)
-        counter = PromptCounter(tokenizer) if tokenizer else None
+        if tokenizer:
+            PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
         manifests = prepare(
             "gsm8k",
-            splits(sources, counter, max_prompt_length),
+            splits(sources),
             folder,
             score=score,
             gold_response=row_gold_response,
@@ -101,8 +102,9 @@ def main(
                 typer.echo(
                     f"note: {manifest['file']} has {manifest['rows']:,} rows, GSM8K {manifest['published_rows']:,}"
                 )
-            if counter:
-                print_lengths(manifest["split"], manifest["prompt_tokens"])
+            if tokenizer:
+                lengths = count_split(folder / manifest["file"], tokenizer)
+                typer.echo(f"{manifest['split']}: {lengths.described(max_prompt_length)}")
 
 
 if __name__ == "__main__":

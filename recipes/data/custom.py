@@ -24,6 +24,7 @@ from recipes.data.rows import (
     IMAGE_MARK,
     engine_columns,
     make_row,
+    manifest_path,
     pack_envelope,
     publish,
     read_manifest,
@@ -51,38 +52,27 @@ _SPOOLED = 64 << 20  # bytes of rows that are kept in memory between reading and
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is to be converted.
-
-    Attributes:
-        train: the training files.
-        val: the validation files; empty: a share of the training files.
-        system_prompt, template: files, or None.
-        data_source: of records that name none.
-        val_share: share of each source's rows and prompts that validates.
-        seed: of that choice.
-    """
+    """What is to be converted."""
 
     train: tuple[Path, ...]
-    val: tuple[Path, ...] = ()
+    val: tuple[Path, ...] = ()  # where there are none, a share of the training files validates
     system_prompt: Path | None = None
     template: Path | None = None
-    data_source: str | None = None
-    val_share: float = 0.05
-    seed: int = 1
+    data_source: str | None = None  # of records that name none
+    val_share: float = 0.05  # share of each source's rows and prompts that validates
+    seed: int = 1  # of that choice
 
     @cached_property
     def digests(self) -> dict[Path, str]:
         """SHA-256 of every file that the rows depend on, images aside. Raises RecipeError for a missing file."""
-        found = {}
+        digests = {}
         for path in (*self.train, *self.val, *filter(None, (self.system_prompt, self.template))):
             if not path.is_file():
-                raise RecipeError(
-                    f"the file {path} does not exist",
-                    where="the data: train_files, val_files, system_prompt, format_prompt",
-                    fix="mend the path; a relative one starts where you stand",
-                )
-            found[path] = provenance.sha256(path)
-        return found
+                where = "the data: train_files, val_files, system_prompt, format_prompt"
+                fix = "mend the path; a relative one starts where you stand"
+                raise RecipeError(f"the file {path} does not exist", where=where, fix=fix)
+            digests[path] = provenance.sha256(path)
+        return digests
 
     @property
     def folder(self) -> Path:
@@ -130,13 +120,12 @@ class PromptFormat:
     def _rendered(self, template: Template, question: str, record: Record) -> str:
         from jinja2 import TemplateError
 
+        what = "the template leaves nothing of this prompt"
         try:
             text = template.render(content=question, prompt=question, data_source=record.data_source)
         except (TemplateError, TypeError) as error:
-            what = f"the template fails: {error}"
-            raise RecordError(what, record.place, f"mend {self._template_file}", "") from error
+            text, what = "", f"the template fails: {error}"
         if not text.strip():
-            what = "the template leaves nothing of this prompt"
             raise RecordError(what, record.place, f"mend {self._template_file}", "")
         return text
 
@@ -160,34 +149,30 @@ def _compiled(path: Path) -> Template:
     try:
         used = meta.find_undeclared_variables(environment.parse(source))
     except TemplateSyntaxError as error:
-        raise RecipeError(
-            f"the template is not Jinja: {error.message}", where=f"{path}, line {error.lineno}", fix="mend it"
-        ) from error
+        what = f"the template is not Jinja: {error.message}"
+        raise RecipeError(what, where=f"{path}, line {error.lineno}", fix="mend it") from error
     if unknown := sorted(used - set(TEMPLATE_VARIABLES)):
-        raise RecipeError(
-            f"the template uses {', '.join(unknown)}, which no record has",
-            where=str(path),
-            fix=f"it may use {', '.join(TEMPLATE_VARIABLES)}",
-        )
+        what = f"the template uses {', '.join(unknown)}, which no record has"
+        raise RecipeError(what, where=str(path), fix=f"it may use {', '.join(TEMPLATE_VARIABLES)}")
     if not used & {"content", "prompt"}:
-        raise RecipeError(
-            "the template never uses the prompt", where=str(path), fix="write {{ content }} where the question belongs"
-        )
+        fix = "write {{ content }} where the question belongs"
+        raise RecipeError("the template never uses the prompt", where=str(path), fix=fix)
     return environment.from_string(source)
 
 
 class _Rows:
     """The rows of some files, read once: on disk until they are written, with the fingerprints of their prompts."""
 
-    def __init__(self, seed: int, spool_folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path) -> None:
         self.prompts = Prompts(seed)
         self.most_images = 0
-        self._spool = tempfile.SpooledTemporaryFile(_SPOOLED, dir=spool_folder)  # noqa: SIM115 - lives as long as this
+        there = next(path for path in folder.absolute().parents if path.is_dir())
+        self._spool = tempfile.SpooledTemporaryFile(_SPOOLED, dir=there)  # noqa: SIM115 - lives as long as this
 
-    def read(self, found: Iterator[Record], prompt_format: PromptFormat, mistakes: Mistakes) -> None:
+    def read(self, read: Iterator[Record], prompt_format: PromptFormat, mistakes: Mistakes) -> None:
         """Make a row of each record; what is wrong goes to `mistakes`."""
         marked: list[Place] = []
-        for record in found:
+        for record in read:
             try:
                 pictures = images(record)
                 row = _row(record, prompt_format, pictures)
@@ -203,18 +188,16 @@ class _Rows:
             for place in marked:
                 mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
-    def chosen(self, wanted: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[dict]:
-        """The rows where `wanted` (rows,) is true, as they are written; counts them by data source."""
+    def chosen(self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[dict]:
+        """The rows where `mask` (rows,) is true, as they are written; counts them by data source."""
         self._spool.seek(0)
-        index = 0
-        for take in wanted:
+        for is_chosen in mask:
             row, pictures = pickle.load(self._spool)
-            if take:
+            if is_chosen:
+                row["extra_info"] |= {"split": split, "index": counts.total()}
                 counts[row["data_source"]] += 1
-                row["extra_info"] |= {"split": split, "index": index}
                 if with_images:
                     row["images"] = [{"bytes": picture} for picture in pictures]
-                index += 1
                 yield row
 
 
@@ -246,27 +229,19 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
 
 def converted(folder: Path) -> list[dict[str, Any]] | None:
     """The manifests of a finished conversion; None where it is missing, incomplete or of another size."""
-    found = []
-    for name in ("train", "test"):
-        path = folder / f"{name}.parquet"
-        if not path.is_file() or not path.with_name(f"{name}.manifest.json").is_file():
-            return None
-        manifest = read_manifest(path)
-        if manifest.get("bytes") != path.stat().st_size:
-            return None
-        found.append(manifest)
-    return found
+    paths = [folder / f"{name}.parquet" for name in ("train", "test")]
+    if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
+        return None
+    manifests = [read_manifest(path) for path in paths]
+    sizes = [path.stat().st_size for path in paths]
+    return manifests if sizes == [manifest.get("bytes") for manifest in manifests] else None
 
 
 def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str, Any]]:
     """Write train.parquet and test.parquet into `folder`, both or neither. Each file is read once.
 
-    Args:
-        folder: usually `conversion.folder`.
-        command: for the manifests.
-
     Returns:
-        Both manifests, with counts by data source and what was dropped.
+        Both manifests, with the command, counts by data source, and what was dropped.
 
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
@@ -274,13 +249,12 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
     import numpy as np
 
     prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes()
-    spool_folder = next(path for path in folder.absolute().parents if path.is_dir())
-    train = _Rows(conversion.seed, spool_folder)
-    test = _Rows(conversion.seed, spool_folder) if conversion.val else train
+    train = _Rows(conversion.seed, folder)
+    test = _Rows(conversion.seed, folder) if conversion.val else train
     with progress_bar() as progress:
         for part, files in ((train, conversion.train), (test, conversion.val)):
-            found = records(files, conversion.data_source, mistakes)
-            part.read(tracked(found, progress, "reading"), prompt_format, mistakes)
+            read = records(files, conversion.data_source, mistakes)
+            part.read(tracked(read, progress, "reading"), prompt_format, mistakes)
         mistakes.check()
         if conversion.val:
             shared = train.prompts.shared_with(test.prompts)
@@ -335,10 +309,6 @@ def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     """The rows of one whole file, with the recipe's system prompt and template; the file itself if it holds rows.
 
-    Args:
-        path: JSON, JSONL, CSV or parquet.
-        command: for the manifest.
-
     Returns:
         The parquet file, below `artifacts/data/custom` under the content's hash.
 
@@ -349,28 +319,21 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         raise RecipeError(f"there is no data file {path}", where="--data_path", fix="name a file that exists")
     if is_finished(path, recipe):
         return path
-    settings = recipe.data
-    files = (Path(file) if file else None for file in (settings.system_prompt, settings.format_prompt))
-    conversion = Conversion((path.absolute(),), (), *files, settings.data_source)
+    conversion = Conversion((path.absolute(),), (), *_prompt_files(recipe), recipe.data.data_source)
     target = conversion.folder / "all.parquet"
     if target.is_file():
         return target
-    mistakes, spool_folder = Mistakes(), next(each for each in target.parents if each.is_dir())
-    rows = _Rows(conversion.seed, spool_folder)
+    mistakes, rows = Mistakes(), _Rows(conversion.seed, target)
     with progress_bar() as progress:
-        found = tracked(records((path,), conversion.data_source, mistakes), progress, "reading")
-        rows.read(found, PromptFormat(conversion.system_prompt, conversion.template), mistakes)
+        read = tracked(records((path,), conversion.data_source, mistakes), progress, "reading")
+        rows.read(read, PromptFormat(conversion.system_prompt, conversion.template), mistakes)
         mistakes.check()
-    counts: Counter[str] = Counter()
-    chosen = rows.chosen([True] * len(rows.prompts), "test", rows.most_images > 0, counts)
+    chosen = rows.chosen([True] * len(rows.prompts), "test", rows.most_images > 0, Counter())
     write_split(target, chosen, manifest={"task": "custom", "split": "all", "command": command, "source": str(path)})
     return target
 
 
-Say = Callable[[str], None]
-
-
-def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
+def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Recipe:
     """The recipe with finished rows; itself where it has them already.
 
     A training file that is JSON, JSONL, CSV or parquet without the engine's columns is converted, and so is a finished
@@ -378,7 +341,7 @@ def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
 
     Args:
         recipe: as loaded.
-        say: takes lines for the user.
+        log: takes lines for the user.
         fetch: whether a hub may be asked for the model's tokenizer.
 
     Raises:
@@ -390,10 +353,10 @@ def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
     folder = conversion.folder
     manifests = converted(folder)
     if manifests is None:
-        say(f"converting {', '.join(path.name for path in (*conversion.train, *conversion.val))}")
+        log(f"converting {', '.join(path.name for path in (*conversion.train, *conversion.val))}")
         manifests = convert(conversion, folder, command=f"python -m recipes.launch {recipe.name}")
     for line in _summary(manifests, folder, conversion):
-        say(line)
+        log(line)
     changes: dict[str, Any] = {
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "test.parquet"),
@@ -405,7 +368,7 @@ def ready(recipe: Recipe, say: Say, fetch: bool = True) -> Recipe:
         changes["worker.rollout.limit_images"] = most_images
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
     recipe = _room_for_prompts(recipe, folder)
-    say(_prompt_lengths(recipe, folder, fetch))
+    log(_prompt_lengths(recipe, folder, fetch))
     return recipe
 
 
@@ -436,15 +399,13 @@ def _conversion(recipe: Recipe) -> Conversion | None:
     if not train or (val and all(is_finished(path, recipe) for path in (*train, *val))):
         return None
     settings = recipe.data
-    return Conversion(
-        train,
-        val,
-        Path(settings.system_prompt) if settings.system_prompt else None,
-        Path(settings.format_prompt) if settings.format_prompt else None,
-        settings.data_source,
-        settings.val_share,
-        abs(settings.seed),
-    )
+    return Conversion(train, val, *_prompt_files(recipe), settings.data_source, settings.val_share, abs(settings.seed))
+
+
+def _prompt_files(recipe: Recipe) -> tuple[Path | None, Path | None]:
+    """System prompt and template."""
+    files = recipe.data.system_prompt, recipe.data.format_prompt
+    return tuple(Path(file) if file else None for file in files)
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
@@ -463,12 +424,11 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversion) -> list[str]:
     """What was made, for the user."""
     train, test = manifests
-    counts = "; ".join(
-        f"{each['split']} {each['rows']:,} "
-        f"({', '.join(f'{name} {count:,}' for name, count in each['data_sources'].items())})"
-        for each in manifests
-    )
-    lines = [f"rows: {counts}; in {shown(folder)}"]
+    counts = []
+    for each in manifests:
+        sources = ", ".join(f"{name} {count:,}" for name, count in each["data_sources"].items())
+        counts.append(f"{each['split']} {each['rows']:,} ({sources})")
+    lines = [f"rows: {'; '.join(counts)}; in {shown(folder)}"]
     if not conversion.val:
         share = f"{conversion.val_share:.0%} of each source's prompts"
         lines.append(f"note: no validation data given: {share} are held out for it")

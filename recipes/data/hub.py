@@ -1,4 +1,4 @@
-"""The Hugging Face hub: data sets at a commit that is written down, and the cache of models."""
+"""Data sets of the Hugging Face hub, at a commit that is written down."""
 
 from __future__ import annotations
 
@@ -29,33 +29,18 @@ def load_hub_table(
         RecipeError: the hub does not answer, or has no such data set.
     """
     import httpx
-
-    revision = revision if os.environ.get("HF_HUB_OFFLINE") == "1" else _commit(repository, revision)
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
-
-    try:
-        table = load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:]
-    except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:
-        raise _unreachable(repository, revision, error) from error
-    return table, revision
-
-
-def _commit(repository: str, revision: str) -> str:
-    """The commit that a revision stands for; asked first, since `datasets` retries for half a minute."""
-    import httpx
     from huggingface_hub import HfApi
 
     try:
-        return HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
-    except (OSError, httpx.HTTPError) as error:
-        raise _unreachable(repository, revision, error) from error
-
-
-def _unreachable(repository: str, revision: str, error: Exception) -> RecipeError:
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return RecipeError(
-        f"the hub's data set {repository} cannot be read: {first_line}",
-        where=f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}",
-        fix="set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 if it is in the cache, or use another source (see --help)",
-    )
+        if os.environ.get("HF_HUB_OFFLINE") != "1":  # asked first, since `datasets` retries for half a minute
+            revision = HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
+        return load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:], revision
+    except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RecipeError(
+            f"the hub's data set {repository} cannot be read: {first_line}",
+            where=f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}",
+            fix="set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 where it is cached, or use another source (see --help)",
+        ) from error

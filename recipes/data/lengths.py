@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
-from recipes.progress_bar import progress_bar, tracked
+from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from recipes.config import Recipe
 
 BATCH = 256
-BARS = 16
 TEMPLATE_ROOM = 64
 """Tokens that a chat template may add to a prompt."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "vocab.json")
@@ -49,23 +48,9 @@ class Lengths:
         """Prompts longer than `limit`."""
         return sum(count for length, count in self.counts.items() if length > limit)
 
-    def summary(self, limit: int) -> dict[str, Any]:
-        """For the manifest: the limit and what it drops, min, median, 95th percentile, max, and range -> prompts."""
-        import numpy as np
-
-        lengths = np.repeat(list(self.counts), list(self.counts.values()))
-        width = 8 * -(-self.longest // (8 * BARS))
-        counts = np.bincount(lengths // width)
-        first = self.shortest // width
-        return {
-            "limit": limit,
-            "dropped_by_limit": self.over(limit),
-            "min": self.shortest,
-            "median": float(np.median(lengths)),
-            "p95": float(np.percentile(lengths, 95)),
-            "max": self.longest,
-            "histogram": {f"{i * width}-{(i + 1) * width - 1}": int(counts[i]) for i in range(first, len(counts))},
-        }
+    def described(self, limit: int) -> str:
+        """One line for the user."""
+        return f"prompts of {self.shortest} to {self.longest} tokens; a limit of {limit} drops {self.over(limit):,}"
 
 
 class PromptCounter:
@@ -94,22 +79,12 @@ class PromptCounter:
                 f"{tokenizer_path} has no chat template", where="--tokenizer", fix="name a model that has one"
             )
 
-    def over(self, rows: Iterable[dict], lengths: Lengths) -> Iterator[dict]:
-        """Hand rows on and count their prompts into `lengths`."""
-        waiting: list[str] = []
-        for row in rows:
-            chat = row["prompt"]
-            waiting.append(self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-            if len(waiting) == BATCH:
-                self._count(waiting, lengths)
-                waiting = []
-            yield row
-        if waiting:
-            self._count(waiting, lengths)
-
-    def _count(self, texts: list[str], lengths: Lengths) -> None:
-        ids = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-        lengths.counts.update(map(len, ids))
+    def count(self, prompts: list[list[dict[str, str]]]) -> list[int]:
+        """Tokens of each prompt, given as chat messages."""
+        apply = self._tokenizer.apply_chat_template
+        texts = [apply(messages, tokenize=False, add_generation_prompt=True) for messages in prompts]
+        encoded = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return [len(ids) for ids in encoded["input_ids"]]
 
 
 def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
@@ -129,11 +104,14 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
     """
     if kept := kept_lengths(path, tokenizer, chat_template):
         return kept
+    import pyarrow.parquet as pq
+
     lengths, counter = Lengths(), PromptCounter(tokenizer, chat_template)
-    with progress_bar() as progress:
-        rows = read_manifest(path)["rows"]
-        for _ in tracked(counter.over(_prompts(path), lengths), progress, "tokens", rows):
-            pass
+    with progress_bar() as progress, pq.ParquetFile(path) as file:
+        task = progress.add_task("tokens", total=file.metadata.num_rows, rate="")
+        for batch in file.iter_batches(BATCH, columns=["prompt"]):
+            lengths.counts.update(counter.count(batch["prompt"].to_pylist()))
+            progress.advance(task, len(batch))
     file = _kept_file(path, tokenizer, chat_template)
     draft = file.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(json.dumps(dict(sorted(lengths.counts.items()))))
@@ -171,14 +149,6 @@ def count_first(texts: Iterable[str], tokenizer_file: Path) -> Lengths:
     return Lengths(Counter(len(encoding.ids) for encoding in encoded))
 
 
-def _prompts(path: Path) -> Iterator[dict]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(BATCH, columns=["prompt"]):
-            yield from batch.to_pylist()
-
-
 def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) -> list[str]:
     """Remarks on training prompts that are longer than data.max_prompt_length.
 
@@ -209,18 +179,3 @@ def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) ->
         where=f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}",
         fix=f"set MAX_PROMPT_LENGTH to {enough}, or shorten the prompts",
     )
-
-
-def print_lengths(split: str, summary: dict[str, Any]) -> None:
-    """The histogram as bars, and what the limit drops."""
-    from rich.console import Console
-    from rich.table import Table
-
-    dropped, limit = summary["dropped_by_limit"], summary["limit"]
-    table = Table(title=f"{split}: tokens of a prompt; a limit of {limit} drops {dropped:,} rows", show_header=False)
-    most = max(summary["histogram"].values())
-    for span, count in summary["histogram"].items():
-        table.add_row(span, "█" * -(-40 * count // most), f"{count:,}")
-    Console().print(table)
-    spread = f"median {summary['median']:g}, 95% up to {summary['p95']:g}, longest {summary['max']}"
-    Console().print(f"  {spread}")

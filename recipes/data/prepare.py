@@ -26,9 +26,8 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     Raises:
         RecipeError: the command failed.
     """
-    files = (key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub)
-    absent = [key for key in files if not Path(key.path).exists() and not key.source.by_user]
-    if not absent or not recipe.prepare:
+    files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
+    if not recipe.prepare or all(Path(key.path).exists() for key in files):
         return
     log(f"making the data: python {' '.join(recipe.prepare)}")
     code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
@@ -42,21 +41,13 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
 
 @dataclass
 class Split:
-    """One split to write.
+    """One split to write."""
 
-    Attributes:
-        name: "train" or "test".
-        rows: from `make_row`, made while they are written.
-        size: how many there will be, for the progress bar; None where that is not known.
-        manifest: where the rows come from.
-        facts: more for the manifest, known once the rows have passed: counts, and what was dropped.
-    """
-
-    name: str
-    rows: Iterable[dict]
-    size: int | None
-    manifest: dict[str, Any]
-    facts: Callable[[], dict[str, Any]] = dict
+    name: str  # "train" or "test"
+    rows: Iterable[dict]  # from `make_row`, made while they are written
+    size: int | None  # how many there will be, for the progress bar; None where that is not known
+    manifest: dict[str, Any]  # where the rows come from
+    facts: Callable[[], dict[str, Any]] = dict  # for the manifest, known once the rows have passed
 
 
 def prepare(

@@ -47,12 +47,7 @@ class Place(NamedTuple):
 
 
 class RecordError(RecipeError):
-    """A record that cannot be used.
-
-    Args:
-        hint: what to do about this one.
-        example: of a right record; none where the hint says it all.
-    """
+    """A record that cannot be used; `hint` is what to do about this one, `example` a right one unless that says it."""
 
     def __init__(self, what: str, place: Place, hint: str = "", example: str = EXAMPLE) -> None:
         self.place, self.hint, self.example = place, hint, example
@@ -60,8 +55,7 @@ class RecordError(RecipeError):
         super().__init__(what, where=str(place), fix=fix)
 
 
-LISTED = 20
-"""Different mistakes that are listed, and records that are named for each."""
+LISTED = 20  # different mistakes, and records that are named for each
 
 
 class Mistakes:
@@ -88,23 +82,21 @@ class Mistakes:
         Raises:
             RecipeError: with every different mistake, up to `LISTED`.
         """
-        if self._first is None:
+        first = self._first
+        if first is None:
             return
         if self._count == 1:
-            raise self._first
-        lines = [f"  {_numbers(places)}: {what}{hint and f'; {hint}'}" for (_, what, hint), places in self._listed()]
+            raise first
+        listed = sorted(self._places.items(), key=lambda item: (item[0][0], item[1][0].number))
+        lines = [f"  {_numbers(places)}: {what}{hint and f'; {hint}'}" for (_, what, hint), places in listed]
         if rest := self._count - sum(len(places) for places in self._places.values()):
             lines.append(f"  and {rest:,} more")
         files = ", ".join(dict.fromkeys(file for file, _, _ in self._places))
-        first = self._first
         raise RecipeError(
             "\n".join([f"{self._count:,} records cannot be used", *lines]),
             where=f"{files}, the first in {first.place.unit} {first.place.number}",
             fix=f"a right row: {first.example or EXAMPLE}",
         ) from first
-
-    def _listed(self) -> Iterable[tuple[tuple[str, str, str], list[Place]]]:
-        return sorted(self._places.items(), key=lambda item: (item[0][0], item[1][0].number))
 
 
 def _numbers(places: list[Place]) -> str:
@@ -115,25 +107,17 @@ def _numbers(places: list[Place]) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """A record that was checked.
-
-    Attributes:
-        place: where it stands.
-        messages: chat messages; one of the user, before it one of the system if there is one.
-        ground_truth: text; JSON where the file has a list or an object.
-        data_source: which reward it belongs to.
-        images: paths, data URIs or bytes, in the order of their marks in the prompt.
-        solution: a response that earns the full score, if the file has one.
-        rest: every further field.
-    """
+    """A record that was checked."""
 
     place: Place
-    messages: tuple[tuple[str, str], ...]
-    ground_truth: str
+    messages: tuple[
+        tuple[str, str], ...
+    ]  # (role, content): one of the user, before it one of the system if there is one
+    ground_truth: str  # JSON where the file has a list or an object
     data_source: str
-    images: tuple[Any, ...] = ()
-    solution: str = ""
-    rest: Mapping[str, Any] = field(default_factory=dict)
+    images: tuple[Any, ...] = ()  # paths, data URIs or bytes, in the order of their marks in the prompt
+    solution: str = ""  # a response that earns the full score, if the file has one
+    rest: Mapping[str, Any] = field(default_factory=dict)  # every further field
 
     @property
     def question(self) -> str:
@@ -153,21 +137,21 @@ def records(
     Raises:
         RecipeError: after the last record, all that is wrong, unless `mistakes` takes it.
     """
-    found = mistakes or Mistakes()
+    noted = mistakes or Mistakes()
     for path in paths:
         empty = True
-        for place, raw in raw_records(path, found):
+        for place, raw in raw_records(path, noted):
             empty = False
             try:
                 yield checked(raw, place, default_source)
             except RecordError as error:
-                found.add(error)
+                noted.add(error)
         if empty:
-            found.check()  # a file with a mistake is not an empty one
+            noted.check()  # a file with a mistake is not an empty one
             hint = "put two records into it: one to train on and one to validate on"
-            found.add(RecordError("the file has no records", Place(str(path), 0), hint))
+            noted.add(RecordError("the file has no records", Place(str(path), 0), hint))
     if mistakes is None:
-        found.check()
+        noted.check()
 
 
 def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
@@ -218,11 +202,12 @@ def _messages(prompt: Any, place: Place) -> tuple[tuple[str, str], ...]:
     if not isinstance(prompt, list) or not prompt:
         raise RecordError(f"prompt is {_shown(prompt)}, neither a text nor chat messages", place)
     for message in prompt:
+        what = ""
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             what = f"the chat message {_shown(message)} has not just role and content"
-            raise RecordError(what, place, example=CHAT_EXAMPLE)
-        if not isinstance(message["content"], str) or not message["content"].strip():
+        elif not isinstance(message["content"], str) or not message["content"].strip():
             what = f"the content of a chat message is {_shown(message['content'])}, not a text"
+        if what:
             raise RecordError(what, place, example=CHAT_EXAMPLE)
     roles = [message["role"] for message in prompt]
     if roles not in (["user"], ["system", "user"]):
@@ -280,11 +265,11 @@ class _NotJSON(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
         raise _NotJSON(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
-    return found
+    return fields
 
 
 def _constant(name: str) -> Any:
@@ -316,19 +301,15 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
             try:
                 text = _text(line, place).strip(_BLANK + "\ufeff").removesuffix(",").rstrip(_BLANK)
                 if text:
-                    yield place, _line(text, place)
+                    value, end = _decoded(text, 0, place)
+                    if end != len(text):
+                        what = f"text stands behind the record: {text[end : end + 40]!r}"
+                        raise RecordError(what, place, "put each record on a line of its own")
+                    yield place, value
             except RecordError as error:
                 mistakes.add(error)
                 if number == 1 and line.strip() == b"{":
                     return  # a pretty-printed record: each of its lines would be a mistake
-
-
-def _line(text: str, place: Place) -> Any:
-    value, end = _decoded(text, 0, place)
-    if end != len(text):
-        hint = "put each record on a line of its own"
-        raise RecordError(f"text stands behind the record: {text[end : end + 40]!r}", place, hint)
-    return value
 
 
 def _text(data: bytes, place: Place) -> str:
@@ -457,13 +438,12 @@ def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    finished = row.get("reward_model")
+    finished, extra = row.get("reward_model"), row.get("extra_info")
     if not (isinstance(finished, dict) and "ground_truth" in finished and "ground_truth" not in row):
         return row
-    extra = row.get("extra_info") or {}
-    kept = {name: row[name] for name in ("prompt", "data_source", "images") if row.get(name) is not None}
     solution = extra.get("solution") if isinstance(extra, dict) else None
-    return {**kept, "ground_truth": finished["ground_truth"], **({"solution": solution} if solution else {})}
+    kept = {name: row.get(name) for name in ("prompt", "data_source", "images")}
+    return {**kept, "ground_truth": finished["ground_truth"], "solution": solution or None}
 
 
 READERS = {

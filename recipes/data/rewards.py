@@ -52,10 +52,8 @@ def load_reward(location: str | Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[spec.name]
-        kind = type(error).__name__
-        raise RecipeError(
-            f"the reward file fails at import: {kind}: {error}", where=str(path), fix="mend it"
-        ) from error
+        what = f"the reward file fails at import: {type(error).__name__}: {error}"
+        raise RecipeError(what, where=str(path), fix="mend it") from error
     if name and not callable(getattr(module, name, None)):
         raise RecipeError(f"{path} has no function {name}", where=str(location), fix="name one that it defines")
     return module
@@ -76,12 +74,11 @@ def gold_checked(rows: Iterable[dict], score: Score, gold_response: Callable[[di
         truth = row["reward_model"]["ground_truth"]
         response = gold_response(row)
         result = score(row["data_source"], response, truth, row["extra_info"])
-        value = result["score"] if isinstance(result, dict) else result
-        if value != 1.0:
-            reason = result.get("reason", "no reason given") if isinstance(result, dict) else "no reason given"
-            info = row["extra_info"]
+        parts = result if isinstance(result, dict) else {"score": result}
+        if parts["score"] != 1.0:
+            info, reason = row["extra_info"], parts.get("reason", "no reason given")
             raise RecipeError(
-                f"the gold answer of {info['split']} row {info['index']} scores {value}, not 1.0 ({reason})",
+                f"the gold answer of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
                 where=f"ground truth {truth!r}, gold response {response[-200:]!r}",
                 fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
             )

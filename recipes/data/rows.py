@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import recipes
 from recipes.errors import RecipeError
-from recipes.provenance import sha256
+from recipes.provenance import sha256, versions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,12 @@ def make_row(
         images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
             without one in a task that has them.
     """
-    messages, problem = ([{"role": "user", "content": prompt}], prompt) if isinstance(prompt, str) else _chat(prompt)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    roles = [message["role"] for message in messages]
+    if roles not in (["user"], ["system", "user"]):
+        fix = "one user message, with a system message before it"
+        raise RecipeError(f"a prompt with the roles {roles}", where="prompt", fix=fix)
+    problem = "\n\n".join(message["content"] for message in messages)
     if not isinstance(ground_truth, str) or not ground_truth:
         raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="a text that is not empty")
     if "split" not in extra_info or "index" not in extra_info:
@@ -65,23 +70,10 @@ def make_row(
     }
     if images is not None:
         if problem.count(IMAGE_MARK) != len(images):
-            raise RecipeError(
-                f"{problem.count(IMAGE_MARK)} {IMAGE_MARK} in the prompt and {len(images)} images",
-                where="prompt, images",
-                fix=f"write one {IMAGE_MARK} for each image",
-            )
+            what = f"{problem.count(IMAGE_MARK)} {IMAGE_MARK} in the prompt and {len(images)} images"
+            raise RecipeError(what, where="prompt, images", fix=f"write one {IMAGE_MARK} for each image")
         row["images"] = [{"bytes": image} for image in images]
     return row
-
-
-def _chat(messages: list[dict[str, str]]) -> tuple[list[dict[str, str]], str]:
-    """The messages, and all of them as one text."""
-    roles = [message["role"] for message in messages]
-    if roles not in (["user"], ["system", "user"]):
-        raise RecipeError(
-            f"a prompt with the roles {roles}", where="prompt", fix="one user message, with a system message before it"
-        )
-    return messages, "\n\n".join(message["content"] for message in messages)
 
 
 def prompt_column(recipe: Recipe) -> str:
@@ -153,7 +145,7 @@ def stage_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any]) -
             "bytes": draft.stat().st_size,
             "sha256": sha256(draft),
             "columns": {field.name: str(field.type) for field in schema},
-            "written_by": _versions(),
+            "written_by": {"grpo-recipes": recipes.__version__, **versions("pyarrow")},
         }
     return Staged(path, draft, manifest | facts)
 
@@ -175,7 +167,10 @@ def publish(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, 
     `status` is "written", "unchanged" (the same bytes were there already) or "replaced". Different data are replaced
     only with `force`; without it nothing changes.
     """
-    states = [_state(split) for split in splits]
+    states = ["unchanged" if split.path.exists() else "written" for split in splits]
+    for index, split in enumerate(splits):
+        if states[index] == "unchanged" and sha256(split.path) != split.manifest["sha256"]:
+            states[index] = "replaced"
     if "replaced" in states and not force:
         changed = splits[states.index("replaced")]
         raise RecipeError(
@@ -186,7 +181,9 @@ def publish(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, 
     for split, state in zip(splits, states, strict=True):
         if state != "unchanged":
             os.replace(split.draft, split.path)
-        _write_manifest(split)
+        draft = split.draft.with_suffix(".json")
+        draft.write_text(json.dumps(split.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(draft, manifest_path(split.path))
     return [split.manifest | {"status": state} for split, state in zip(splits, states, strict=True)]
 
 
@@ -204,16 +201,17 @@ def read_manifest(path: Path, *, verify: bool = False) -> dict[str, Any]:
     Raises:
         RecipeError: no manifest, or not the one of this file.
     """
-    beside = manifest_path(path)
-    again = "prepare the data again with --force"
-    if not beside.is_file():
-        raise RecipeError(f"{path} has no manifest", where=str(beside), fix=again)
+    beside, what = manifest_path(path), ""
     try:
         manifest = json.loads(beside.read_text(encoding="utf-8"))
+        if verify and manifest.get("sha256") != sha256(path):
+            what = f"{path} is not the file that its manifest describes"
+    except FileNotFoundError:
+        what = f"{path} has no manifest"
     except ValueError as error:
-        raise RecipeError(f"the manifest is not JSON: {error}", where=str(beside), fix=again) from error
-    if verify and manifest.get("sha256") != sha256(path):
-        raise RecipeError(f"{path} is not the file that its manifest describes", where=str(beside), fix=again)
+        what = f"the manifest is not JSON: {error}"
+    if what:
+        raise RecipeError(what, where=str(beside), fix="prepare the data again with --force")
     return manifest
 
 
@@ -225,23 +223,18 @@ def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schem
     group = list(islice(iterator, ROWS_PER_GROUP))
     if not group:
         raise RecipeError("the split has no rows", where=str(path), fix="check the source and the filters")
-    schema = _schema(group)
-    count = 0
+    first, schema, count = group[0], _schema(group), 0
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-        for part in chain([group], _groups(iterator)):
-            _check_shape(part, group[0], path, count)
+        while group:
+            _check_shape(group, first, path, count)
             try:
-                writer.write_table(pa.Table.from_pylist(part, schema=schema))
+                writer.write_table(pa.Table.from_pylist(group, schema=schema))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                where = f"{path}, rows {count} to {count + len(part) - 1}"
+                where = f"{path}, rows {count} to {count + len(group) - 1}"
                 raise RecipeError(f"rows of different types: {error}", where=where, fix="use one type a key") from error
-            count += len(part)
+            count += len(group)
+            group = list(islice(iterator, ROWS_PER_GROUP))
     return count, schema
-
-
-def _groups(iterator: Iterator[dict]) -> Iterator[list[dict]]:
-    while group := list(islice(iterator, ROWS_PER_GROUP)):
-        yield group
 
 
 def _schema(group: list[dict]) -> pa.Schema:
@@ -288,26 +281,8 @@ def _mended(path: Path, draft: Path) -> Iterator[None]:
         raise
 
 
-def _state(split: Staged) -> str:
-    if not split.path.exists():
-        return "written"
-    return "unchanged" if sha256(split.path) == split.manifest["sha256"] else "replaced"
-
-
 def _described(path: Path) -> str:
     if not manifest_path(path).is_file():
         return "no manifest says from where"
     manifest = read_manifest(path)
     return f"{manifest.get('rows')} rows, made by: {manifest.get('command', 'an unknown command')}"
-
-
-def _write_manifest(split: Staged) -> None:
-    draft = split.draft.with_suffix(".json")
-    draft.write_text(json.dumps(split.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(draft, manifest_path(split.path))
-
-
-def _versions() -> dict[str, str]:
-    import pyarrow as pa
-
-    return {"grpo-recipes": recipes.__version__, "pyarrow": pa.__version__}

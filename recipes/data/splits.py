@@ -64,7 +64,7 @@ class Prompts:
         self._counts.append(len(keys) or 1)
 
     def _fingerprint(self, data: bytes) -> int:
-        """64 bits of the data and the seed; the same data have the same number in every file."""
+        """64 bits of the data and the seed."""
         return int.from_bytes(hashlib.blake2b(data, digest_size=8, salt=self._salt).digest(), "little")
 
     def __len__(self) -> int:
@@ -136,13 +136,11 @@ class _Quota:
 
     def __init__(self, parts: Sequence[tuple[int, int, int]], share: float) -> None:
         self._parts = parts
-        groups = Counter(source for _, source, _ in parts)
-        rows: Counter[int] = Counter()
+        groups, rows = Counter(source for _, source, _ in parts), Counter()
         for _, source, count in parts:
             rows[source] += count
-        self.groups = {
-            each: min(MOST_VALIDATION, max(1, round(share * count)), count - 1) for each, count in groups.items()
-        }
+        some = {each: min(MOST_VALIDATION, max(1, round(share * count))) for each, count in groups.items()}
+        self.groups = {each: min(count, groups[each] - 1) for each, count in some.items()}
         self.rows = {each: min(MOST_VALIDATION, max(1, round(share * count))) for each, count in rows.items()}
         self.taken_groups: Counter[int] = Counter()
         self.taken_rows: Counter[int] = Counter()

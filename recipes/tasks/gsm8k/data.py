@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recipes.data.lengths import Lengths, PromptCounter
 from recipes.data.prepare import Split, sorted_counts
 from recipes.errors import RecipeError
 from recipes.tasks.gsm8k.problems import WordSettings, generate
@@ -77,24 +76,13 @@ def generated(settings: WordSettings, *, seed: int) -> dict[str, SplitSource]:
     }
 
 
-def splits(
-    sources: dict[str, SplitSource], counter: PromptCounter | None = None, max_prompt_length: int = 0
-) -> Iterator[Split]:
-    """The splits for `prepare`; no question is there twice, in one split or in two.
-
-    Args:
-        counter: counts the prompts' tokens for the manifest, as `prompt_tokens`, if given.
-        max_prompt_length: for what it would drop.
-    """
+def splits(sources: dict[str, SplitSource]) -> Iterator[Split]:
+    """The splits for `prepare`; no question is there twice, in one split or in two."""
     questions: set[str] = set()
     for split, source in sources.items():
-        tally, lengths = Tally(questions), Lengths()
-        passing: Iterable[dict] = tally.over(rows(source.questions, split))
-        if counter:
-            passing = counter.over(passing, lengths)
+        tally = Tally(questions)
 
-        def facts(tally: Tally = tally, lengths: Lengths = lengths) -> dict[str, Any]:
-            tokens = {"prompt_tokens": lengths.summary(max_prompt_length)} if counter else {}
-            return {"counts": {"num_steps": sorted_counts(tally.steps)}, **tokens}
+        def facts(tally: Tally = tally) -> dict[str, Any]:
+            return {"counts": {"num_steps": sorted_counts(tally.steps)}}
 
-        yield Split(split, passing, source.size, source.origin, facts)
+        yield Split(split, tally.over(rows(source.questions, split)), source.size, source.origin, facts)

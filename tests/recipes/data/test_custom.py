@@ -32,9 +32,9 @@ def record(index=0, source="qa", **fields):
     return {"prompt": f"question {index}", "ground_truth": str(index), "data_source": source, **fields}
 
 
-def write(folder: Path, found, name="data.jsonl") -> Path:
+def write(folder: Path, records, name="data.jsonl") -> Path:
     path = folder / name
-    path.write_text("".join(json.dumps(one) + "\n" for one in found))
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
     return path
 
 
@@ -46,36 +46,46 @@ def made(conversion: Conversion):
 
 
 def test_a_row_has_what_both_engines_read(tmp_path):
-    path = write(tmp_path, [record(0, level=3), record(1, solution="It is 1."), record(2, "math")])
-    (train, test), (manifest, _) = made(Conversion((path,), seed=3))
-    rows = {row["prompt"][-1]["content"]: row for row in train + test}
-    row = rows["question 0"]
-    assert row["reward_model"] == {"style": "rule", "ground_truth": "0"}
-    assert json.loads(row["answer"]) == {"data_source": "qa", "ground_truth": "0"}
-    assert (row["data_source"], row["problem"]) == ("qa", "question 0")
-    assert json.loads(row["extra_info"]["fields"]) == {"level": 3}
-    assert row["extra_info"]["line"] == 1
-    assert rows["question 1"]["extra_info"]["solution"] == "It is 1."
-    assert "images" not in row
+    own = [{"role": "system", "content": "My own."}, {"role": "user", "content": "question 2"}]
+    rows = [record(0, level=3), record(1, solution="It is 1."), {**record(2, "math"), "prompt": own}]
+    system, template = tmp_path / "s.txt", tmp_path / "t.jinja"
+    system.write_text("Think first.\n")
+    template.write_text("[{{ data_source }}] {{ content }}\nAnswer briefly.\n")
+    (train, test), (manifest, _) = made(Conversion((write(tmp_path, rows),), system_prompt=system, template=template))
+    rows = {row["extra_info"]["line"]: row for row in train + test}
+    prompts = {line: [message["content"] for message in row["prompt"]] for line, row in rows.items()}
+    assert prompts == {
+        1: ["Think first.", "[qa] question 0\nAnswer briefly."],
+        2: ["Think first.", "[qa] question 1\nAnswer briefly."],
+        3: ["My own.", "[math] question 2\nAnswer briefly."],
+    }
+    assert rows[1]["reward_model"] == {"style": "rule", "ground_truth": "0"}
+    assert json.loads(rows[1]["answer"]) == {"data_source": "qa", "ground_truth": "0"}
+    assert (rows[1]["data_source"], rows[1]["problem"]) == ("qa", "\n\n".join(prompts[1]))
+    assert json.loads(rows[1]["extra_info"]["fields"]) == {"level": 3}
+    assert rows[2]["extra_info"]["solution"] == "It is 1."
+    assert "images" not in rows[1]
     assert manifest["source"][0]["file"] == "data.jsonl"
-    assert len(train) + len(test) == 3
 
 
-def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
-    path = write(tmp_path, map(record, range(4)))
-    template = tmp_path / "t.jinja"
+def test_the_same_content_is_found_again_and_another_is_not(tmp_path, monkeypatch):
+    path, template, opened = write(tmp_path, map(record, range(4))), tmp_path / "t.jinja", []
     template.write_text("{{ content }}!")
-    assert converted(Conversion((path,), template=template).folder) is None
-    made(Conversion((path,), template=template))
-    folder = Conversion((path,), template=template).folder
-    assert [manifest["split"] for manifest in converted(folder)] == ["train", "test"]
-    places = {folder, Conversion((path,)).folder, Conversion((path,), template=template, seed=2).folder}
+    conversion = Conversion((path,), template=template)
+    assert converted(conversion.folder) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "pathlib.Path.open", lambda self, *a, real=Path.open, **k: opened.append(self) or real(self, *a, **k)
+        )
+        made(conversion)
+    assert opened.count(path) == 2, "hashed and parsed once each"
+    assert [manifest["split"] for manifest in converted(conversion.folder)] == ["train", "test"]
+    places = {conversion.folder, Conversion((path,)).folder, Conversion((path,), template=template, seed=2).folder}
     template.write_text("{{ content }}?")
     places.add(Conversion((path,), template=template).folder)
     write(tmp_path, map(record, range(5)))
     places.add(Conversion((path,), template=template).folder)
     assert len(places) == 5
-    conversion = Conversion((path,))
     for broken in ("train.parquet", "test.manifest.json"):
         made(conversion)
         (conversion.folder / broken).unlink()
@@ -85,39 +95,45 @@ def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
     assert converted(conversion.folder) is None
 
 
-def test_each_file_is_hashed_and_parsed_once(tmp_path, monkeypatch):
-    path, opened = write(tmp_path, map(record, range(50))), []
-    monkeypatch.setattr(
-        "pathlib.Path.open", lambda self, *a, real=Path.open, **k: opened.append(self) or real(self, *a, **k)
-    )
-    made(Conversion((path,)))
-    assert opened.count(path) == 2
-
-
 def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
-    found = [*map(record, range(8)), {"prompt": "p"}, record(9, images=["none.png"]), record(10)]
-    found += [{**record(11), "prompt": "<image> where?"}, record(12, images=["a.png"])]
+    records = [*map(record, range(8)), {"prompt": "p"}, record(9, images=["none.png"]), record(10)]
+    records += [{**record(11), "prompt": "<image> where?"}, record(12, images=["a.png"])]
     (tmp_path / "a.png").write_bytes(PIXEL)
-    conversion = Conversion((write(tmp_path, found),))
+    conversion = Conversion((write(tmp_path, records),))
     with pytest.raises(RecipeError, match="3 records cannot be used") as caught:
         made(conversion)
     for line in ("line 9: there is no field ground_truth", "line 10: the image", "line 12: <image> is in the prompt"):
         assert line in caught.value.what
     assert not list(conversion.folder.glob("*"))
-    with pytest.raises(RecipeError, match="no field ground_truth") as caught:
-        made(Conversion((write(tmp_path, found[:9]),)))
-    assert "line 9" in caught.value.where
 
 
 @pytest.mark.parametrize(
-    ("count", "what"),
-    [(0, "no records"), (1, "is 1 record; the minimum is 2"), (3, "3 records with one and the same prompt")],
+    ("records", "template", "what", "where"),
+    [
+        ([], None, "no records", "data.jsonl"),
+        ([record()], None, "is 1 record; the minimum is 2", "data.jsonl"),
+        ([record()] * 3, None, "3 records with one and the same prompt", "data.jsonl"),
+        ([record(0, images=["none.png"]), record(1)], None, "cannot be read", "line 1"),
+        ([record(0, images=["data.jsonl"]), record(1)], None, "is no PNG", "line 1"),
+        ([record(0, images=["data:image/png;base64,####"])], None, "data URI cannot be read", "line 1"),
+        ([record(0, images=[7]), record(1)], None, "neither a path nor a data URI", "line 1"),
+        ([record()], "{{ content", "not Jinja", "t.jinja, line 1"),
+        ([record()], "Answer briefly.", "never uses the prompt", "t.jinja"),
+        ([record()], "{{ content }} {{ level }}", "uses level, which no record has", "t.jinja"),
+        ([record()], "{{ content.missing }}", "template fails", "line 1"),
+        ([record()], "{{ content.__class__.__mro__ }}", "template fails", "line 1"),
+        ([record()], "{% if content %}{% endif %}", "leaves nothing", "line 1"),
+        ([record()], "", "is empty", "data.format_prompt"),
+    ],
 )
-def test_too_few_records_are_told_the_minimum(tmp_path, count, what):
+def test_what_cannot_be_used_is_named(tmp_path, records, template, what, where):
+    if template is not None:
+        (tmp_path / "t.jinja").write_text(template)
+    file = None if template is None else tmp_path / "t.jinja"
     with pytest.raises(RecipeError, match=what) as caught:
-        made(Conversion((write(tmp_path, [record()] * count),)))
-    assert "data.jsonl" in caught.value.where
-    assert "two records" in caught.value.fix if not count else "--val_data" in caught.value.fix
+        made(Conversion((write(tmp_path, records),), template=file))
+    assert where in caught.value.where
+    assert caught.value.fix
 
 
 def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
@@ -131,47 +147,13 @@ def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
         made(Conversion((train,), (train,)))
 
 
-def test_system_message_and_template(tmp_path):
-    own = [{"role": "system", "content": "My own."}, {"role": "user", "content": "question 9"}]
-    path = write(tmp_path, [record(0), record(1), {**record(9), "prompt": own}])
-    system, template = tmp_path / "s.txt", tmp_path / "t.jinja"
-    system.write_text("Think first.\n")
-    template.write_text("[{{ data_source }}] {{ content }}\nAnswer briefly.\n")
-    (train, test), _ = made(Conversion((path,), system_prompt=system, template=template))
-    messages = {row["prompt"][1]["content"]: row["prompt"][0]["content"] for row in train + test}
-    assert messages == {
-        "[qa] question 0\nAnswer briefly.": "Think first.",
-        "[qa] question 1\nAnswer briefly.": "Think first.",
-        "[qa] question 9\nAnswer briefly.": "My own.",
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("{{ content", "not Jinja"),
-        ("Answer briefly.", "never uses the prompt"),
-        ("{{ content }} {{ level }}", "uses level, which no record has"),
-        ("{{ content.missing }}", "template fails"),
-        ("{{ content.__class__.__mro__ }}", "template fails"),
-        ("{% if content %}{% endif %}", "leaves nothing"),
-        ("", "is empty"),
-    ],
-)
-def test_a_template_that_cannot_be_used(tmp_path, text, what):
-    template = tmp_path / "t.jinja"
-    template.write_text(text)
-    with pytest.raises(RecipeError, match=what):
-        made(Conversion((write(tmp_path, [record()]),), template=template))
-
-
 def test_images_by_path_and_by_data_uri(tmp_path):
     (tmp_path / "a.png").write_bytes(PIXEL)
     other = PIXEL + b"other"
     uri = f"data:image/png;base64,{base64.b64encode(other).decode()}"
-    found = [record(0, images="a.png"), record(1, images=[uri, "a.png"]), record(2)]
-    found[1]["prompt"] = "First <image>, then <image>?"
-    (train, test), (manifest, _) = made(Conversion((write(tmp_path, found),)))
+    records = [record(0, images="a.png"), record(1, images=[uri, "a.png"]), record(2)]
+    records[1]["prompt"] = "First <image>, then <image>?"
+    (train, test), (manifest, _) = made(Conversion((write(tmp_path, records),)))
     images = {row["problem"]: [image["bytes"] for image in row["images"]] for row in train + test}
     assert images == {"<image>question 0": [PIXEL], "First <image>, then <image>?": [other, PIXEL], "question 2": []}
     assert manifest["most_images"] == 2
@@ -179,25 +161,9 @@ def test_images_by_path_and_by_data_uri(tmp_path):
     assert not sides[0] & sides[1], "a picture is on one side"
 
 
-@pytest.mark.parametrize(
-    ("image", "what"),
-    [
-        ("none.png", "cannot be read"),
-        ("data.jsonl", "is no PNG"),
-        ("data:image/png;base64,####", "data URI cannot be read"),
-        (7, "neither a path nor a data URI"),
-    ],
-)
-def test_images_that_cannot_be_used(tmp_path, image, what):
-    with pytest.raises(RecipeError, match=what) as caught:
-        made(Conversion((write(tmp_path, [record(0, images=[image]), record(1)]),)))
-    assert "line 1" in caught.value.where
-
+# A recipe whose data is a user's file.
 
 TINY = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
-
-
-# A recipe whose data is a user's file.
 
 
 @pytest.fixture
@@ -206,62 +172,46 @@ def file(tmp_path, monkeypatch):
     return write_many(tmp_path / "mine.jsonl", 40)
 
 
-def write_many(path, count, length=1):
-    lines = [
-        {"prompt": f"{length * 'Make '}{i}?", "ground_truth": i, "data_source": ("qa", "math")[i % 2]}
-        for i in range(count)
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+def write_many(path, count):
+    rows = [{"prompt": f"Make {i}?", "ground_truth": i, "data_source": ("qa", "math")[i % 2]} for i in range(count)]
+    return write(path.parent, rows, path.name)
 
 
 def prepared(*words, hardware="cpu", batch=4):
-    said = []
+    lines = []
     arguments = ["--model", TINY, "--train_batch_size", str(batch), *words]
     recipe = load("custom", arguments=arguments, environ={}, hardware=hardware)
-    return ready(recipe, said.append), said
+    return ready(recipe, lines.append), "\n".join(lines)
 
 
 def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     (tmp_path / "s.txt").write_text("Be brief.")
     (tmp_path / "t.jinja").write_text("{{ content }} Now.")
-    recipe, said = prepared(
-        "--data", "mine.jsonl", "--system_prompt", "s.txt", "--template", "t.jinja", "--val_share", "0.1"
-    )
+    words = ["--system_prompt", "s.txt", "--template", "t.jinja", "--val_share", "0.1"]
+    recipe, lines = prepared("--data", "mine.jsonl", *words)
     keys = verl.translate(recipe)
     (train,), (test,) = keys["data.train_files"], keys["data.val_files"]
     row = pq.read_table(train).to_pylist()[0]
-    assert row["prompt"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": f"Make {row['answer'].split(': ')[-1][1:-2]}? Now."},
-    ]
+    assert row["prompt"][0] == {"role": "system", "content": "Be brief."}
+    assert row["prompt"][1]["content"] == f"Make {row['reward_model']['ground_truth']}? Now."
     assert pq.read_metadata(test).num_rows == 4
-    assert any("rows: train 36 (math 18, qa 18); test 4 (math 2, qa 2)" in line for line in said)
-    assert any("10% of each source's prompts" in line for line in said)
-    assert any(line.startswith("prompt tokens: ") for line in said)
-    assert load(write_yaml(tmp_path, recipe), environ={}, hardware="cpu").data == recipe.data
-
-
-def write_yaml(folder, recipe):
-    path = folder / "config.yaml"
-    path.write_text(to_yaml(recipe))
-    return str(path)
+    assert "rows: train 36 (math 18, qa 18); test 4 (math 2, qa 2)" in lines
+    assert "10% of each source's prompts" in lines
+    assert "\nprompt tokens: " in lines
+    (tmp_path / "config.yaml").write_text(to_yaml(recipe))
+    assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
 def test_the_second_start_converts_and_counts_nothing_and_a_changed_file_does(file, monkeypatch):
-    first, said = prepared("--data", "mine.jsonl")
-    assert any(line.startswith("converting") for line in said)
-
-    def never(*_args, **_kwargs):
-        raise AssertionError("was there already")
-
+    first, lines = prepared("--data", "mine.jsonl")
+    assert "converting" in lines
+    assert first.worker.rollout.limit_images == 0
     with monkeypatch.context() as patch:
-        patch.setattr(custom, "convert", never)
-        patch.setattr(lengths, "PromptCounter", never)
-        again, said = prepared("--data", "mine.jsonl")
+        patch.setattr(custom, "convert", None)
+        patch.setattr(lengths, "PromptCounter", None)
+        again, lines = prepared("--data", "mine.jsonl")
     assert again.data.train_files == first.data.train_files
-    assert not any(line.startswith("converting") for line in said)
-    assert any(line.startswith("rows: train") for line in said)
+    assert ("converting" in lines, "rows: train" in lines) == (False, True)
     write_many(file, 41)
     assert prepared("--data", "mine.jsonl")[0].data.train_files != first.data.train_files
 
@@ -269,68 +219,61 @@ def test_the_second_start_converts_and_counts_nothing_and_a_changed_file_does(fi
 def test_finished_rows_with_validation_are_left_as_they_are(file, tmp_path):
     recipe, _ = prepared("--data", "mine.jsonl")
     words = ["--data", recipe.data.train_files, "--val_data", recipe.data.val_files]
-    again, said = prepared(*words)
-    assert said == []
-    assert again.data.train_files == recipe.data.train_files
+    again, lines = prepared(*words)
+    assert (lines, again.data.train_files) == ("", recipe.data.train_files)
     (tmp_path / "s.txt").write_text("Be brief.")
     with pytest.raises(RecipeError, match="the data is in finished rows"):
         verl.translate(prepared(*words, "--system_prompt", "s.txt")[0])
-    only_train, said = prepared("--data", recipe.data.train_files)
-    assert any("held out" in line for line in said)
+    only_train, lines = prepared("--data", recipe.data.train_files)
+    assert "held out" in lines
     assert only_train.data.train_files != recipe.data.train_files
+    untouched = load("countdown", environ={}, hardware="cpu")
+    assert ready(untouched, lambda line: None) is untouched
 
 
-def test_rows_that_another_program_made_for_the_engine_are_finished(file, tmp_path):
-    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
-    row = {"data_source": "x", "prompt": chat, "reward_model": {"style": "rule", "ground_truth": "1"}}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "verl.parquet")
-    pq.write_table(pa.Table.from_pylist([{"problem": "p", "answer": "1"}]), tmp_path / "easyr1.parquet")
+def test_parquet_files_of_other_programs(file, tmp_path):
+    chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    rows = {
+        "verl": [{"data_source": "x", "prompt": chat, "reward_model": {"style": "rule", "ground_truth": "1"}}],
+        "easyr1": [{"problem": "p", "answer": "1"}],
+        "plain": [{"prompt": f"p{i}", "ground_truth": i, "data_source": "qa"} for i in range(20)],
+    }
+    for name, content in rows.items():
+        pq.write_table(pa.Table.from_pylist(content), tmp_path / f"{name}.parquet")
     for engine in ("verl", "easyr1"):
         words = [f"--data={engine}.parquet", f"--val_data={engine}.parquet", "--engine", engine]
-        recipe, said = prepared(*words, hardware="gpu")
-        assert said == []
-        assert recipe.data.train_files == str(tmp_path / f"{engine}.parquet")
-
-
-def test_plain_parquet_is_converted_and_several_files_are_one(file, tmp_path):
-    table = pa.Table.from_pylist([{"prompt": f"p{i}", "ground_truth": i, "data_source": "qa"} for i in range(20)])
-    pq.write_table(table, tmp_path / "a.parquet")
-    recipe, _ = prepared("--data", "[mine.jsonl, a.parquet]")
-    rows = [pq.read_metadata(path).num_rows for path in (recipe.data.train_files, recipe.data.val_files)]
-    assert sum(rows) == 60
+        recipe, lines = prepared(*words, hardware="gpu")
+        assert (lines, recipe.data.train_files) == ("", str(tmp_path / f"{engine}.parquet"))
+    recipe, _ = prepared("--data", "[mine.jsonl, plain.parquet]")
+    assert sum(pq.read_metadata(path).num_rows for path in (recipe.data.train_files, recipe.data.val_files)) == 60
 
 
 @pytest.mark.parametrize(
     ("limit", "batch", "message"),
-    [(4, 4, "every prompt is longer"), (60, 41, "the other 40 do not fill a step of 41")],
+    [(4, 4, "every prompt is longer"), (60, 41, "the other 40 do not fill a step of 41"), (60, 4, None)],
 )
-def test_prompts_that_are_too_long_to_train_on(file, tmp_path, limit, batch, message):
-    lines = (tmp_path / "mine.jsonl").read_text() + json.dumps(
-        {"prompt": 100 * "Make ", "ground_truth": 1, "data_source": "qa"}
-    )
-    (tmp_path / "mine.jsonl").write_text(lines)
-    write_many(tmp_path / "val.jsonl", 1, length=2)
+def test_long_prompts(file, tmp_path, limit, batch, message):
+    with file.open("a") as lines:
+        lines.write(json.dumps({"prompt": 100 * "Make ", "ground_truth": 1, "data_source": "qa"}))
+    write(tmp_path, [{"prompt": "Make Make 0?", "ground_truth": 0, "data_source": "qa"}], "val.jsonl")
     words = ["--data", "mine.jsonl", "--val_data", "val.jsonl", "--max_prompt_length", str(limit)]
     recipe, _ = prepared(*words, batch=batch)
+    if message is None:
+        (note,) = check_data(recipe)
+        assert "1 of 41 prompts are longer than data.max_prompt_length 60" in note
+        return
     with pytest.raises(RecipeError, match=message) as caught:
         check_data(recipe)
     assert "MAX_PROMPT_LENGTH" in caught.value.fix
 
 
-def test_long_prompts_are_counted_before_the_start(file, tmp_path):
-    with (tmp_path / "mine.jsonl").open("a") as lines:
-        lines.write(json.dumps({"prompt": 100 * "Make ", "ground_truth": 1, "data_source": "qa"}))
-    write_many(tmp_path / "val.jsonl", 1, length=2)
-    recipe, _ = prepared("--data", "mine.jsonl", "--val_data", "val.jsonl", "--max_prompt_length", "60")
-    (note,) = check_data(recipe)
-    assert "1 of 41 prompts are longer than data.max_prompt_length 60" in note
-
-
-def test_a_dry_run_asks_no_hub(file):
+def test_a_dry_run_asks_no_hub_and_a_missing_file_is_named(file):
     recipe = load("custom", arguments=["--model", "nobody/nothing", "--data", "mine.jsonl"], environ={}, hardware="gpu")
-    said = []
-    ready(recipe, said.append, fetch=False)
-    assert "nobody/nothing is not in the hub's cache" in said[-1]
+    lines = []
+    ready(recipe, lines.append, fetch=False)
+    assert "nobody/nothing is not in the hub's cache" in lines[-1]
+    with pytest.raises(RecipeError, match=r"none\.json does not exist"):
+        prepared("--data", "none.json")
 
 
 def test_easyr1_gets_the_source_inside_the_answer(file):
@@ -341,38 +284,16 @@ def test_easyr1_gets_the_source_inside_the_answer(file):
     assert "data.system_prompt" not in keys
 
 
-def test_a_missing_file_is_named(file):
-    with pytest.raises(RecipeError, match=r"none\.json does not exist"):
-        prepared("--data", "none.json")
-
-
-def test_other_recipes_are_not_touched():
-    recipe = load("countdown", environ={}, hardware="cpu")
-    said = []
-    assert ready(recipe, said.append) is recipe
-    assert said == []
-
-
 @pytest.mark.parametrize(("words", "limit"), [((), 2), (("worker.rollout.limit_images=5",), 5)])
-def test_images_in_the_file_are_let_in(file, tmp_path, words, limit):
+def test_images_in_the_file_are_let_in(file, words, limit):
     pixel = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    lines[3]["images"] = [pixel, pixel]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    recipe, _ = prepared("--data", "mine.jsonl", *words)
-    assert recipe.worker.rollout.limit_images == limit
+    with file.open("a") as lines:
+        lines.write(json.dumps(record(50, images=[pixel, pixel])))
+    assert prepared("--data", "mine.jsonl", *words)[0].worker.rollout.limit_images == limit
 
 
-def test_text_alone_asks_for_no_images(file):
-    assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 0
-
-
-def test_the_embedded_model_makes_room_for_the_users_prompts_unless_the_user_says_how_much(tmp_path, monkeypatch):
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
-    rows = [
-        {"prompt": f"How many eggs are {i} eggs? " * 4, "ground_truth": str(i), "data_source": "math"}
-        for i in range(20)
-    ]
+def test_the_embedded_model_makes_room_for_the_users_prompts_unless_the_user_says_how_much(tmp_path):
+    rows = [{**record(i, "math"), "prompt": f"How many eggs are {i} eggs? " * 4} for i in range(20)]
     (tmp_path / "my.json").write_text(json.dumps(rows))
     (tmp_path / "long.json").write_text(json.dumps([{**row, "prompt": row["prompt"] * 9} for row in rows[:9]] + rows))
 

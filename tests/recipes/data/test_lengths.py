@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from recipes.data.lengths import Lengths, PromptCounter, print_lengths
+from recipes.data.lengths import PromptCounter, count_split
+from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
 
 
@@ -25,25 +26,35 @@ def folder(tmp_path):
     return tmp_path
 
 
-def rows(lengths):
-    return [{"prompt": [{"role": "user", "content": " ".join(["word"] * (length - 2))}]} for length in lengths]
+def split_of(path, lengths):
+    """A split whose prompts have these lengths."""
+    rows = (
+        make_row(
+            data_source="x",
+            prompt=" ".join(["word"] * (length - 2)),
+            ground_truth="1",
+            ability="x",
+            extra_info={"split": "train", "index": index},
+        )
+        for index, length in enumerate(lengths)
+    )
+    write_split(path, rows, manifest={}, force=True)
+    return path
 
 
-def test_counts_tokens_with_the_chat_template(folder, capsys):
+def test_a_split_is_counted_once_with_the_chat_template(folder, monkeypatch):
     lengths = [5, 12, 12, 40, 41, 200] * 100
-    found = Lengths()
-    assert list(PromptCounter(str(folder / "model")).over(rows(lengths), found)) == rows(lengths)
-    assert sorted(found.counts.elements()) == sorted(lengths)
-    assert (found.shortest, found.longest, found.over(40)) == (5, 200, 200)
-    summary = found.summary(limit=40)
-    assert summary["dropped_by_limit"] == 200
-    assert (summary["min"], summary["median"], summary["max"]) == (5, 26.0, 200)
-    assert sum(summary["histogram"].values()) == 600
-    for span, count in summary["histogram"].items():
-        low, high = map(int, span.split("-"))
-        assert count == sum(low <= length <= high for length in lengths)
-    print_lengths("train", summary)
-    assert "a limit of 40 drops 200 rows" in capsys.readouterr().out
+    path, model = split_of(folder / "train.parquet", lengths), str(folder / "model")
+    counted = count_split(path, model)
+    assert sorted(counted.counts.elements()) == sorted(lengths)
+    assert counted.described(40) == "prompts of 5 to 200 tokens; a limit of 40 drops 200"
+    with monkeypatch.context() as patch:
+        patch.setattr("recipes.data.lengths.PromptCounter", None)
+        assert count_split(path, model) == counted
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    assert count_split(path, model, template).longest == 198
+    split_of(path, [7, 8, 9])
+    assert count_split(path, model).longest == 9
 
 
 def test_wrong_tokenizers_are_named(folder):
@@ -54,8 +65,7 @@ def test_wrong_tokenizers_are_named(folder):
 
 def test_a_prompt_beyond_the_tokenizers_own_limit_is_counted_without_a_warning(folder, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    counter, found = PromptCounter(str(folder / "model")), Lengths()
+    counter = PromptCounter(str(folder / "model"))
     counter._tokenizer.model_max_length = 10
-    list(counter.over(rows([11]), found))
-    assert found.counts == {11: 1}
+    assert counter.count([[{"role": "user", "content": "word " * 9}]]) == [11]
     assert not caplog.records

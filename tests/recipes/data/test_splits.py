@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,10 +13,10 @@ from recipes.data.splits import MOST_VALIDATION, SHARES, Prompts, bucket_of
 
 def prompts(rows, seed=1):
     """Prompts of (data source, text, images) rows."""
-    found = Prompts(seed)
+    result = Prompts(seed)
     for source, text, images in rows:
-        found.add(source, [text], images)
-    return found
+        result.add(source, [text], images)
+    return result
 
 
 ROWS = st.lists(
@@ -73,19 +72,9 @@ def test_a_prompt_that_is_there_often_does_not_take_the_whole_share():
     assert held.tolist() == [False] * 9 + [True]
 
 
-def test_one_question_over_forty_images_is_forty_prompts():
-    rows = [("vision", "What is it?", [bytes([index])]) for index in range(40)]
-    found = prompts(rows)
-    assert found.different == 40
-    assert found.held_out(0.1).sum() == 4
-
-
-def test_the_same_image_is_never_on_both_sides():
-    rows = [("vision", f"question {index}", [bytes([index % 10])]) for index in range(40)]
-    for seed in range(10):
-        held = prompts(rows, seed).held_out(0.25).tolist()
-        assert len({held[index % 10] == held[index] for index in range(40)}) == 1
-        assert 4 <= sum(held) <= 10
+def test_images_make_a_prompt_and_are_never_on_both_sides():
+    found = prompts([("vision", "What is it?", [bytes([index])]) for index in range(40)])
+    assert (found.different, found.held_out(0.1).sum()) == (40, 4)
     chain = prompts([("vision", "q", [bytes([index]), bytes([index + 1])]) for index in range(5)])
     assert not chain.held_out(0.5).any(), "each shares an image with the next"
     val = prompts([("vision", "another question", [b"seen"]), ("qa", "Text  only", ())])
@@ -115,12 +104,3 @@ def test_buckets_come_in_their_shares_and_the_same_everywhere():
         name: pytest.approx(share, abs=2) for name, share in SHARES.items()
     }
     assert [bucket_of(key) for key in ("1,2,3", "3,8,11", "gsm8k")] == ["train", "pretrain", "test"]
-
-
-def test_many_rows_take_seconds():
-    found = Prompts(1)
-    for index in range(100_000):
-        found.add("qa", [f"question {index % 60_000}"])
-    held = found.held_out(0.05)
-    assert isinstance(held, np.ndarray)
-    assert 0 < held.sum() <= MOST_VALIDATION
