@@ -12,8 +12,7 @@ from pointer_testing import make_policy, random_inputs
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector import PointerSelector, checkpoints
-from recipes.pointer_selector.config import PolicyConfig
-from recipes.pointer_selector.policy import PointerPolicy, beam, exact_kl, greedy, sample
+from recipes.pointer_selector.policy import beam, exact_kl, greedy, sample
 
 POINTERS = torch.tensor([[[0, 0, 0], [3, 0, 0], [2, 4, 0], [4, 1, 3]]] * 3)
 STEPS = torch.tensor([[[1, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]]] * 3).bool()
@@ -160,9 +159,5 @@ MISTAKES = {
 
 @pytest.mark.parametrize("message", MISTAKES)
 def test_mistakes_are_named(selector, message):
-    with pytest.raises(RecipeError, match="16 features cannot be divided among 3 heads"):
-        PointerPolicy(PolicyConfig(hidden=16, heads=3), 6, 6)
-    with pytest.raises(RecipeError, match="6 features and pool examples 8"):
-        PointerPolicy(PolicyConfig(start="similarity"), 6, 8)
     with pytest.raises(RecipeError, match=message):
         selector.select(**{"query": QUERIES, "pool": POOL, "shots": 3, "ids": list("abcd")} | MISTAKES[message])
