@@ -57,7 +57,8 @@ def kit(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
 def test_the_kits_dry_run_from_a_users_folder(tmp_path):
     lines = [{"prompt": f"What is {i} + 1?", "ground_truth": i + 1, "data_source": "gsm8k"} for i in range(300)]
     (tmp_path / "my.json").write_text(json.dumps(lines))
-    (tmp_path / "my_reward.py").write_text("def compute_score(*given):\n    return 1.0\n")
+    reward = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
+    (tmp_path / "my_reward.py").write_text(reward)
     words = ["--model", "Qwen/Qwen2.5-7B", "--rollout_n", "8", "--epochs", "20", "--data", "my.json"]
     done = kit(tmp_path, *words, "--reward_func", "./my_reward.py", "--dry_run", HARDWARE="gpu")
     assert done.returncode == 0, done.stderr
