@@ -140,9 +140,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# --- the stream -----------------------------------------------------------------------------------------------------
-
-
 def stream_entries(path: str | Path) -> Iterator[tuple[str, Any]]:
     """The (key, value) pairs of a JSON object, in order; a key that stands twice is an error.
 

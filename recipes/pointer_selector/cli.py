@@ -31,9 +31,6 @@ RESULTS = ROOT / "docs" / "results" / "pointer_selector"
 Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 workload.seed=1")]
 
 
-# --- data -----------------------------------------------------------------------------------------------------------
-
-
 def data_command(settings: Settings = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
@@ -44,10 +41,7 @@ def data_command(settings: Settings = None) -> None:
         splits = [(f"{name} queries", f"{len(part):,}") for name, part in prepared.parts.items()]
         dropped = [(f"dropped from training: {name}", f"{count:,}") for name, count in prepared.dropped.items()]
         rows = [*shown_counts(prepared.counts), *splits, *dropped]
-        _console().print(_listing(str(files(recipe.data).candidates), rows))
-
-
-# --- train ----------------------------------------------------------------------------------------------------------
+        _console().print(_listing(str(files(recipe.data)[0]), rows))
 
 
 def train_command(settings: Settings = None) -> None:
@@ -192,9 +186,6 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
     _write_json(run_dir(name) / "summary.json", summary)
 
 
-# --- evaluate -------------------------------------------------------------------------------------------------------
-
-
 def evaluate_command(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value of the recipe that was trained")] = None,
     checkpoint: Annotated[
@@ -235,9 +226,6 @@ def evaluate_command(
             _write_json(out, evaluation.as_dict())
 
 
-# --- sweep ----------------------------------------------------------------------------------------------------------
-
-
 def sweep_command(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, what the arms vary around")] = None,
     seeds: Annotated[int, typer.Option(help="seeds of every arm, from 1 on")] = 3,
@@ -271,9 +259,6 @@ def sweep_command(
         command = f"python scripts/sweep_pointer_selector.py {shlex.join(words)}"
         report.write(finished, baselines, against, command, len(test), out)
         console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(finished)} arms")
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -25,39 +25,22 @@ from recipes.pointer_selector.embeddings import Table, load_table, other_spellin
 
 @dataclass(frozen=True)
 class PointerData:
-    """Queries, pools and candidates.
-
-    Q queries, M candidates sorted by query and then by number of picks, S the largest number of picks.
-
-    Attributes:
-        query_ids: the Q names.
-        query_rows: [Q], rows of `queries`.
-        split: [Q], index into `SPLITS`, or -1 where the file says nothing.
-        pool_offsets: [Q + 1], where each query's pool begins in `pool_rows`; None where all share the whole table.
-        pool_rows: rows of `examples`, pool after pool.
-        candidate_query: [M], the query of each candidate.
-        pointers: [M, S], slots in the query's pool, -1 behind the last pick.
-        lengths: [M], number of picks.
-        scores: {name: [M]} for the names in `SCORES`; NaN where the file has none.
-        method: [M], index into `METHODS`.
-        fallback: [M], true where the reward comes from a fallback evaluation.
-        skipped: what was left out while reading, by reason.
-    """
+    """Q queries, their pools, and M candidates of at most S picks, sorted by query and then by number of picks."""
 
     queries: Table
     examples: Table
     query_ids: list[str]
-    query_rows: np.ndarray
-    split: np.ndarray
-    pool_offsets: np.ndarray | None
-    pool_rows: np.ndarray
-    candidate_query: np.ndarray
-    pointers: np.ndarray
-    lengths: np.ndarray
-    scores: dict[str, np.ndarray]
-    method: np.ndarray
-    fallback: np.ndarray
-    skipped: dict[str, int] = field(default_factory=dict)
+    query_rows: np.ndarray  # [Q], rows of `queries`
+    split: np.ndarray  # [Q], index into `SPLITS`, or -1 where the file says nothing
+    pool_offsets: np.ndarray | None  # [Q + 1], where each pool begins in `pool_rows`; None: all share the whole table
+    pool_rows: np.ndarray  # rows of `examples`, pool after pool
+    candidate_query: np.ndarray  # [M], the query of each candidate
+    pointers: np.ndarray  # [M, S], slots in the query's pool, -1 behind the last pick
+    lengths: np.ndarray  # [M], number of picks
+    scores: dict[str, np.ndarray]  # [M] for each name in `SCORES`; NaN where the file has none
+    method: np.ndarray  # [M], index into `METHODS`
+    fallback: np.ndarray  # [M], true where the reward comes from a fallback evaluation
+    skipped: dict[str, int] = field(default_factory=dict)  # what was left out while reading, by reason
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -244,26 +227,16 @@ class Batch:
 
     All groups of a query are in one batch, so that its pool is encoded once. Groups stand in order of their number of
     picks, which is what `first` rests on.
-
-    Attributes:
-        query: [B, Dq].
-        pool: [B, K, Dp].
-        pool_mask: [B, K].
-        pointers: [B, L * N, S], slots, 0 at padding.
-        steps: [B, L * N, S], true where there is a pick.
-        candidates: [B, L, N], true where there is a candidate.
-        rows: [B, L, N], the candidate's number in the data, 0 at padding.
-        first: for each of the S picks, the first of the L * N columns in which any query has such a pick.
     """
 
-    query: Tensor
-    pool: Tensor
-    pool_mask: Tensor
-    pointers: Tensor
-    steps: Tensor
-    candidates: Tensor
-    rows: Tensor
-    first: tuple[int, ...]
+    query: Tensor  # [B, Dq]
+    pool: Tensor  # [B, K, Dp]
+    pool_mask: Tensor  # [B, K]
+    pointers: Tensor  # [B, L * N, S], slots, 0 at padding
+    steps: Tensor  # [B, L * N, S], true where there is a pick
+    candidates: Tensor  # [B, L, N], true where there is a candidate
+    rows: Tensor  # [B, L, N], the candidate's number in the data, 0 at padding
+    first: tuple[int, ...]  # for each of the S picks, the first of the L * N columns in which any query has such a pick
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
@@ -295,19 +268,15 @@ def pool_rows(data: PointerData, queries: np.ndarray) -> np.ndarray:
     return data.pool_rows[np.where(slot < sizes[:, None], starts[:, None] + slot, starts[:, None])]
 
 
-def pools(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor]:
-    """The padded pools of some queries: [B, K, Dp] and their mask [B, K]."""
+def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries, without candidates."""
+    query = data.queries.rows[torch.from_numpy(data.query_rows[queries])].float()
     if data.pool_offsets is None:
         pool = data.examples.rows.float().expand(len(queries), -1, -1)
-        return pool, torch.ones(pool.shape[:2], dtype=torch.bool)
+        return query, pool, torch.ones(pool.shape[:2], dtype=torch.bool)
     rows = torch.from_numpy(pool_rows(data, queries))
     mask = torch.arange(rows.shape[1]) < torch.from_numpy(data.pool_size(queries))[:, None]
-    return data.examples.rows[rows].float() * mask[..., None], mask
-
-
-def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """query [B, Dq], pool [B, K, Dp], mask [B, K] of some queries, without candidates."""
-    return (data.queries.rows[torch.from_numpy(data.query_rows[queries])].float(), *pools(data, queries))
+    return query, data.examples.rows[rows].float() * mask[..., None], mask
 
 
 def collate(data: PointerData, queries: np.ndarray) -> Batch:

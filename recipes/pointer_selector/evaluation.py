@@ -33,17 +33,11 @@ KL_QUERIES, KL_DRAWS = 64, 4
 
 @dataclass(frozen=True)
 class Result:
-    """One way of choosing at one number of shots.
+    """One way of choosing at one number of shots, on Q queries."""
 
-    Attributes:
-        queries: [Q], the numbers of the queries measured, in the data they were measured on.
-        correct: [Q], 0 or 1; a share where a method is random.
-        probability: [Q], that of the right answer; NaN where it is unknown.
-    """
-
-    queries: np.ndarray
-    correct: np.ndarray
-    probability: np.ndarray
+    queries: np.ndarray  # [Q], their numbers in the data
+    correct: np.ndarray  # [Q], 0 or 1; a share where a method is random
+    probability: np.ndarray  # [Q], that of the right answer; NaN where it is unknown
 
     def values(self, metric: str) -> np.ndarray:
         """[Q], of "accuracy" or "probability"."""
@@ -55,9 +49,6 @@ class Result:
 
 Results = dict[str, dict[int, Result]]
 """By method and number of shots."""
-
-
-# --- a policy -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -221,9 +212,6 @@ class Validator:
         return {**metrics, f"{name}-core/pointer_selector/{config.metric}/mean": value}, value
 
 
-# --- baselines ------------------------------------------------------------------------------------------------------
-
-
 def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int, seed: int) -> Tensor:
     """Uniform sequences without replacement: [B, draws, S]."""
     generator = torch.Generator().manual_seed(seed)
@@ -313,9 +301,6 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     return results
 
 
-# --- comparisons ----------------------------------------------------------------------------------------------------
-
-
 def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[dict[str, Any]]:
     """Paired tests of each pair at each number of shots that both have, with Holm's correction over all of them.
 
@@ -364,9 +349,6 @@ def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0
         rng=np.random.default_rng(seed),
     ).confidence_interval
     return float(interval.low), float(interval.high)
-
-
-# --- a checkpoint ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

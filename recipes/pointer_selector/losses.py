@@ -6,8 +6,6 @@ padded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,9 +29,6 @@ SAME = 1e-6
 """Rewards of a group that differ by no more than this are equal; float32 rewards of order 1 carry about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
 """exp(20) is 5e8; beyond it a ratio says nothing and can only overflow."""
-
-
-# --- rewards --------------------------------------------------------------------------------------------------------
 
 
 def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
@@ -119,18 +114,7 @@ def require_differences(values: np.ndarray, data: PointerData, mode: str) -> Non
         )
 
 
-# --- advantages -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Advantages:
-    """Advantages [B, N], 0 at padding; and per group [B] whether it has zero variance (all rewards are equal)."""
-
-    values: Tensor
-    zero_variance: Tensor
-
-
-def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, clip: float) -> Advantages:
+def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, clip: float) -> tuple[Tensor, Tensor]:
     """Advantages within each group; exactly 0 where a group has a single candidate or equal rewards.
 
     Args:
@@ -140,6 +124,9 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, 
             ranks evenly over [-1, 1], ties sharing their mean rank.
         floor: the least deviation that "zscore" divides by.
         clip: the largest magnitude.
+
+    Returns:
+        The advantages [B, N], 0 at padding, and for each group [B] whether it has zero variance.
     """
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     rewards = rewards.masked_fill(~mask, 0.0)
@@ -157,7 +144,7 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, 
         elif kind != "mean":
             raise ValueError(f"advantages are zscore, rank or mean, not {kind!r}")
     values = values.clamp(-clip, clip).masked_fill(~mask | zero_variance[:, None], 0.0)
-    return Advantages(values, zero_variance)
+    return values, zero_variance
 
 
 def _ranks(rewards: Tensor, mask: Tensor, count: Tensor) -> Tensor:
@@ -180,9 +167,6 @@ def keep_top_candidates(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
     return kept & mask
 
 
-# --- losses ---------------------------------------------------------------------------------------------------------
-
-
 def rce_weights(rewards: Tensor, mask: Tensor, tau: float) -> Tensor:
     """softmax(reward / tau) over a group's candidates: rewards [B, N], mask [B, N] -> [B, N], 0 where masked."""
     return (rewards / tau).masked_fill(~mask, float("-inf")).softmax(-1)
@@ -200,19 +184,6 @@ def rce_loss(log_probs: Tensor, steps: Tensor, rewards: Tensor, mask: Tensor, ta
     """
     lengths = steps.sum(-1).clamp(min=1)
     return -(rce_weights(rewards, mask, tau) * log_probs.sum(-1) / lengths).sum(-1).mean()
-
-
-@dataclass(frozen=True)
-class GrpoTerms:
-    """What one GRPO update says about itself; `loss` carries the gradient, the others are detached scalars."""
-
-    loss: Tensor
-    policy: Tensor
-    kl: Tensor
-    ratio_mean: Tensor
-    ratio_max: Tensor
-    clip_fraction: Tensor
-    approximate_kl: Tensor
 
 
 def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
@@ -237,7 +208,7 @@ def grpo_loss(
     kl_beta: float,
     level: str = "sequence",
     kl_over: str = "logged",
-) -> GrpoTerms:
+) -> tuple[Tensor, dict[str, Tensor]]:
     """GRPO: PPO's clipped surrogate with group-relative advantages, plus beta times k3 against the warm-up policy.
 
     Args:
@@ -253,6 +224,9 @@ def grpo_loss(
         kl_over: "logged" averages k3 over all candidates alike; "policy" weights each by the policy's own probability,
             renormalised within its group and without gradient, which comes nearer to the KL of the policy: under
             "logged", a candidate that the policy rightly gave up costs exp(log-ratio) though it is never picked.
+
+    Returns:
+        The loss, and the metrics of the update as scalars without gradient.
 
     Source: Shao et al., DeepSeekMath (2024), equation 3, which is level "step".
     """
@@ -272,12 +246,12 @@ def grpo_loss(
     policy = -(weight * torch.minimum(unclipped, clipped)).sum()
     kl = (kl_weight * k3(log_probs, reference)).sum()
 
-    return GrpoTerms(
-        loss=policy + kl_beta * kl,
-        policy=policy.detach(),
-        kl=kl.detach(),
-        ratio_mean=(weight * ratio).sum().detach(),
-        ratio_max=ratio.masked_fill(counted == 0, 0.0).max().detach(),
-        clip_fraction=(weight * (clipped < unclipped)).sum().detach(),
-        approximate_kl=(weight * -log_ratio).sum().detach(),
-    )
+    metrics = {
+        "actor/pg_loss": policy,
+        "actor/kl_loss": kl,
+        "actor/ppo_kl": (weight * -log_ratio).sum(),
+        "actor/pg_clipfrac": (weight * (clipped < unclipped)).sum(),
+        "actor/ratio_mean": (weight * ratio).sum(),
+        "actor/ratio_max": ratio.masked_fill(counted == 0, 0.0).max(),
+    }
+    return policy + kl_beta * kl, {name: value.detach() for name, value in metrics.items()}

@@ -26,19 +26,12 @@ MASKED = -1e9
 
 @dataclass(frozen=True)
 class Encoded:
-    """What one pass over a pool leaves for every step of decoding.
+    """What one pass over a pool leaves for every step of decoding."""
 
-    Attributes:
-        state: [B, H], the query after attention.
-        keys: [B, K, H], unit vectors that scores are taken against.
-        values: [B, K, 2H], each slot's share of the two gates, so that a step multiplies the state alone.
-        mask: [B, K], true where the slot holds an example.
-    """
-
-    state: Tensor
-    keys: Tensor
-    values: Tensor
-    mask: Tensor
+    state: Tensor  # [B, H], the query after attention
+    keys: Tensor  # [B, K, H], unit vectors that scores are taken against
+    values: Tensor  # [B, K, 2H], each slot's share of the two gates, so that a step multiplies the state alone
+    mask: Tensor  # [B, K], true where the slot holds an example
 
 
 class Tower(nn.Module):

@@ -22,56 +22,41 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training and evaluation take.
+    """What training and evaluation take."""
 
-    Attributes:
-        parts: train (filtered), validation and test.
-        model: the frozen model, or None.
-        counts: of `count`, over everything that was read.
-        dropped: what the filters took out of the training part, by reason.
-    """
-
-    parts: dict[str, PointerData]
+    parts: dict[str, PointerData]  # train (filtered), validation and test
     model: FrozenModel | None
-    counts: dict[str, Any]
-    dropped: dict[str, int]
+    counts: dict[str, Any]  # of everything that was read
+    dropped: dict[str, int]  # what the filters took out of the training part, by reason
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where the data lies."""
-
-    candidates: Path
-    queries: Path
-    examples: Path
-    model: Path | None
-    embedded: bool
-
-
-def files(data: DataConfig) -> Files:
-    """The recipe's files; those of the embedded workload where it names none.
+def files(data: DataConfig) -> tuple[Path, Path, Path, Path | None]:
+    """Candidates, both tables, and the frozen model; those of the embedded workload where the recipe names none.
 
     Raises:
         RecipeError: candidates without embeddings, or the other way round.
     """
-    if data.candidates is None and data.query_embeddings is None:
+    if _is_embedded(data):
         folder = data_dir("pointer_selector")
         candidates, table, model = (folder / workload.FILES[n] for n in ("candidates", "embeddings", "frozen_model"))
-        return Files(candidates, table, table, model, embedded=True)
+        return candidates, table, table, model
     if data.candidates is None or data.query_embeddings is None:
         missing = "data.candidates" if data.candidates is None else "data.query_embeddings"
         raise RecipeError(f"{missing} is not set, but the other one is", where=missing, fix="give both, or neither")
-    queries = Path(data.query_embeddings)
-    examples = Path(data.candidate_embeddings) if data.candidate_embeddings else queries
+    examples = data.candidate_embeddings or data.query_embeddings
     model = Path(data.frozen_model) if data.frozen_model else None
-    return Files(Path(data.candidates), queries, examples, model, embedded=False)
+    return Path(data.candidates), Path(data.query_embeddings), Path(examples), model
+
+
+def _is_embedded(data: DataConfig) -> bool:
+    return data.candidates is None and data.query_embeddings is None
 
 
 def prepare(recipe: PointerRecipe) -> Prepared:
     """Read, check, split and filter. Makes the embedded workload first if it is not there (about ten seconds)."""
-    paths = files(recipe.data)
-    if paths.embedded:
-        folder = paths.candidates.parent
+    candidates, queries, examples, model = files(recipe.data)
+    if _is_embedded(recipe.data):
+        folder = candidates.parent
         made = workload.manifest(folder) or workload.build(folder, recipe.workload)
         if made["workload"] != recipe.workload.model_dump():
             raise RecipeError(
@@ -79,7 +64,7 @@ def prepare(recipe: PointerRecipe) -> Prepared:
                 where=str(folder),
                 fix="remove the folder, set ARTIFACTS_DIR, or take the keys under workload back",
             )
-    data = read_data(paths.candidates, paths.queries, paths.examples)
+    data = read_data(candidates, queries, examples)
     if recipe.policy.start == "similarity" and data.queries.width != data.examples.width:
         raise RecipeError(
             f"query {data.query_ids[0]!r} has {data.queries.width} features and the examples of its pool have "
@@ -90,10 +75,7 @@ def prepare(recipe: PointerRecipe) -> Prepared:
     parts = by_split(data, recipe.data.split)
     train, dropped = filtered(_of_shots(parts["train"], recipe.data), recipe.data.filters)
     parts["train"] = some_queries(train, recipe.data.train_queries)
-    return Prepared(parts, FrozenModel.load(paths.model) if paths.model else None, count(data), dropped)
-
-
-# --- parts ----------------------------------------------------------------------------------------------------------
+    return Prepared(parts, FrozenModel.load(model) if model else None, count(data), dropped)
 
 
 def by_split(data: PointerData, config: SplitConfig) -> dict[str, PointerData]:
@@ -190,9 +172,6 @@ def _repeats(queries: np.ndarray, pointers: np.ndarray) -> np.ndarray:
     repeats = np.ones(len(queries), bool)
     repeats[np.unique(np.column_stack([queries, pointers]), axis=0, return_index=True)[1]] = False
     return repeats
-
-
-# --- counts ---------------------------------------------------------------------------------------------------------
 
 
 def count(data: PointerData) -> dict[str, Any]:

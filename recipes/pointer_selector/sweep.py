@@ -40,9 +40,6 @@ CURVES = (
 """The metrics of an epoch that a result keeps."""
 
 
-# --- arms -----------------------------------------------------------------------------------------------------------
-
-
 RCE_ALONE: Changes = {"rce.epochs": 15, "grpo.epochs": 0}
 SOFT: Changes = {"rce.lr": 3e-4, "rce.tau_start": 0.5, "rce.tau_end": 0.1}
 SHARP: Changes = {"rce.lr": 1e-3, "rce.tau_start": 0.02, "rce.tau_end": 0.005}

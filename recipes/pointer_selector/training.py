@@ -26,9 +26,6 @@ LOGGED_BATCH = 64
 """Queries in a batch where no gradient is needed."""
 
 
-# --- schedules ------------------------------------------------------------------------------------------------------
-
-
 def tau(step: int, total: int, start: float, end: float) -> float:
     """RCE's temperature at a step, linear from `start` at step 0 to `end` at the last one."""
     if total <= 1:
@@ -64,22 +61,13 @@ def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
     return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
 
 
-# --- one update -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Tables:
-    """Numbers of logged candidates that stay the same during an epoch.
+    """Numbers of the logged candidates that stay the same during an epoch; the warm-up has rewards only."""
 
-    Attributes:
-        rewards: [M].
-        old: [M, S], log-probabilities when the epoch began; None in the warm-up.
-        reference: [M, S], log-probabilities of the warm-up policy; None in the warm-up.
-    """
-
-    rewards: Tensor
-    old: Tensor | None = None
-    reference: Tensor | None = None
+    rewards: Tensor  # [M]
+    old: Tensor | None = None  # [M, S], log-probabilities when the epoch began
+    reference: Tensor | None = None  # [M, S], log-probabilities of the warm-up policy
 
 
 Loss = tuple[Tensor, dict[str, Tensor | float]]
@@ -102,15 +90,15 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
     """GRPO's loss with KL weight `beta` on the `keep` best candidates of each group (0: all), and its metrics."""
     rewards, mask, steps = _groups(batch, tables)
     mask = losses.keep_top_candidates(rewards, mask, keep)
-    advantage = losses.group_advantages(
+    advantages, zero_variance = losses.group_advantages(
         rewards, mask, config.advantage, floor=config.advantage_floor, clip=config.advantage_clip
     )
     log_probs, entropies = policy.of_batch(batch)
-    terms = losses.grpo_loss(
+    loss, metrics = losses.grpo_loss(
         batch.picks_by_group(log_probs),
         _logged(tables.old, batch, steps),
         _logged(tables.reference, batch, steps),
-        advantage.values,
+        advantages,
         steps,
         mask,
         clip=config.clip,
@@ -118,22 +106,17 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
         level=config.level,
         kl_over=config.kl.over,
     )
-    values = advantage.values[mask]
-    return terms.loss, {
-        "actor/pg_loss": terms.policy,
-        "actor/kl_loss": terms.kl,
+    values = advantages[mask]
+    return loss, {
+        **metrics,
         "actor/kl_coef": beta,
-        "actor/ppo_kl": terms.approximate_kl,
-        "actor/pg_clipfrac": terms.clip_fraction,
-        "actor/ratio_mean": terms.ratio_mean,
-        "actor/ratio_max": terms.ratio_max,
         "actor/entropy": entropies.sum() / batch.steps.sum(),
         "critic/rewards/mean": rewards[mask].mean(),
         "critic/advantages/mean": values.mean(),
         "critic/advantages/std": values.std(unbiased=False),
         "critic/advantages/max": values.max(),
         "critic/advantages/min": values.min(),
-        "critic/silent_groups": advantage.zero_variance.to(values.dtype).mean(),
+        "critic/silent_groups": zero_variance.to(values.dtype).mean(),
     }
 
 
@@ -169,9 +152,6 @@ def to_floats(metrics: dict[str, Tensor | float], device: torch.device) -> dict[
     return dict(zip(metrics, torch.stack(values).tolist(), strict=True))
 
 
-# --- where training stands ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Best:
     """A validation that was the best so far, and the checkpoint folder with its weights."""
@@ -185,35 +165,21 @@ class Best:
 
 @dataclass
 class Progress:
-    """Counts and curves.
-
-    Attributes:
-        phase: "rce" or "grpo".
-        entered: whether the phase's optimiser and tables exist.
-        epoch: finished epochs of the phase.
-        batch: finished batches of the epoch under way.
-        step: updates of all phases.
-        beta: weight of the KL term.
-        sums: sums of the epoch's metrics so far, with their count under "batches".
-        train_curve, validation_curve: the phase's value after each epoch, the state before the first one in front.
-        best: best of all phases; `warm_up`: what GRPO began from.
-        stale: epochs since the phase's best.
-        ends: how each finished phase ended.
-    """
+    """Where training stands; saved with every checkpoint."""
 
     phase: str = "rce"
-    entered: bool = False
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    beta: float = 0.0
-    sums: dict[str, float] = field(default_factory=dict)
-    train_curve: list[float] = field(default_factory=list)
+    entered: bool = False  # whether the phase's optimiser and tables exist
+    epoch: int = 0  # finished epochs of the phase
+    batch: int = 0  # finished batches of the epoch under way
+    step: int = 0  # updates of all phases
+    beta: float = 0.0  # weight of the KL term
+    sums: dict[str, float] = field(default_factory=dict)  # of the epoch's metrics, with their count under "batches"
+    train_curve: list[float] = field(default_factory=list)  # values before and after each epoch of the phase
     validation_curve: list[float] = field(default_factory=list)
-    best: Best | None = None
-    warm_up: Best | None = None
-    stale: int = 0
-    ends: dict[str, str] = field(default_factory=dict)
+    best: Best | None = None  # of all phases
+    warm_up: Best | None = None  # what GRPO began from
+    stale: int = 0  # epochs since the phase's best
+    ends: dict[str, str] = field(default_factory=dict)  # how each finished phase ended
 
     def begin(self, phase: str, beta: float) -> None:
         """Enter a phase."""
@@ -253,9 +219,6 @@ class Progress:
     def from_dict(cls, saved: dict[str, Any]) -> Progress:
         marks = {name: Best(**saved[name]) if saved[name] else None for name in ("best", "warm_up")}
         return cls(**{**saved, **marks})
-
-
-# --- the loop -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -403,8 +366,6 @@ class Trainer:
         self._log({**metrics, "training/epoch": float(progress.epoch), "training/phase": progress.phase})
         epochs = self._settings(progress.phase).epochs
         self.on_epoch(EpochReport(progress.phase, progress.epoch, epochs, progress.step, report, findings, is_best))
-
-    # --- state --------------------------------------------------------------------------------------------------
 
     def _settings(self, phase: str) -> RceConfig | GrpoConfig:
         return self.recipe.rce if phase == "rce" else self.recipe.grpo

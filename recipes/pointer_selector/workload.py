@@ -35,18 +35,11 @@ ARRAYS = ("prior", "query_features", "truth", "example_features", "example_label
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the frozen model made of some sequences; tensors of the shape of the picks' leading dimensions.
-
-    Attributes:
-        correct: true where its answer is the right one.
-        probability: what it gave to the right answer.
-        accuracy: 1 / rank of the right answer, a soft accuracy score between 0 and 1.
-        answer: the label that it answered.
-    """
+    """What the frozen model made of some sequences; tensors of the shape of the picks' leading dimensions."""
 
     correct: Tensor
-    probability: Tensor
-    accuracy: Tensor
+    probability: Tensor  # of the right answer
+    accuracy: Tensor  # 1 / rank of the right answer, a soft score between 0 and 1
     answer: Tensor
 
 

@@ -67,7 +67,7 @@ def test_files_and_workload_fit_the_recipe(tmp_path, monkeypatch):
     with pytest.raises(RecipeError, match=r"data.query_embeddings is not set"):
         files(changed(PointerRecipe(), {"data.candidates": "/x.json"}).data)
     given = files(changed(PointerRecipe(), {"data.candidates": "/x.json", "data.query_embeddings": "/q.npz"}).data)
-    assert (given.examples, given.model, given.embedded) == (given.queries, None, False)
+    assert [str(path) for path in given] == ["/x.json", "/q.npz", "/q.npz", "None"]
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     sizes = {"train_images": 20, "validation_images": 5, "test_images": 5, "pool_size": 6, "beam": 2, "sampled": 1}
     recipe = changed(PointerRecipe(), {f"workload.{name}": value for name, value in sizes.items()})
