@@ -119,12 +119,8 @@ def test_each_illness_is_named(illness):
     assert alarms(found).keys() <= {rule, "numbers"}
     line = found[rule].line()
     assert line.startswith(status)
-    assert "usually: " in line
-    assert "try: " in line
-
-
-def test_the_phase_that_grows_is_named():
-    assert "generate" in judged(run(ILLNESSES["slower"][0]))["step time"].evidence
+    assert line.index("usually: ") < line.index("try: ")
+    assert illness != "slower" or "most of it in: generate" in line
 
 
 def test_responses_as_long_as_the_batchs_longest_are_no_truncated_ones():
@@ -141,16 +137,12 @@ def test_kl_off_is_a_warning_unless_the_algorithm_has_none():
     assert judged(history, "algorithm.preset=dapo")["KL"].status == "explained"
 
 
-def test_what_was_not_measured_is_said():
-    found = judged(run())["vLLM and trainer"]
-    assert found.status == "ok"
-    assert "single tokens are not compared" in found.evidence
+def test_what_was_not_measured_is_said_and_silence_is_measured_in_steps():
+    found = judged(run(), silent_s=60.0)
+    assert (found["vLLM and trainer"].status, found["silence"].status) == ("ok", "ok")
+    assert "single tokens are not compared" in found["vLLM and trainer"].evidence
+    assert judged(run(), silent_s=600.0)["silence"].status == "failure"
     assert judged([])["entropy"].status == judged([])["truncation"].status == "unknown"
-
-
-@pytest.mark.parametrize(("silent_s", "status"), [(60.0, "ok"), (600.0, "failure")])
-def test_silence_is_measured_in_steps(silent_s, status):
-    assert judged(run(), silent_s=silent_s)["silence"].status == status
 
 
 @pytest.mark.parametrize(

@@ -70,24 +70,22 @@ def test_several_seeds(tmp_path):
     assert "in the reward" in drawing
 
 
-def test_questions_pair_by_prompt_not_by_position(tmp_path):
+def test_questions_pair_by_prompt_not_by_position_and_one_text_over_many_images_is_many_questions(tmp_path):
     run = write_run(tmp_path / "run", {0: [1.0, 0.0, 0.0], 5: [1.0, 0.0, 0.0]})
-    lines = (run / "validation" / "5.jsonl").read_text().splitlines()
-    (run / "validation" / "5.jsonl").write_text("\n".join(reversed(lines)) + "\n")
+    file = run / "validation" / "5.jsonl"
+    file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
     paired = learning([run]).curves[0].paired
     assert (paired.mcnemar.won, paired.mcnemar.lost, paired.questions) == (0, 0, 3)
 
-
-def test_one_text_over_many_images_is_many_questions(tmp_path):
     answers = {0: [0.0] * 9, 5: [1.0] * 9}
-    run = write_run(tmp_path / "run", answers, entry=lambda index: {"input": "<image>", "gts": str(index % 3)})
+    run = write_run(tmp_path / "images", answers, entry=lambda index: {"input": "<image>", "gts": str(index % 3)})
     paired = learning([run]).curves[0].paired
     assert (paired.questions, paired.mcnemar.won) == (9, 9)
 
 
 def test_too_few_validations(tmp_path):
+    runs = [write_run(tmp_path / name, {0: [1.0], last: [1.0]}) for name, last in (("a", 0), ("b", 1), ("c", 2))]
     with pytest.raises(RecipeError, match="a curve needs two"):
-        learning([write_run(tmp_path / "run", {0: [1.0]})])
-    one, other = write_run(tmp_path / "a", {0: [1.0], 1: [1.0]}), write_run(tmp_path / "b", {0: [1.0], 2: [1.0]})
+        learning(runs[:1])
     with pytest.raises(RecipeError, match="in common"):
-        learning([one, other])
+        learning(runs[1:])
