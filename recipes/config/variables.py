@@ -318,6 +318,18 @@ def is_on(environ: Mapping[str, str], name: str) -> bool | None:
     raise RecipeError(f"{name}={environ[name]} is neither on nor off", where=f"variable {name}", fix="use 1 or 0")
 
 
+def positive_number(environ: Mapping[str, str], name: str, example: str) -> float | None:
+    """The number in a variable; None where it is not set. Raises RecipeError for what is no positive number."""
+    text = environ.get(name, "").strip()
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        value = 0.0
+    if text and not value > 0:
+        raise RecipeError(f"{name}={text} is not a positive number", where=f"variable {name}", fix=example)
+    return value if text else None
+
+
 def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether DRY_RUN is on."""
     return bool(is_on(environ, "DRY_RUN"))

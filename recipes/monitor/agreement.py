@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 
 from recipes.config import Recipe
+from recipes.config.variables import positive_number
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import Step
 
@@ -41,9 +42,8 @@ def bounds(recipe: Recipe, environ: Mapping[str, str]) -> Bounds:
     rollout = recipe.worker.rollout
     if recipe.engine != "verl" or not rollout.limit_images or not rollout.calculate_log_probs:
         return {}
-    text = environ.get(VARIABLE, "").strip()
-    if text:
-        return {KL: _positive(text)}
+    if own := positive_number(environ, VARIABLE, "for example 0.05, or inf"):
+        return {KL: own}
     return EXACT if rollout.dtype == "fp32" else ROUNDED
 
 
@@ -82,15 +82,3 @@ ADVICE = (
     "look at worker.rollout.load_format (auto takes the weights that the images need) and at what the verl section "
     f"changes; {VARIABLE} takes another bound"
 )
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value > 0:
-        raise RecipeError(
-            f"{VARIABLE}={text} is not a positive number", where=f"variable {VARIABLE}", fix="for example 0.05, or inf"
-        )
-    return value

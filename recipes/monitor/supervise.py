@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipes.errors import RecipeError
+from recipes.config.variables import positive_number
 from recipes.monitor.log import LogReader, TrainerError, first_error, is_alarming, phase_of
 from recipes.monitor.metrics import MetricsFollower, Step
 from recipes.monitor.process import Child
@@ -38,23 +38,10 @@ class Limits:
     alarmed_s: float = 60.0
 
     @classmethod
-    def from_minutes(cls, minutes: float) -> Limits:
-        """`minutes` when idle, four times that when busy."""
-        return cls(idle_s=60 * minutes, silent_s=240 * minutes)
-
-    @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Limits:
-        """By WATCHDOG_MINUTES, by default 20. Raises RecipeError for what is no positive number."""
-        text = environ.get("WATCHDOG_MINUTES", "").strip()
-        try:
-            minutes = float(text) if text else WATCHDOG_MINUTES
-        except ValueError:
-            minutes = 0.0
-        if minutes > 0:
-            return cls.from_minutes(minutes)
-        raise RecipeError(
-            f"WATCHDOG_MINUTES={text} is not a positive number", where="variable WATCHDOG_MINUTES", fix="for example 30"
-        )
+        """WATCHDOG_MINUTES, by default 20, when idle, and four times that when busy."""
+        minutes = positive_number(environ, "WATCHDOG_MINUTES", "for example 30") or WATCHDOG_MINUTES
+        return cls(idle_s=60 * minutes, silent_s=240 * minutes)
 
 
 class Watchdog:

@@ -180,7 +180,7 @@ ALARM, OUTPUT, STEP = "alarm", "output", "step"
     ],
 )
 def test_when_the_watchdog_gives_a_run_up(cpu, events, seconds, verdict):
-    watchdog = Watchdog(Limits.from_minutes(10), 0.0)
+    watchdog = Watchdog(Limits.from_environment({"WATCHDOG_MINUTES": "10"}), 0.0)
     for second in range(seconds + 1):
         if cpu is not None and second % 2 == 0:
             watchdog.saw_cpu(second, cpu * second)
