@@ -23,6 +23,7 @@ from recipes.monitor import agreement
 from recipes.monitor.metrics import Step, mean_validation
 from recipes.monitor.progress import TIMINGS, number
 from recipes.monitor.rollouts import Groups, Rollouts
+from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
@@ -242,14 +243,26 @@ def _reward_and_validation(run: Evidence) -> Verdict:
         known = [(step, run.groups[step].accuracy) for step in sorted(run.groups)]
         first, last = map(fmean, run.windows(known))
         kind, then = "training accuracy", known[-1][0]
-    before, now = map(fmean, run.windows([entry for entry in run.values("critic/score/mean") if entry[0] <= then]))
-    gain = now - before
+    scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= then]
+    before, now = map(fmean, run.windows(scores))
+    gain = max(now - before, _rise(scores))
     evidence = (
         f"training score {number(before)} -> {number(now)}, {kind} {number(first)} -> {number(last)}, to step {then}"
     )
     falls = first - last > run.bounds.reward_gain
     hollow = gain > run.bounds.reward_gain and last - first < _SHARE_OF_GAIN * gain
     return ("warning" if falls or hollow else "ok"), evidence
+
+
+def _rise(series: Series) -> float:
+    """Rise of the fitted line from the first step to the last; 0 where it may be noise.
+
+    The windows of a short run have much of its rise inside them.
+    """
+    from scipy.stats import linregress
+
+    line = linregress([step for step, _ in series], [value for _, value in series])
+    return line.slope * (series[-1][0] - series[0][0]) if line.pvalue < SIGNIFICANCE else 0.0
 
 
 def _step_time(run: Evidence) -> Verdict:

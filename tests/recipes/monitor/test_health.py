@@ -137,6 +137,17 @@ def test_kl_off_is_a_warning_unless_the_algorithm_has_none():
     assert judged(history, "algorithm.preset=dapo")["KL"].status == "explained"
 
 
+@pytest.mark.parametrize(("rise", "status"), [(0.15, "warning"), (0.0, "ok")])
+def test_a_hacked_reward_is_named_in_a_run_that_is_as_short_as_two_windows(rise, status):
+    accuracy = {0: 0.30, 6: 0.29, 12: 0.30}
+    history = [
+        Step(number, {"critic/score/mean": 0.4 + rise * number / 12 + 0.02 * math.sin(5 * number), "timing_s/step": 2.0}
+             | ({"val-core/x/acc/mean@1": accuracy[number]} if number in accuracy else {}))
+        for number in range(13)
+    ]  # fmt: skip
+    assert judged(history)["reward and validation"].status == status
+
+
 def test_what_was_not_measured_is_said_and_silence_is_measured_in_steps():
     found = judged(run(), silent_s=60.0)
     assert (found["vLLM and trainer"].status, found["silence"].status) == ("ok", "ok")
