@@ -181,22 +181,13 @@ def _ends(history: list[Step]) -> list[Step]:
 
 
 def data_table(recipe: Recipe) -> list[dict[str, Any]]:
-    """The recipe's data files, by their manifests."""
-    rows = []
+    """The recipe's data files: their manifests, with `split` and `file`."""
+    splits, rows = {"data.train_files": "training", "data.val_files": "validation"}, []
     for entry in path_keys(recipe):
-        if entry.key not in ("data.train_files", "data.val_files"):
-            continue
-        beside = manifest_path(Path(entry.path))
-        made = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-        rows.append(
-            {
-                "split": "training" if entry.key == "data.train_files" else "validation",
-                "file": Path(entry.path).name,
-                "rows": made.get("rows", "-"),
-                "source": made.get("source", "-"),
-                "sha256": made.get("sha256", "-"),
-            }
-        )
+        if entry.key in splits:
+            beside = manifest_path(Path(entry.path))
+            manifest = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+            rows.append({**manifest, "split": splits[entry.key], "file": Path(entry.path).name})
     return rows
 
 

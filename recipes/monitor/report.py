@@ -61,7 +61,7 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
         task=run.recipe.name if run.recipe else "unknown recipe",
         written=datetime.now().astimezone().isoformat(timespec="minutes"),
         tone=tone,
-        headline=_headline(alarms),
+        alarms=alarms,
         tiles=_tiles(run, curve),
         findings=findings,
         curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
@@ -71,12 +71,6 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
         error=_error(run),
         config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
     )
-
-
-def _headline(alarms: list[Finding]) -> str:
-    if not alarms:
-        return "No rule objects."
-    return "; ".join(f"{finding.rule.name}: {finding.evidence}" for finding in alarms)
 
 
 def _validations(run: Run) -> tuple[Validations, list[str]]:
