@@ -52,11 +52,11 @@ FAULTS = [
     Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "did not take the weights"),
     Fault("trainer killed", "generating", "trainer@generate", "was killed"),
     Fault("trainer killed", "updating", "trainer@update", "was killed"),
-    Fault("driver killed", "logging a saved step", "driver@log", "process of TaskRunner.* died"),
     Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),
     Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_SERVER),
     Fault("Ray's raylet killed", "generating", "raylet@generate", "Ray's raylet was killed"),
     Fault("Ray's GCS killed", "updating", "gcs@update", "Ray's GCS was killed"),
+    Fault("driver killed", "logging a saved step", "driver@log", "process of TaskRunner.* died"),
 ]
 
 
