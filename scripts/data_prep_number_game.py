@@ -24,10 +24,10 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
 from recipes.provenance import command_line
-from recipes.tasks.number_game.android import openers
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.data import SPLITS, HubScreens, from_journal, row_gold_response, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
+from recipes.tasks.number_game.screens import openers
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 SOURCES = ("browser", "adb", "hub")
@@ -71,7 +71,7 @@ def from_screens(
 def report(tally: Tally, seconds: float) -> None:
     """What was played, and everything that did not go smoothly."""
     speed = f" in {seconds:.1f} s, {tally.rounds / seconds:.1f} screenshots a second" if tally.rounds else ""
-    print(f"{tally.found} episodes were there, {tally.played} played now: {tally.rounds} screenshots{speed}")
+    print(f"{tally.resumed} episodes were there, {tally.played} played now: {tally.rounds} screenshots{speed}")
     for title, reasons in (("played again", tally.retried), ("screens that dropped out", tally.dropped)):
         if reasons:
             print(f"{title}: {len(reasons)}", *(f"  {reason}" for reason in reasons), sep="\n")

@@ -21,10 +21,12 @@ import typer
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import artifacts
-from recipes.tasks.number_game.android import openers
+from recipes.provenance import command_line
 from recipes.tasks.number_game.collect import Episode, planned
-from recipes.tasks.number_game.play import Agent, Played, Server, play, summarise
+from recipes.tasks.number_game.play import Agent, Server, play
+from recipes.tasks.number_game.report import compare, draw_strip, read_games, summarise
 from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings, drawn
+from recipes.tasks.number_game.screens import openers
 
 
 def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, lang: str) -> list[Episode]:
@@ -42,31 +44,47 @@ def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, 
     return [replace(each, deals=tuple(drawn(seed + each.number, rounds))) for each in episodes]
 
 
-def print_summary(played: Played, summary: dict[str, Any], folder: Path) -> None:
-    """The summary as a table, and everything that did not go smoothly."""
+def print_figures(title: str, figures: dict[str, dict[str, Any] | None]) -> None:
+    """Intervals as a table; a figure that is None has no row."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        title=f"{summary['episodes']} episodes, {summary['rounds']} rounds ({played.found} were there already)"
-    )
-    for column in ("figure", "value", "95% interval", "method"):
-        table.add_column(column)
-    figures = {"rounds right": summary["accuracy"], "episodes without a mistake": summary["perfect"]}
-    figures |= {f"  {light} light": each for light, each in summary["accuracy_by_light"].items()}
-    figures["final score"] = summary["score"]
+    table = Table("figure", "value", "95% interval", "method", title=title)
     for name, figure in figures.items():
         if figure:
             low, high = figure["low"], figure["high"]
-            interval = f"{low:.3g} to {high:.3g}" if low is not None else "-"
+            interval = "-" if low is None else f"{low:.3g} to {high:.3g}"
             table.add_row(name, f"{figure['value']:.3g}", interval, figure["method"])
     Console().print(table)
+
+
+def print_summary(summary: dict[str, Any], folder: Path) -> None:
+    """The summary as a table, and everything that did not go smoothly."""
+    title = f"{summary['episodes']} episodes, {summary['rounds']} rounds ({summary['found']} were there already)"
+    figures = {"rounds right": summary["accuracy"], "episodes without a mistake": summary["perfect"]}
+    figures |= {f"  {light} light": each for light, each in summary["accuracy_by_light"].items()}
+    print_figures(title, figures | {"final score": summary["score"]})
     for reason, count in summary["unanswered"].items():
         print(f"{count} rounds without an answer ({reason}), counted as wrong")
     for key in ("broken_off", "dropped_out", "not_played"):
         for each in summary[key]:
             print(f"{key.replace('_', ' ')}: {each}")
     print(f"results and screenshots: {folder}")
+
+
+def write_comparison(base: Path, folder: Path, results: list[dict[str, Any]], report: Path | None) -> None:
+    """Print how the model differs from the one whose games are in `base`; write `report`.json and `report`.png."""
+    finished = [result for result in results if result["status"] == "finished"]
+    games = {"base": read_games(base, finished), "trained": read_games(folder, finished)}
+    figures = compare(*([result for _, result in each] for each in games.values()))
+    differences = {"rounds right": figures["accuracy"], "final score": figures["score"]}
+    print_figures(f"minus {base}, the same {len(finished)} games", differences)
+    print(f"exact McNemar test over the rounds: p = {figures['accuracy']['mcnemar']['p_value']:.2g}")
+    if report:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"command": command_line(), **figures}, indent=1)
+        report.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+        draw_strip({player: each[0] for player, each in games.items()}, report.with_suffix(".png"))
 
 
 def main(
@@ -101,6 +119,12 @@ def main(
     reward_path: Annotated[
         str, typer.Option("--reward_path", help="Reward file by whose rule responses are read.")
     ] = "reward_functions/number_game.py",
+    against: Annotated[
+        Path | None, typer.Option(help="Folder of another model's games, played with the same options: compare.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="With --against: path without an ending; .json and a strip, .png, are written.")
+    ] = None,
 ) -> None:
     """Play, write a screenshot per decision and a result per episode, and sum up; finished episodes stay."""
     with reported_errors():
@@ -114,15 +138,18 @@ def main(
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
-        summary = summarise(played)
+        summary = summarise(played.results)
+        summary |= {"found": played.resumed, "dropped_out": played.dropped, "not_played": played.unfinished}
         (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        print_summary(played, summary, folder)
+        print_summary(summary, folder)
         if played.unfinished:
             raise RecipeError(
                 f"{len(played.unfinished)} of {len(chosen)} episodes were not played, no screen is left",
                 where="; ".join(played.dropped),
                 fix="connect again and repeat the command; finished episodes are kept",
             )
+        if against:
+            write_comparison(against, folder, played.results, report)
 
 
 def _progress(result: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Collecting screenshots on many devices, resumably."""
+"""Collecting screenshots: episodes are planned, played on any number of screens, and kept so that a run resumes."""
 
 from __future__ import annotations
 
@@ -8,120 +8,21 @@ import os
 import random
 import shutil
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.rules import (
-    POSITIONS,
-    START,
-    Deal,
-    Look,
-    Settings,
-    balanced,
-    look_of,
-    parse_deal,
-    points,
-)
-from recipes.tasks.number_game.screens import BrokenPNG, Screen, ScreenLost, TapLost, decoded, fitted
-
-Job = TypeVar("Job")
-PATIENCE_S = 15.0  # after Ctrl-C, for screens to end what they are at
-
-
-@dataclass
-class Report(Generic[Job]):
-    """What became of the jobs.
-
-    Attributes:
-        dropped: for each screen that went away: its name, the job that it had begun, and why.
-        unfinished: jobs that no screen was left for.
-    """
-
-    dropped: list[tuple[str, Job, str]] = field(default_factory=list)
-    unfinished: list[Job] = field(default_factory=list)
-
-
-def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable[[Screen, Job], None]) -> Report[Job]:
-    """Do every job on one of the screens, each screen in its own thread.
-
-    Args:
-        jobs: what there is to do; each is done whole by one screen.
-        openers: each makes a screen, in the thread that uses it.
-        work: does one job. Where it raises `ScreenLost` that screen is not used again and the job goes to another.
-
-    Raises:
-        RecipeError: the first one that a screen or a job raised, after the other screens ended the job they had.
-            Whatever else is raised is a bug and raised here as well.
-        KeyboardInterrupt: after the screens were closed.
-    """
-    board = _Board(list(jobs))
-    failures: list[BaseException] = []
-
-    def serve(opener: Callable[[], Screen]) -> None:
-        try:
-            screen = opener()
-            try:
-                board.serve(screen, work)
-            finally:
-                screen.close()
-        except BaseException as error:  # allowed: broad: raised again in the caller's thread
-            failures.append(error)
-            board.stop.set()
-
-    threads = [threading.Thread(target=serve, args=(opener,), daemon=True) for opener in openers]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)  # so that Ctrl-C gets through
-    except KeyboardInterrupt:
-        board.stop.set()
-        deadline = time.monotonic() + PATIENCE_S
-        for thread in threads:
-            if thread.is_alive():  # one that lives on while Python ends takes it down with a crash
-                thread.join(max(0.0, deadline - time.monotonic()))
-        raise
-    if failures:
-        raise next((failure for failure in failures if not isinstance(failure, RecipeError)), failures[0])
-    return Report(board.dropped, list(board.waiting))
-
-
-class _Board(Generic[Job]):
-    """The jobs that wait and the number that are not done; screens come to it for work until that is 0."""
-
-    def __init__(self, jobs: list[Job]) -> None:
-        self.waiting = deque(jobs)
-        self.dropped: list[tuple[str, Job, str]] = []
-        self.stop = threading.Event()
-        self._left = len(jobs)
-        self._lock = threading.Lock()
-
-    def serve(self, screen: Screen, work: Callable[[Screen, Job], None]) -> None:
-        while self._left and not self.stop.is_set():
-            try:
-                job = self.waiting.popleft()
-            except IndexError:
-                self.stop.wait(0.1)  # another screen may drop out and give its job back
-                continue
-            try:
-                work(screen, job)
-            except ScreenLost as error:
-                self.dropped.append((screen.name, job, str(error)))
-                self.waiting.append(job)
-                return
-            with self._lock:
-                self._left -= 1
-
+from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
+from recipes.tasks.number_game.rules import POSITIONS, START, Deal, Look, Settings, balanced, points
+from recipes.tasks.number_game.screens import Screen, TapLost, check_agreement, run
 
 RECORD = "episode.json"
 # Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
 MISTAKES = 0.25
+TRIES = 3  # of an episode whose screenshot is broken or whose tap is lost
+MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template it stays under max_prompt_length 1024
 
 
 @dataclass(frozen=True)
@@ -191,12 +92,11 @@ class Journal:
         self.broken: list[str] = []
 
     def missing(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Those that are not there, or whose pictures are broken; these are moved out of the way and noted."""
+        """Those that are not there, or whose files are damaged; these are deleted and noted in `broken`."""
         return [episode for episode in episodes if not self._holds(episode)]
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int], source: str) -> None:
         """Record a finished episode."""
-        target = self.folder / episode.key
         draft = self.folder / f".{episode.key}.{os.getpid()}"
         try:
             shutil.rmtree(draft, ignore_errors=True)
@@ -205,7 +105,7 @@ class Journal:
                 (draft / f"{index:02d}.png").write_bytes(image)
             record = {**episode.plan(), "scores": list(scores), "source": source}
             (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-            draft.rename(target)
+            draft.rename(self.folder / episode.key)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise RecipeError(
@@ -217,33 +117,22 @@ class Journal:
         for episode in episodes:
             folder = self.folder / episode.key
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            for index, score in enumerate(record["scores"]):
-                yield Round(episode, index, (folder / f"{index:02d}.png").read_bytes(), score, record["source"])
+            for index in range(len(episode.deals)):
+                image = (folder / f"{index:02d}.png").read_bytes()
+                yield Round(episode, index, image, record["scores"][index], record["source"])
 
     def _holds(self, episode: Episode) -> bool:
         folder = self.folder / episode.key
         if not folder.is_dir():
             return False
         try:
-            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            whole = read_plan(record) == episode
-            for index in range(len(episode.deals)):
-                decoded((folder / f"{index:02d}.png").read_bytes())
-        except (OSError, ValueError, KeyError, BrokenPNG) as error:
+            for each in self.rounds([episode]):
+                decoded(each.image)
+        except (OSError, ValueError, LookupError, BrokenPNG) as error:
             self.broken.append(f"{episode.key}: {error}")
             shutil.rmtree(folder)
             return False
-        return whole
-
-
-def read_plan(record: dict[str, Any]) -> Episode:
-    """The episode of a record."""
-    deals = tuple(parse_deal(code) for code in record["deals"])
-    return Episode(record["split"], record["number"], deals, look_of(record), tuple(record["taps"]))
-
-
-TRIES = 3  # of an episode whose screenshot is broken or whose tap is lost
-MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template it stays under max_prompt_length 1024
+        return True
 
 
 @dataclass
@@ -251,13 +140,13 @@ class Tally:
     """What happened besides finished episodes.
 
     Attributes:
-        found: episodes that were in the journal already.
+        resumed: episodes that were in the journal already.
         played, rounds: what was played now; every label of it was confirmed by the page's own verdict.
         retried: why an episode was begun again.
         dropped: screens that went away, with why.
     """
 
-    found: int = 0
+    resumed: int = 0
     played: int = 0
     rounds: int = 0
     retried: list[str] = field(default_factory=list)
@@ -284,16 +173,15 @@ def collect(
             finished until then are in the journal.
     """
     missing = journal.missing(episodes)
-    tally = Tally(found=len(episodes) - len(missing))
+    tally = Tally(resumed=len(episodes) - len(missing))
     tally.retried += [f"the journal's {reason}" for reason in journal.broken]
     on_episode(sum(len(episode.deals) for episode in episodes) - sum(len(episode.deals) for episode in missing))
     if not missing:
         return tally
-
     lock = threading.Lock()
 
     def work(screen: Screen, episode: Episode) -> None:
-        images, scores = _insist(screen, episode, tally)
+        images, scores = _play_insistently(screen, episode, tally)
         journal.write(episode, images, scores, source)
         with lock:
             tally.played += 1
@@ -311,11 +199,11 @@ def collect(
     return tally
 
 
-def _insist(screen: Screen, episode: Episode, tally: Tally) -> tuple[list[bytes], list[int]]:
+def _play_insistently(screen: Screen, episode: Episode, tally: Tally) -> tuple[list[bytes], list[int]]:
     """Play an episode, from the start again where a picture is broken or a tap is lost."""
     for _ in range(TRIES):
         try:
-            return _play(screen, episode, tally)
+            return _play(screen, episode)
         except (BrokenPNG, TapLost) as error:
             tally.retried.append(f"{episode.key} on {screen.name}: {error}")
     raise RecipeError(
@@ -325,25 +213,18 @@ def _insist(screen: Screen, episode: Episode, tally: Tally) -> tuple[list[bytes]
     )
 
 
-def _play(screen: Screen, episode: Episode, tally: Tally) -> tuple[list[bytes], list[int]]:
+def _play(screen: Screen, episode: Episode) -> tuple[list[bytes], list[int]]:
+    """The screenshots and the scores that they show; the page must agree with the rules on everything."""
     images, scores, score = [], [], START
     screen.open(list(episode.deals), episode.look)
     for deal, tap in zip(episode.deals, episode.taps, strict=True):
         images.append(fitted(screen.screenshot(), MOST_TOKENS))
         scores.append(score)
-        _agree(screen, f"{episode.key}: the page shows", screen.deal(), deal)
-        _agree(screen, f"{episode.key}: the page's score is", screen.score(), score)
+        check_agreement(screen, f"{episode.key}: the page shows", screen.deal(), deal)
+        check_agreement(screen, f"{episode.key}: the page's score is", screen.score(), score)
         right = tap == deal.answer
-        verdict = screen.choose(tap).verdict
-        _agree(screen, f"{episode.key}: card {tap} of {deal.code} is", verdict, "right" if right else "wrong")
+        what = f"{episode.key}: card {tap} of {deal.code} is"
+        check_agreement(screen, what, screen.choose(tap).verdict, "right" if right else "wrong")
         score += points(right)
         screen.advance()
     return images, scores
-
-
-def _agree(screen: Screen, what: str, page: object, rules: object) -> None:
-    """A screen that cannot say what the page holds (None) contradicts nothing."""
-    if page is not None and page != rules:
-        raise RecipeError(
-            f"{what} {page}, and rules.py says {rules}", where=screen.name, fix="report this: page and rules differ"
-        )

@@ -14,8 +14,8 @@ from recipes.data.prepare import Split
 from recipes.data.rows import IMAGE_MARK, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Journal, Round
+from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
 from recipes.tasks.number_game.rules import tokens
-from recipes.tasks.number_game.screens import BrokenPNG, as_png, fitted, size
 
 DATA_SOURCE = "number_game"
 ABILITY = "vision"

@@ -14,8 +14,8 @@ from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, data_dir
 from recipes.tasks.number_game.data import QUESTION, gold_response
+from recipes.tasks.number_game.pixels import Box, find_cards
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
-from recipes.tasks.number_game.screens import Box, find_cards
 from recipes.tasks.pretrain import SPECIAL as CHAT
 from recipes.tasks.pretrain import PretrainPlan, Problem, Spec, sampling, train_tokenizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -207,11 +207,6 @@ def various(
 def query(deals: Sequence[Deal], look: Look) -> str:
     """The address's query that shows these rounds in this look."""
     return f"deal={','.join(deal.code for deal in deals)}&{look.query()}"
-
-
-def look_of(values: dict[str, object]) -> Look:
-    """A look from a dict that may hold more."""
-    return Look(**{field.name: values[field.name] for field in fields(Look) if field.name in values})
 
 
 def tokens(width: int, height: int) -> int:
