@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.data.rows import read_manifest
-from recipes.tasks.number_game.screens import NAMES
+from recipes.tasks.number_game.chromium import NAMES
 
 REWARD = '''
 """A reward that reads `Answer: N`."""

@@ -1,10 +1,13 @@
-"""The playing script: which episodes it plays, and what it says where it cannot."""
+"""The playing script: which episodes it plays, what it reports, and how it compares two models."""
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from recipes.tasks.number_game.play import Played, summarise
+import pytest
+from PIL import Image
+
+from recipes.tasks.number_game.report import compare, read_games, summarise
 from recipes.tasks.number_game.rules import cells, drawn
 
 
@@ -13,41 +16,77 @@ def call(script):
     return script("play_number_game")
 
 
+def result(number, rights, *, temperature=0.0, status="finished", why=""):
+    """A game's result with these rounds right."""
+    server = {"model": "m", "temperature": temperature, "top_p": 1.0, "max_tokens": 24, "asks": 3}
+    rounds = [
+        {
+            "right": right,
+            "light": "red",
+            "choice": 1 if right else None,
+            "reason": "no_answer",
+            "seconds": 0.5,
+            "responses": ["Red: 3, 1. Answer: 1"],
+            "screenshot": "round.png",
+        }
+        for right in rights
+    ]
+    score = 100 + sum(10 if right else -10 for right in rights)
+    facts = {"status": status, "why": why, "score": score, "right": sum(rights), "screen": "a"}
+    return facts | {"server": server, "episode": {"number": number}, "rounds": rounds}
+
+
+def write(folder, results):
+    for number, each in enumerate(results):
+        (folder / str(number)).mkdir(parents=True)
+        (folder / str(number) / "result.json").write_text(json.dumps(each))
+        Image.new("RGB", (14, 28)).save(folder / str(number) / "round.png")
+
+
 def test_episodes_are_of_held_out_deals_or_of_the_pages_own(call):
-    script = call.module
     held_out = {deal for deals in cells("test").values() for deal in deals}
-    episodes = script.chosen_episodes(3, 4, 5, "held_out", "plain", "en")
-    assert [len(each.deals) for each in episodes] == [4, 4, 4]
-    assert {deal for each in episodes for deal in each.deals} <= held_out
-    own = script.chosen_episodes(2, 4, 5, "drawn", "various", "en")
+    for looks, sizes in (("plain", {(560, 1008)}), ("tiny", {(140, 252), (168, 252)})):
+        episodes = call.module.chosen_episodes(9, 4, 5, "held_out", looks, "en")
+        assert [len(each.deals) for each in episodes] == [4] * 9
+        assert {deal for each in episodes for deal in each.deals} <= held_out
+        assert {(each.look.width, each.look.height) for each in episodes} == sizes
+    own = call.module.chosen_episodes(2, 4, 5, "drawn", "various", "en")
     assert [each.deals for each in own] == [tuple(drawn(5, 4)), tuple(drawn(6, 4))]
 
 
 def test_a_server_that_is_not_there(call, tmp_path, monkeypatch):
     monkeypatch.setattr(call.module.Server, "retries", 0)
-    reward = tmp_path / "reward.py"
-    reward.write_text("def compute_score(*given): return {}")
-    done = call("--api_base", "http://127.0.0.1:9/v1", "--output_dir", tmp_path, "--reward_path", reward)
+    done = call("--api_base", "http://127.0.0.1:9/v1", "--output_dir", tmp_path)
     assert (done.exit_code, "the server did not answer" in done.stderr) == (2, True)
 
 
-def test_the_summary_tells_everything(call, tmp_path, capsys):
-    def result(rights, status="finished", why=""):
-        rounds = [
-            {"right": right, "light": "red", "choice": 1 if right else None, "reason": "no_answer", "seconds": 0.5}
-            for right in rights
-        ]
-        score = 100 + sum(10 if right else -10 for right in rights)
-        return {"status": status, "why": why, "score": score, "right": sum(rights), "screen": "a", "rounds": rounds}
-
-    results = [result([True] * 10), result([True] * 5 + [False] * 5), result([True], "broken off", "a tap was lost")]
-    played = Played(results, found=1, dropped=["b dropped out of x: gone"], unfinished=["test-0003"])
-    summary = summarise(played)
+def test_the_summary_has_everything(call, tmp_path, capsys):
+    results = [result(0, [True] * 10), result(1, [True] * 5 + [False] * 5)]
+    summary = summarise([*results, result(2, [True], status="broken off", why="a tap was lost")])
     assert (summary["episodes"], summary["rounds"], summary["unanswered"]) == (2, 20, {"no_answer": 5})
-    assert summary["accuracy"]["value"] == 0.75
+    assert (summary["accuracy"]["value"], summary["perfect"]["value"], summary["score"]["value"]) == (0.75, 0.5, 150)
     assert (round(summary["accuracy"]["low"], 3), round(summary["accuracy"]["high"], 3)) == (0.531, 0.888)
-    assert summary["perfect"]["value"] == 0.5
-    call.module.print_summary(played, summary, tmp_path)
+    summary |= {"found": 1, "dropped_out": ["b dropped out of x: gone"], "not_played": ["test-0003"]}
+    call.module.print_summary(summary, tmp_path)
     text = capsys.readouterr().out
     for part in ("a: a tap was lost", "b dropped out of x", "test-0003", "5 rounds without an answer (no_answer)"):
         assert part in text
+
+
+def test_two_models_are_compared_on_the_same_games(call, tmp_path, capsys):
+    base = [result(0, [True, False, False, False]), result(1, [True] * 2 + [False] * 2)]
+    trained = [result(1, [True] * 4), result(0, [True, True, True, False])]
+    write(tmp_path / "base", [*base, result(1, [False] * 4, temperature=0.6)])
+    write(tmp_path / "trained", trained)
+    ordered = [game for _, game in read_games(tmp_path / "base", trained)]
+    assert ordered == base[::-1]
+    figures = compare(ordered, trained)
+    assert figures["accuracy"]["value"] == 4 / 8
+    assert (figures["accuracy"]["mcnemar"]["won"], figures["accuracy"]["mcnemar"]["lost"]) == (4, 0)
+    assert (figures["score"]["value"], figures["scores"]) == (40.0, [(100, 140), (80, 120)])
+    call.module.write_comparison(tmp_path / "base", tmp_path / "trained", trained, tmp_path / "docs" / "play")
+    written = json.loads((tmp_path / "docs" / "play.json").read_text())
+    assert written["trained"]["accuracy"]["value"] == 7 / 8
+    assert Image.open(tmp_path / "docs" / "play.png").width > 300
+    with pytest.raises(call.module.RecipeError, match="1 of 1 games are not there"):
+        read_games(tmp_path / "base", [result(7, [True])])

@@ -18,7 +18,7 @@ from recipes.data.rows import make_row
 from recipes.data.splits import SHARES, bucket_of
 from recipes.errors import RecipeError
 from recipes.provenance import sha256
-from recipes.tasks.countdown.solver import check_exact, count, count_placed, evaluate, solve
+from recipes.tasks.countdown.solver import check_exact, count, evaluate, solve
 
 
 def bucket(numbers: Sequence[int]) -> str:
@@ -180,7 +180,7 @@ def draw(settings: Settings, size: int, buckets: Sequence[str], rng: np.random.G
     inside = np.array([bucket(values) in buckets for values in numbers.tolist()], dtype=bool)
     numbers, targets = numbers[inside], targets[inside]
     solved = solve(numbers, targets)
-    kept = rng.random(len(targets)) * _leading_expressions(numbers, targets, solved.counts) < 1
+    kept = rng.random(len(targets)) * solved.placed < 1  # the sweep tells equal numbers apart
     for place in np.flatnonzero(kept).tolist():
         values, target = tuple(numbers[place].tolist()), int(targets[place])
         yield Problem(values, target, solved.solutions[place], int(solved.counts[place]))
@@ -198,15 +198,6 @@ def _sweep(settings: Settings, size: int, rng: np.random.Generator) -> tuple[np.
         targets.append(values[hits])
     order = rng.permutation(sum(map(len, targets)))
     return np.concatenate(kept)[order], np.concatenate(targets).astype(np.int64)[order]
-
-
-def _leading_expressions(numbers: np.ndarray, targets: np.ndarray, solutions: np.ndarray) -> np.ndarray:
-    """(batch,) expressions of the sweep that lead to each problem; the sweep tells equal numbers apart."""
-    leading = solutions.copy()
-    ordered = np.sort(numbers, axis=1)
-    repeated = np.flatnonzero((np.diff(ordered, axis=1) == 0).any(axis=1))
-    leading[repeated] = count_placed(numbers[repeated], targets[repeated])
-    return leading
 
 
 def rows(problems: Iterable[Problem], split: str) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Countdown expressions and an exact solver."""
+"""An exact solver for Countdown: every expression over two to five numbers, evaluated for many problems at once."""
 
 from __future__ import annotations
 
@@ -27,17 +27,6 @@ class Entry(NamedTuple):
     left_row: int
     right: tuple[int, ...]
     right_row: int
-
-
-class Block(NamedTuple):
-    """Expressions that share operator and positions: `rows` of the result from `left_rows` and `right_rows`."""
-
-    operator: str
-    left: tuple[int, ...]
-    left_rows: np.ndarray
-    right: tuple[int, ...]
-    right_rows: np.ndarray
-    rows: np.ndarray
 
 
 def canonical(tree: Tree, labels: Sequence[int]) -> tuple[int, tuple]:
@@ -144,81 +133,77 @@ def _text(tree: Tree) -> tuple[str, str]:
     return f"{left_text} {operator} {right_text}", operator
 
 
+class Block(NamedTuple):
+    """Expressions that share operator and positions: `rows` of the catalogue from `left_rows` and `right_rows`."""
+
+    operator: str
+    left: tuple[int, ...]
+    left_rows: np.ndarray
+    right: tuple[int, ...]
+    right_rows: np.ndarray
+    rows: np.ndarray
+
+
 @lru_cache
-def catalogue(labels: tuple[int, ...]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    """What is to be evaluated for n numbers with these equalities, and how to print each row.
+def blocks(size: int) -> tuple[Block, ...]:
+    """The catalogue of `size` different numbers in blocks that numpy evaluates at once."""
+    groups: dict[tuple, list[tuple[int, int, int]]] = {}
+    for row, entry in enumerate(entries(size)):
+        key = entry.operator, entry.left, entry.right
+        groups.setdefault(key, []).append((entry.left_row, entry.right_row, row))
+    made = []
+    for (operator, left, right), triples in groups.items():
+        left_rows, right_rows, rows = np.array(triples).T
+        made.append(Block(operator, left, left_rows, right, right_rows, rows))
+    return tuple(made)
+
+
+@lru_cache
+def ranking(labels: tuple[int, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The different expressions over numbers with these equalities, plainest first.
 
     Args:
         labels: equal labels for equal numbers, for instance (0, 0, 1, 2) for 5, 5, 7, 9.
 
     Returns:
-        blocks that fill rows 0..k-1, and the k templates. Rows are ordered from plain to involved: fewer divisions,
-        then fewer parentheses, then fewer products, then the text, so that the first row that hits prints best.
+        rows of the catalogue of different numbers, one for each expression, and how to print them. Plain means fewer
+        divisions, then fewer parentheses, then fewer products, then by text.
     """
-    size, whole = len(labels), tuple(range(len(labels)))
-    kept: dict[tuple, tuple[str, Entry]] = {}
-    for row, entry in enumerate(entries(size)):
-        shape = tree(size, row, whole)
-        kept.setdefault(canonical(shape, labels), (template(shape), entry))
-    ranked = sorted(kept.values(), key=lambda item: _rank(item[0]))
-    return _blocks([entry for _, entry in ranked]), tuple(text for text, _ in ranked)
-
-
-def _rank(text: str) -> tuple:
-    return text.count("/"), text.count("("), text.count("*"), text
-
-
-@lru_cache
-def full_blocks(size: int) -> tuple[Block, ...]:
-    """The blocks of `entries(size)`, in its order of rows."""
-    return _blocks(entries(size))
-
-
-def _blocks(listed: Sequence[Entry]) -> tuple[Block, ...]:
-    groups: dict[tuple, list[tuple[int, int, int]]] = {}
-    for row, entry in enumerate(listed):
-        key = entry.operator, entry.left, entry.right
-        groups.setdefault(key, []).append((entry.left_row, entry.right_row, row))
-    blocks = []
-    for (operator, left, right), rows in groups.items():
-        left_rows, right_rows, result = np.array(rows).T
-        blocks.append(Block(operator, left, left_rows, right, right_rows, result))
-    return tuple(blocks)
+    size = len(labels)
+    first: dict[tuple, tuple[str, int]] = {}
+    for row in range(count(size)):
+        shape = tree(size, row, range(size))
+        first.setdefault(canonical(shape, labels), (template(shape), row))
+    ranked = sorted(first.values(), key=lambda item: (*(item[0].count(mark) for mark in "/(*"), item))
+    return np.array([row for _, row in ranked]), tuple(text for text, _ in ranked)
 
 
 SIZES = (2, 3, 4, 5)
 # Problems that are solved at once: few enough for the processor's caches, enough to spread numpy's cost of a call.
-CHUNK = {2: 8192, 3: 4096, 4: 1024, 5: 64}
-
+CHUNK = {2: 8192, 3: 4096, 4: 512, 5: 64}
 
 Fraction = tuple[np.ndarray, np.ndarray | None]  # numerators and denominators; None stands for 1
 
 
 class Solved(NamedTuple):
-    """For each problem of a batch: `counts` (batch,) different solutions, and the plainest one, "" where none."""
+    """For each problem of a batch, all (batch,).
 
-    counts: np.ndarray
-    solutions: list[str]
-
-
-class Values(NamedTuple):
-    """k values for each problem of a batch, each array (k, batch), or None.
-
-    `denominator` is None for whole numbers; `divisor` is the numerator with NaN for 0. Values that nothing larger is
-    built from have a quotient only.
+    Attributes:
+        counts: different solutions.
+        placed: the same when equal numbers count as different ones, by their places.
+        solutions: the plainest one, "" where there is none.
     """
 
-    numerator: np.ndarray | None
-    denominator: np.ndarray | None
-    divisor: np.ndarray | None
-    quotient: np.ndarray
+    counts: np.ndarray
+    placed: np.ndarray
+    solutions: list[str]
 
 
 def check_exact(size: int, max_number: int, max_target: int) -> None:
     """Refuse sizes that are not supported and ranges for which float64 would not be exact.
 
     Over k numbers up to M, numerators and denominators are at most 2^(k-1) M^k, by induction over the last operation;
-    two quotients p/q and r/s that differ do so by a share of at least 1/(q r), which float64 keeps apart below 2^52.
+    their products with the target must stay below 2^52.
     """
     if size not in SIZES:
         raise RecipeError(
@@ -239,34 +224,26 @@ def solve(numbers: np.ndarray, targets: np.ndarray) -> Solved:
         numbers: (batch, n) whole numbers >= 1, n in 2..5, in any order.
         targets: (batch,) whole numbers >= 1.
     """
-    numbers, targets = _checked(numbers, targets)
-    counts = np.zeros(len(numbers), dtype=np.int64)
-    solutions = [""] * len(numbers)
-    for members, templates, ranks, places in _found(numbers, targets):
-        counts[members] = np.bincount(places, minlength=len(members))
-        best = np.full(len(members), len(templates))
-        np.minimum.at(best, places, ranks)
-        solved = np.flatnonzero(best < len(templates))
-        rows = zip(members[solved].tolist(), best[solved].tolist(), numbers[members[solved]].tolist(), strict=True)
-        for place, rank, values in rows:
-            solutions[place] = templates[rank].format(*values)
-    return Solved(counts, solutions)
-
-
-def all_solutions(numbers: Sequence[int], target: int) -> list[str]:
-    """Every different solution of one problem as text, plainest first."""
-    ordered, targets = _checked(np.array([numbers]), np.array([target]))
-    _, templates, ranks, _ = next(_found(ordered, targets))
-    return [templates[rank].format(*ordered[0].tolist()) for rank in sorted(ranks.tolist())]
-
-
-def count_placed(numbers: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """(batch,) solutions of each problem when equal numbers count as different ones, by their places."""
-    numbers, targets = _checked(numbers, targets)
-    counts = np.zeros(len(numbers), dtype=np.int64)
-    for members, _, _, places in _found(numbers, targets, exchange_equal=False):
-        counts[members] = np.bincount(places, minlength=len(members))
-    return counts
+    numbers, targets = np.sort(np.asarray(numbers), axis=1), np.asarray(targets)
+    if numbers.min(initial=1) < 1 or targets.min(initial=1) < 1:
+        raise RecipeError(
+            "numbers and targets must be 1 or more", where="numbers, targets", fix="leave out 0 and below"
+        )
+    batch, size = numbers.shape
+    check_exact(size, int(numbers.max(initial=1)), int(targets.max(initial=1)))
+    solved = Solved(np.zeros(batch, np.int64), np.zeros(batch, np.int64), [""] * batch)
+    for start in range(0, batch, CHUNK[size]):
+        part = slice(start, start + CHUNK[size])
+        hits = _hits(numbers[part].T.astype(np.float64), targets[part].astype(np.float64))
+        solved.placed[part] = hits.sum(axis=0)
+        for labels, members in _by_equalities(numbers[part]):
+            rows, templates = ranking(labels)
+            ranked = hits[rows][:, members]
+            solved.counts[start + members] = ranked.sum(axis=0)
+            for place, rank in zip(members.tolist(), ranked.argmax(axis=0).tolist(), strict=True):
+                if solved.counts[start + place]:
+                    solved.solutions[start + place] = templates[rank].format(*numbers[start + place].tolist())
+    return solved
 
 
 def evaluate(size: int, row: int, columns: np.ndarray) -> np.ndarray:
@@ -277,39 +254,15 @@ def evaluate(size: int, row: int, columns: np.ndarray) -> np.ndarray:
     Args:
         columns: (size, batch) whole numbers.
     """
-    numerator, denominator = _fraction(tree(size, row, range(size)), columns)
-    return _over(numerator, denominator)
 
+    def fraction(shape: Tree) -> Fraction:
+        if isinstance(shape, int):
+            return columns[shape], None
+        operator, left, right = shape
+        return _combined(operator, fraction(left), fraction(right))
 
-def _fraction(shape: Tree, columns: np.ndarray) -> Fraction:
-    if isinstance(shape, int):
-        return columns[shape], None
-    operator, left, right = shape
-    return _combined(operator, _fraction(left, columns), _fraction(right, columns))
-
-
-def _checked(numbers: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    numbers, targets = np.sort(np.asarray(numbers), axis=1), np.asarray(targets)
-    if numbers.min(initial=1) < 1 or targets.min(initial=1) < 1:
-        raise RecipeError(
-            "numbers and targets must be 1 or more", where="numbers, targets", fix="leave out 0 and below"
-        )
-    check_exact(numbers.shape[1], int(numbers.max(initial=1)), int(targets.max(initial=1)))
-    return numbers, targets
-
-
-def _found(
-    ordered: np.ndarray, targets: np.ndarray, *, exchange_equal: bool = True
-) -> Iterator[tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]]:
-    """Chunks of problems with the same equalities: their rows, the templates, and for each hit its rank and place."""
-    for labels, group in _by_equalities(ordered) if exchange_equal else _all_different(ordered):
-        blocks, templates = catalogue(labels)
-        rank_of_row = np.concatenate([block.rows for block in blocks])
-        for start in range(0, len(group), CHUNK[len(labels)]):
-            members = group[start : start + CHUNK[len(labels)]]
-            hits = _hits(ordered[members].T.astype(np.float64), targets[members].astype(np.float64), blocks)
-            rows, places = np.divmod(np.flatnonzero(hits), len(members))
-            yield members, templates, rank_of_row[rows], places
+    numerator, denominator = fraction(tree(size, row, range(size)))
+    return numerator if denominator is None else numerator / denominator
 
 
 def _by_equalities(ordered: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
@@ -321,99 +274,41 @@ def _by_equalities(ordered: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.nd
         yield (0, *np.cumsum(steps[members[0]]).tolist()), members
 
 
-def _all_different(ordered: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    yield tuple(range(ordered.shape[1])), np.arange(len(ordered))
-
-
-def _hits(columns: np.ndarray, targets: np.ndarray, blocks: Sequence[Block]) -> np.ndarray:
-    """(k, batch) booleans, rows in the order of the blocks: which expressions equal the target. columns: (n, batch)."""
+def _hits(columns: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """(rows of the catalogue, batch) booleans: which expressions equal the target. columns: (n, batch)."""
     size = len(columns)
-    values = {}
-    for position in range(size):
-        column = columns[position : position + 1]
-        values[(position,)] = Values(column, None, column, column)
+    values: dict[tuple[int, ...], Fraction] = {(p,): (columns[p : p + 1], None) for p in range(size)}
     for smaller in range(2, size):
         for positions in combinations(range(size), smaller):
-            values[positions] = _evaluate(positions, values, quotient_only=smaller == size - 1)
-    hits = np.empty((sum(len(block.rows) for block in blocks), len(targets)), dtype=bool)
-    start = 0
-    for block in blocks:
-        stop = start + len(block.rows)
-        _compare(block, values[block.left], values[block.right], targets, hits[start:stop])
-        start = stop
+            shape = count(smaller), len(targets)
+            numerators, denominators = np.empty(shape), np.ones(shape)
+            for block in blocks(smaller):
+                over, under = _of_block(block, positions, values)
+                numerators[block.rows] = over
+                if under is not None:
+                    denominators[block.rows] = under
+            values[positions] = numerators, denominators
+    hits = np.empty((count(size), len(targets)), dtype=bool)
+    for block in blocks(size):
+        over, under = _of_block(block, range(size), values)
+        hits[block.rows] = over == (targets if under is None else targets * under)
     return hits
 
 
-def _compare(block: Block, left: Values, right: Values, targets: np.ndarray, hits: np.ndarray) -> None:
-    """Fill hits (rows of the block, batch): is the longer side the quotient that the shorter side asks for?"""
-    if len(block.left) > len(block.right):
-        asked, rows = _asked_of_left(block.operator, right, targets), block.right_rows
-        offered = left.quotient[block.left_rows]
-    else:
-        asked, rows = _asked_of_right(block.operator, left, targets), block.left_rows
-        offered = right.quotient[block.right_rows]
-    np.equal(offered, asked if len(asked) == 1 else asked[rows], out=hits)
+def _of_block(block: Block, positions: Sequence[int], values: dict[tuple[int, ...], Fraction]) -> Fraction:
+    """A block's expressions over these positions, (rows of the block, batch)."""
+    left, right = (
+        tuple(part if part is None else part[rows] for part in values[tuple(positions[p] for p in side)])
+        for side, rows in ((block.left, block.left_rows), (block.right, block.right_rows))
+    )
+    return _combined(block.operator, left, right)
 
 
-def _asked_of_right(operator: str, left: Values, targets: np.ndarray) -> np.ndarray:
-    """The value v with `left operator v == target`; NaN where there is none."""
-    if operator == "*":
-        return _times(targets, left.denominator) / left.divisor
+def _combined(operator: str, left: Fraction, right: Fraction) -> Fraction:
+    """One operation on fractions; the denominator is NaN where it divides by zero."""
+    (over, under), (other_over, other_under) = left, right
     if operator == "/":
-        return left.divisor / _times(targets, left.denominator)
-    scaled = _times(targets, left.denominator)
-    return _over(scaled - left.numerator if operator == "+" else left.numerator - scaled, left.denominator)
-
-
-def _asked_of_left(operator: str, right: Values, targets: np.ndarray) -> np.ndarray:
-    """The value v with `v operator right == target`; NaN where there is none."""
-    if operator in "+*":
-        return _asked_of_right(operator, right, targets)
-    if operator == "-":
-        return _over(_times(targets, right.denominator) + right.numerator, right.denominator)
-    return _over(targets * right.divisor, right.denominator)
-
-
-def _times(array: np.ndarray, denominator: np.ndarray | None) -> np.ndarray:
-    return array if denominator is None else array * denominator
-
-
-def _over(array: np.ndarray, denominator: np.ndarray | None) -> np.ndarray:
-    return array if denominator is None else array / denominator
-
-
-def _evaluate(positions: tuple[int, ...], values: dict[tuple[int, ...], Values], *, quotient_only: bool) -> Values:
-    """All expressions over these positions, in the catalogue's order, from those over fewer."""
-    blocks = full_blocks(len(positions))
-    shape = (sum(len(block.rows) for block in blocks), values[positions[:1]].numerator.shape[1])
-    numerator, denominator = np.empty(shape), np.ones(shape)
-    for block in blocks:
-        left = values[tuple(positions[p] for p in block.left)]
-        right = values[tuple(positions[p] for p in block.right)]
-        over, under = _apply(block, left, right)
-        if quotient_only:
-            numerator[block.rows] = _over(over, under)
-        else:
-            numerator[block.rows] = over
-            denominator[block.rows] = 1 if under is None else under
-    if quotient_only:
-        return Values(None, None, None, numerator)
-    return Values(numerator, denominator, np.where(numerator == 0, np.nan, numerator), numerator / denominator)
-
-
-def _apply(block: Block, left: Values, right: Values) -> Fraction:
-    """Numerators and denominators (None for 1) of a block's expressions, (rows of the block, batch)."""
-    first = left.numerator[block.left_rows], _rows(left.denominator, block.left_rows)
-    second = right.numerator[block.right_rows], _rows(right.denominator, block.right_rows)
-    return _combined(block.operator, first, second)
-
-
-def _combined(operator: str, first: Fraction, second: Fraction) -> Fraction:
-    over, under = first
-    other_over, other_under = second
-    if operator == "/":
-        divisor = np.where(other_over == 0, np.nan, other_over)
-        return _times(over, other_under), _times(divisor, under)
+        return _times(over, other_under), _times(np.where(other_over == 0, np.nan, other_over), under)
     below = under if other_under is None else _times(other_under, under)
     if operator == "*":
         return over * other_over, below
@@ -421,5 +316,5 @@ def _combined(operator: str, first: Fraction, second: Fraction) -> Fraction:
     return (over + other_over if operator == "+" else over - other_over), below
 
 
-def _rows(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if array is None else array[rows]
+def _times(array: np.ndarray, factor: np.ndarray | None) -> np.ndarray:
+    return array if factor is None else array * factor

@@ -175,7 +175,7 @@ class ChromiumScreen:
 
 def _is_gone(error: Exception) -> bool:
     """The browser was closed, or Playwright's own process ended, which it reports with a bare Exception."""
-    return any(text in str(error) for text in ("has been closed", "Connection closed"))
+    return any(text in str(error).lower() for text in ("has been closed", "connection closed"))
 
 
 def _first_line(error: Exception) -> str:

@@ -113,7 +113,7 @@ def draw_strip(games: dict[str, tuple[Path, dict[str, Any]]], path: Path) -> Non
     from PIL import Image
 
     count = max(len(result["rounds"]) for _, result in games.values())
-    figure = Figure(figsize=(1.45 * count, 3.3 * len(games)), layout="constrained")
+    figure = Figure(figsize=(1.45 * count, 2.9 * len(games)), layout="constrained")
     axes = figure.subplots(len(games), count, squeeze=False)
     for row, (player, (folder, result)) in zip(axes, games.items(), strict=True):
         row[0].set_ylabel(f"{player}: {result['score']} points", fontsize=11)

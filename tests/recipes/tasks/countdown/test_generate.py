@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -13,36 +12,28 @@ import pytest
 from scipy import stats
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.data import PRESETS, SHARES, Settings, bucket, draw, generate, ground_truth, prompt
+from recipes.tasks.countdown.data import PRESETS, SHARES, Settings, bucket, draw, generate
 from recipes.tasks.countdown.solver import solve
 
 PAPER = PRESETS["paper"]
 EVERYWHERE = tuple(SHARES)
+# The tiny model that is shipped was trained on some of these and must not have seen the others.
 PINNED = {(1, 2, 3): "train", (1, 2, 4): "pretrain", (1, 1, 1): "pretrain", (1, 1, 4): "test", (1, 1, 3, 8): "test"}
 
 
-def test_problems_are_in_range_solved_and_different():
+def test_problems_are_in_range_solved_different_and_the_same_for_a_seed():
     problems = list(islice(generate(PAPER, ("train",), seed=3), 1500))
     assert len({(tuple(sorted(p.numbers)), p.target) for p in problems}) == 1500
-    sizes = Counter(len(p.numbers) for p in problems)
-    assert set(sizes) == {3, 4}
-    assert stats.binomtest(sizes[3], 1500).pvalue > 1e-4
-    for problem in problems:
-        assert all(1 <= number <= 99 for number in problem.numbers)
-        assert 1 <= problem.target <= 99
-        assert bucket(problem.numbers) == "train"
-    for size in sizes:
+    assert all(1 <= number <= 99 for p in problems for number in (*p.numbers, p.target))
+    assert {bucket(p.numbers) for p in problems} == {"train"}
+    for size in (3, 4):
         some = [p for p in problems if len(p.numbers) == size]
+        assert stats.binomtest(len(some), 1500).pvalue > 1e-4
         solved = solve(np.array([p.numbers for p in some]), np.array([p.target for p in some]))
         assert solved.counts.tolist() == [p.num_solutions for p in some]
         assert solved.solutions == [p.solution for p in some]
-
-
-def test_same_seed_same_stream_and_longer_draws_start_alike():
-    first = list(islice(generate(PAPER, ("train",), seed=0), 300))
-    assert first == list(islice(generate(replace(PAPER, train_size=9), ("train",), seed=0), 400))[:300]
-    assert first != list(islice(generate(PAPER, ("train",), seed=1), 300))
-    assert not set(first) & set(islice(generate(PAPER, ("test",), seed=0), 300))
+    assert problems[:300] == list(islice(generate(replace(PAPER, train_size=9), ("train",), seed=3), 300))
+    assert problems[:300] != list(islice(generate(PAPER, ("train",), seed=1), 300))
 
 
 def reachable(numbers):
@@ -76,19 +67,15 @@ def test_all_solvable_problems_are_equally_likely(size, top):
 
 
 def test_exhausted_settings_are_an_error_after_every_problem_came():
-    settings = Settings(sizes=(2,), max_number=4, max_target=8)
-    stream = generate(settings, EVERYWHERE, seed=0)
-    found = set()
-    with pytest.raises(RecipeError, match="no further problem of 2 numbers") as error:
-        found.update((tuple(sorted(problem.numbers)), problem.target) for problem in stream)
-    expected = {
+    problems = []
+    with pytest.raises(RecipeError, match="no further problem of 2 numbers"):
+        problems.extend(generate(Settings(sizes=(2,), max_number=4, max_target=8), EVERYWHERE, seed=0))
+    assert {(tuple(sorted(problem.numbers)), problem.target) for problem in problems} == {
         (numbers, int(target))
         for numbers in combinations_with_replacement(range(1, 5), 2)
         for target in reachable(numbers)
         if target.denominator == 1 and 1 <= target <= 8
     }
-    assert found == expected
-    assert "fewer problems" in str(error.value)
 
 
 def test_buckets_are_a_fixed_partition():
@@ -96,9 +83,7 @@ def test_buckets_are_a_fixed_partition():
     shares = Counter(bucket(numbers) for numbers in multisets)
     for name, share in SHARES.items():
         assert shares[name] / len(multisets) == pytest.approx(share / 100, abs=0.02)
-    assert bucket((7, 3, 5)) == bucket([5, 7, 3]) == bucket(np.array([3, 5, 7]))
-    # Pinned: the tiny model that is shipped was trained on some of these and must not have seen the others.
-    assert {numbers: bucket(numbers) for numbers in PINNED} == PINNED
+    assert {numbers: bucket(numbers[::-1]) for numbers in PINNED} == PINNED
 
 
 @pytest.mark.parametrize(
@@ -119,13 +104,3 @@ def test_buckets_are_a_fixed_partition():
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(RecipeError):
         Settings(**wrong)
-
-
-def test_ground_truth_is_json_and_the_prompt_names_everything():
-    assert json.loads(ground_truth([3, 8, 1, 1], 24)) == {"target": 24, "numbers": [3, 8, 1, 1]}
-    assert ground_truth((3, 8), 24) == json.dumps({"target": 24, "numbers": [3, 8]})
-    text = prompt([44, 19, 35], 98)
-    assert "98" in text
-    assert "44, 19, 35" in text
-    assert text.count("<think>") == text.count("</think>") == 1
-    assert "<answer>" in text

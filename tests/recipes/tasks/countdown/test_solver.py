@@ -1,12 +1,11 @@
-"""The solver against brute force in fractions, and the catalogue against rational functions modulo a prime."""
+"""The solver against brute force: every binary tree over every order of the numbers, in fractions."""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -14,84 +13,96 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.solver import all_solutions, canonical, check_exact, count, entries, solve, template, tree
+from recipes.tasks.countdown.solver import canonical, check_exact, count, solve, template, tree
 
-spec = spec_from_file_location("brute_force", Path(__file__).with_name("brute_force.py"))
-brute_force = module_from_spec(spec)
-spec.loader.exec_module(brute_force)
-
-candidates = cache(brute_force.all_trees)
+PRIME = (1 << 61) - 1
+VARIABLES = (123456789123, 987654321987, 555555555333, 777777777111)
 
 
-def evaluated(text: str) -> tuple[Fraction, list[int]]:
+def trees(items):
+    """Every binary tree whose leaves are `items` in this order."""
+    if len(items) == 1:
+        yield items[0]
+    for cut in range(1, len(items)):
+        for left in trees(items[:cut]):
+            for right in trees(items[cut:]):
+                yield from ((operator, left, right) for operator in "+-*/")
+
+
+def value(shape, numbers):
+    """The value of a tree of positions, None where something is divided by zero."""
+    if isinstance(shape, int):
+        return Fraction(numbers[shape])
+    left, right = value(shape[1], numbers), value(shape[2], numbers)
+    if left is None or right is None or (shape[0] == "/" and right == 0):
+        return None
+    return {"+": left.__add__, "-": left.__sub__, "*": left.__mul__, "/": left.__truediv__}[shape[0]](right)
+
+
+def identity(shape, variables):
+    """The tree as a rational function, evaluated at one fixed random point modulo a prime."""
+    if isinstance(shape, int):
+        return variables[shape]
+    left, right = identity(shape[1], variables), identity(shape[2], variables)
+    if shape[0] == "/":
+        right = pow(right, -1, PRIME)
+    return {"+": left + right, "-": left - right}.get(shape[0], left * right) % PRIME
+
+
+@cache
+def all_trees(size):
+    """Rational functions of `size` variables, by identity, with one tree each."""
+    return {identity(shape, VARIABLES): shape for order in permutations(range(size)) for shape in trees(order)}
+
+
+def count_solutions(numbers, target):
+    """Different solutions: rational functions that hit the target, those that differ by equal numbers counted once."""
+    exchanges = [order for order in permutations(range(len(numbers))) if [numbers[p] for p in order] == list(numbers)]
+    hits = [shape for shape in all_trees(len(numbers)).values() if value(shape, numbers) == target]
+    classes = {min(identity(shape, [VARIABLES[p] for p in order]) for order in exchanges) for shape in hits}
+    return len(classes), len(hits)
+
+
+def evaluated(text):
     """Value and sorted numbers of a solution; Python's own parser is a second opinion on the parentheses."""
     assert re.fullmatch(r"[\d+\-*/() ]+", text)
     return eval(re.sub(r"(\d+)", r"Fraction(\1)", text)), sorted(map(int, re.findall(r"\d+", text)))
 
 
-def test_the_catalogue_is_the_rational_functions():
-    for size in (2, 3, 4):
-        ours = [brute_force.identity(tree(size, row, range(size)), brute_force.VARIABLES) for row in range(count(size))]
-        brute = [brute_force.identity(found, brute_force.VARIABLES) for found in candidates(size)]
-        assert len(ours) == len(set(ours)) == {2: 6, 3: 68, 4: 1170}[size]
-        assert set(ours) == set(brute)
-
-
-def test_canonical_form_ignores_order_grouping_and_signs():
-    same = [
-        [("-", 0, ("-", 1, 2)), ("+", 2, ("-", 0, 1)), ("-", ("+", 0, 2), 1)],
-        [("/", 0, ("/", 1, 2)), ("*", 2, ("/", 0, 1)), ("/", ("*", 2, 0), 1)],
-        [("*", ("-", 0, 1), ("-", 2, 3)), ("*", ("-", 3, 2), ("-", 1, 0))],
-        [("-", 0, ("*", 1, ("-", 2, 3))), ("+", 0, ("*", ("-", 3, 2), 1))],
-    ]
-    forms = [{canonical(shape, range(4)) for shape in group} for group in same]
-    assert [len(group) for group in forms] == [1, 1, 1, 1]
-    assert len(set.union(*forms)) == 4
-    assert canonical(("-", 0, 1), range(2)) != canonical(("-", 1, 0), range(2))
-    assert canonical(("+", 0, ("*", ("-", 1, 1), 2)), range(3)) == canonical(("-", 0, ("*", ("-", 1, 1), 2)), range(3))
-
-
-def test_printed_parentheses_keep_the_value():
-    numbers = [Fraction(n) for n in (7, 11, 13, 17)]
-    for row in range(len(entries(4))):
-        shape = tree(4, row, range(4))
-        expected = brute_force.value(shape, numbers)
-        value, used = evaluated(template(shape).format(7, 11, 13, 17))
-        assert value == expected
-        assert used == [7, 11, 13, 17]
+@pytest.mark.parametrize(("size", "functions"), [(2, 6), (3, 68), (4, 1170)])
+def test_the_catalogue_is_the_rational_functions_and_prints_them(size, functions):
+    numbers = (7, 11, 13, 17)[:size]
+    shapes = [tree(size, row, range(size)) for row in range(count(size))]
+    assert len(shapes) == functions
+    assert {identity(shape, VARIABLES) for shape in shapes} == all_trees(size).keys()
+    for shape in shapes:
+        assert evaluated(template(shape).format(*numbers)) == (value(shape, numbers), list(numbers))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(2, 4), st.integers(3, 99))
-def test_counts_equal_brute_force(data, size, top):
+def test_solutions_equal_brute_force(data, size, top):
     numbers = data.draw(st.lists(st.integers(1, top), min_size=size, max_size=size))
-    reachable = [brute_force.value(found, numbers) for found in candidates(size)]
+    reachable = [value(shape, numbers) for shape in all_trees(size).values()]
     whole = sorted({int(v) for v in reachable if v is not None and v.denominator == 1 and 1 <= v <= 99})
     target = data.draw(st.sampled_from(whole) if whole else st.integers(1, 99))
-    expected = brute_force.count_solutions(numbers, target, candidates(size))
     solved = solve(np.array([numbers]), np.array([target]))
-    solutions = all_solutions(numbers, target)
-    assert solved.counts.tolist() == [expected]
-    assert len(set(solutions)) == expected
-    assert solved.solutions == [solutions[0] if expected else ""]
-    for text in solutions:
-        assert evaluated(text) == (target, sorted(numbers))
+    assert (solved.counts[0], solved.placed[0]) == count_solutions(numbers, target)
+    assert solved.solutions[0] == "" or evaluated(solved.solutions[0]) == (target, sorted(numbers))
+    assert bool(solved.solutions[0]) == (solved.counts[0] > 0)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "target", "number_of_solutions"),
+    ("numbers", "target", "solution"),
     [
-        ([3, 3, 8, 8], 24, 1),  # 8 / (3 - 8 / 3), the classic that needs fractions
-        ([1, 5, 5, 5], 24, 1),  # (5 - 1 / 5) * 5
-        ([1, 1, 1, 1], 24, 0),
-        ([2, 2], 4, 2),  # 2 + 2 and 2 * 2
-        ([6, 6, 6, 6], 24, None),
+        ([8, 3, 8, 3], 24, "8 / (3 - 8 / 3)"),  # the classic that needs fractions
+        ([5, 1, 5, 5], 24, "(5 - 1 / 5) * 5"),
+        ([1, 1, 1, 1], 24, ""),
+        ([2, 2], 4, "2 + 2"),  # the plainest of several
     ],
 )
-def test_known_problems(numbers, target, number_of_solutions):
-    expected = brute_force.count_solutions(numbers, target, candidates(len(numbers)))
-    assert number_of_solutions in (None, expected)
-    assert solve(np.array([numbers]), np.array([target])).counts.tolist() == [expected]
+def test_known_problems(numbers, target, solution):
+    assert solve(np.array([numbers]), np.array([target])).solutions == [solution]
 
 
 def test_a_batch_is_its_problems_one_by_one():
@@ -103,11 +114,16 @@ def test_a_batch_is_its_problems_one_by_one():
         assert (alone.counts[0], alone.solutions[0]) == (together.counts[row], together.solutions[row])
 
 
-def test_five_numbers():
-    texts = all_solutions([1, 3, 7, 10, 25], 99)
-    assert texts
-    assert len(texts) == len(set(texts))
-    assert all(evaluated(text) == (99, [1, 3, 7, 10, 25]) for text in texts)
+def test_canonical_form_ignores_order_grouping_and_signs():
+    same = [
+        [("-", 0, ("-", 1, 2)), ("+", 2, ("-", 0, 1)), ("-", ("+", 0, 2), 1)],
+        [("/", 0, ("/", 1, 2)), ("*", 2, ("/", 0, 1)), ("/", ("*", 2, 0), 1)],
+        [("*", ("-", 0, 1), ("-", 2, 3)), ("*", ("-", 3, 2), ("-", 1, 0))],
+    ]
+    forms = [{canonical(shape, range(4)) for shape in group} for group in same]
+    assert ([len(group) for group in forms], len(set.union(*forms))) == ([1, 1, 1], 3)
+    assert canonical(("-", 0, 1), range(2)) != canonical(("-", 1, 0), range(2))
+    assert canonical(("+", 0, ("*", ("-", 1, 1), 2)), range(3)) == canonical(("-", 0, ("*", ("-", 1, 1), 2)), range(3))
 
 
 def test_exactness_is_guarded():
