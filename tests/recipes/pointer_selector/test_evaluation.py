@@ -49,18 +49,6 @@ def test_the_bootstrap_has_the_width_of_the_standard_error():
     assert clustered == pytest.approx((low, high))  # four copies of a query are worth one
 
 
-def test_baselines_of_logged_candidates(data):
-    found = baseline_results(data, None, [1, 2, 3])
-    assert set(found) == {"random", "oracle", "beam_score"}
-    assert set(found["oracle"]) == {1, 2}
-    for query in range(len(data)):
-        rows = np.flatnonzero((data.candidate_query == query) & (data.lengths == 2))
-        correct = data.scores["vqa_correct"][rows]
-        assert found["random"][2].correct[query] == pytest.approx(correct.mean())
-        assert found["oracle"][2].correct[query] == correct.max()
-        assert found["beam_score"][2].correct[query] == correct[data.scores["beam_score"][rows].argmax()]
-
-
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     patch = pytest.MonkeyPatch()
@@ -126,12 +114,21 @@ def test_a_trial_is_known_by_what_decides_its_result(recipe):
 
 def test_without_a_model_the_most_likely_logged_candidate_counts(data):
     policy = make_policy().float()
+    baselines = baseline_results(data, None, [1, 2, 3])
+    assert set(baselines["oracle"]) == {1, 2}
     results = measure(policy, data, None, [2, 3])
     assert list(results) == [2]  # nothing is logged for 3
     total = logged_log_probs(policy, data, 3).sum(-1).numpy()
     for query, correct in zip(results[2].queries, results[2].correct, strict=True):
         rows = np.flatnonzero((data.candidate_query == query) & (data.lengths == 2))
-        assert correct == data.scores["vqa_correct"][rows[total[rows].argmax()]]
+        outcomes = data.scores["vqa_correct"][rows]
+        assert correct == outcomes[total[rows].argmax()]
+        for name, expected in {
+            "random": outcomes.mean(),
+            "oracle": outcomes.max(),
+            "beam_score": outcomes[data.scores["beam_score"][rows].argmax()],
+        }.items():
+            assert baselines[name][2].correct[query] == pytest.approx(expected)
     data.scores["vqa_correct"][data.candidate_query == 5] = np.nan
     recipe = changed(PointerRecipe(), {"data.shot_num": 2})
     with pytest.raises(RecipeError, match="query '5' has a candidate without vqa_correct"):

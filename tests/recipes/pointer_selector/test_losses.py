@@ -51,19 +51,6 @@ def test_losses_equal_the_slow_reference(seed):
         assert [float(x) for x in (loss, terms["actor/pg_loss"], terms["actor/kl_loss"])] == pytest.approx(expected)
 
 
-def test_grpo_at_the_old_policy_is_the_policy_gradient():
-    """Ratio 1, nothing clipped: the gradient is -advantage / candidates for every pick, and the KL to itself is 0."""
-    (log_probs, *_), steps, values, mask = ragged()
-    advantage = group_advantages(values, mask, "mean", floor=0.1, clip=5.0)[0]
-    log_probs.requires_grad_()
-    frozen = log_probs.detach()
-    loss, terms = grpo_loss(log_probs, frozen, frozen, advantage, steps, mask, **GRPO)
-    loss.backward()
-    expected = -(advantage / mask.sum())[..., None].expand_as(steps) * steps
-    assert torch.allclose(log_probs.grad * steps, expected)
-    assert [float(terms[f"actor/{n}"]) for n in ("kl_loss", "ratio_mean", "pg_clipfrac")] == pytest.approx([0, 1, 0])
-
-
 def test_gradients_in_float64():
     (log_probs, old, reference), steps, values, mask = ragged(1)
     advantage = group_advantages(values, mask, "rank", floor=0.1, clip=5.0)[0]

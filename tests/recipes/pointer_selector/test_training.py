@@ -245,14 +245,9 @@ def test_bad_gradients_name_the_queries(made, tmp_path):
     assert any(query in caught.value.where for query in made[0]["train"].query_ids)
 
 
-def test_findings_on_epochs_and_curves():
-    for codes, metrics in {
-        ("kl_high", "clip_high", "ratio_high"): {"kl_loss": 0.5, "pg_clipfrac": 0.5, "ratio_max": 40.0},
-        (): {"kl_loss": 0.05},
-        ("kl_low",): {"kl_loss": 0.002, "kl_coef": 0.0},
-    }.items():
-        findings = findings_of_epoch({f"actor/{name}": value for name, value in metrics.items()})
-        assert tuple(finding.code for finding in findings) == codes
-    assert "KL_BETA" not in findings[0].text  # a weight of 0 cannot be lowered
+def test_findings():
+    metrics = {"actor/kl_loss": 0.5, "actor/pg_clipfrac": 0.5, "actor/ratio_max": 40.0}
+    assert [finding.code for finding in findings_of_epoch(metrics)] == ["kl_high", "clip_high", "ratio_high"]
+    (low,) = findings_of_epoch({"actor/kl_loss": 0.002, "actor/kl_coef": 0.0})
+    assert "KL_BETA" not in low.text  # a weight of 0 cannot be lowered
     assert [f.code for f in findings_of_curves([0.5, 0.7, 0.8, 0.9], [0.5, 0.6, 0.58, 0.55])] == ["over_fit"]
-    assert [f.code for f in findings_of_curves([0.5, 0.5, 0.5], [0.6, 0.6, 0.6])] == ["no_gain"]
