@@ -15,7 +15,7 @@ ensure()
 import typer
 
 from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
-from recipes.config.docs import markdown, pages_with_blocks, rendered, stale
+from recipes.config.docs import markdown, rendered, stale
 from recipes.config.official import block as comparison
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
@@ -42,14 +42,9 @@ BLOCKS = {
     "pointer-selector-keys": key_table,
     "health-rules": documented,
 }
-PAGES = (
-    "docs/ALGORITHMS.md",
-    "docs/COMPARISON.md",
-    "docs/CONFIGURATION.md",
-    "docs/MEMORY.md",
-    "docs/MONITORING.md",
-    "docs/POINTER_SELECTOR.md",
-    *(str(page.relative_to(ROOT)) for page in pages_with_blocks(ROOT / "examples")),
+PAGES = tuple(
+    f"docs/{name}.md"
+    for name in ("ALGORITHMS", "COMPARISON", "CONFIGURATION", "MEMORY", "MONITORING", "POINTER_SELECTOR")
 )
 
 

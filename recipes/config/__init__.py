@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check, remarks
-from recipes.config.machine import logged_in, visible_gpus, wandb_environment
-from recipes.config.path_keys import PathKey, path_keys, split_function
-from recipes.config.resolve import find, load, tasks, to_yaml
+from recipes.config.machine import visible_gpus
+from recipes.config.path_keys import PathKey, path_keys
+from recipes.config.resolve import load, tasks, to_yaml
 from recipes.config.schema import Recipe
 from recipes.config.variables import dry_run
 
@@ -17,14 +17,10 @@ __all__ = [
     "accounting",
     "check",
     "dry_run",
-    "find",
     "load",
-    "logged_in",
     "path_keys",
     "remarks",
-    "split_function",
     "tasks",
     "to_yaml",
     "visible_gpus",
-    "wandb_environment",
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from recipes.config.schema import Recipe, Source, leaves
+from recipes.config.layers import Draft
+from recipes.config.schema import Recipe, Source
 from recipes.errors import RecipeError
 
 
@@ -16,18 +18,12 @@ class Accounting:
     """The arithmetic of a recipe. Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses.
 
     Attributes:
-        rows: training rows.
-        prompts: prompts a step.
-        responses: responses a step.
-        responses_per_update: responses that one optimiser update sees.
-        updates: optimiser updates a step, all epochs over the step's responses included.
+        prompts, responses, updates: of a step; updates over all epochs of the step's responses.
         responses_per_gpu: responses that one data-parallel rank computes for an update.
-        accumulation_steps: forward and backward passes of a GPU for one update. With dynamic batching this is the most
-            it can be, reached when every response has full length.
-        dynamic: whether micro-batches are filled by tokens.
-        steps_per_epoch: steps for one pass over the rows; rows that do not fill a step are dropped.
-        total_steps: steps of the run.
-        tokens_per_step: tokens of a step when every prompt and response has full length: an upper bound.
+        accumulation_steps: forward and backward passes of a GPU for one update. With dynamic batching (`dynamic`) this
+            is the most it can be, reached when every response has full length.
+        steps_per_epoch: rows that do not fill a step are dropped.
+        tokens_per_step: where every prompt and response has full length: an upper bound.
         response_tokens_per_step: the part of it that is generated.
     """
 
@@ -60,9 +56,6 @@ class Accounting:
             ("tokens per step", f"at most {self.tokens_per_step:,}"),
             ("generated tokens per step", f"at most {self.response_tokens_per_step:,}"),
         ]
-
-    def as_dict(self) -> dict[str, int | bool]:
-        return asdict(self)
 
 
 def data_parallel(recipe: Recipe, ulysses: int) -> int:
@@ -106,8 +99,13 @@ def _responses_of_a_pass(recipe: Recipe) -> int:
 
 def nearest_divisors(number: int, of: int) -> list[int]:
     """The divisors of `of` next to `number`, below and above; one where there is only one."""
-    divisors = [candidate for candidate in range(1, of + 1) if of % candidate == 0]
-    return _around(number, divisors)
+    return _around(number, [candidate for candidate in range(1, of + 1) if of % candidate == 0])
+
+
+def _around(number: int, candidates: list[int]) -> list[int]:
+    """Of rising candidates the last up to `number` and the first above."""
+    at = bisect_right(candidates, number)
+    return candidates[max(0, at - 1) : at + 1]
 
 
 def nearest_multiples(number: int, of: int) -> list[int]:
@@ -119,12 +117,6 @@ def nearest_multiples(number: int, of: int) -> list[int]:
 def either(numbers: list[int]) -> str:
     """`4 or 8`."""
     return " or ".join(str(number) for number in numbers)
-
-
-def _around(number: int, candidates: list[int]) -> list[int]:
-    below = [candidate for candidate in candidates if candidate <= number]
-    above = [candidate for candidate in candidates if candidate > number]
-    return below[-1:] + above[:1]
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
@@ -209,31 +201,25 @@ _MICRO = {
 """Micro-batch -> (the prompts that it divides, the most responses that null stands for)."""
 
 
-def fill_batches(values: dict[str, Any], sources: dict[str, Source]) -> None:
-    """Replaces null batch sizes in `values` and records why in `sources` (both changed in place): an update takes the
-    whole step, and a micro-batch divides a GPU's share of it."""
-
-    def value(key: str) -> Any:
-        return values.get(key, leaves(Recipe)[key].default)
+def fill_batches(draft: Draft) -> None:
+    """Replace null batch sizes: an update takes the whole step, and a micro-batch divides a GPU's share of it."""
 
     def follow(key: str, size: Any, leader: str) -> None:
-        null = sources[key]
-        values[key], sources[key] = size, Source(null.layer, f"{null}, where null follows {leader}", leader)
+        null = draft.source(key)
+        draft.put(key, size, Source(null.layer, f"{null}, where null follows {leader}", leader))
 
-    if _UPDATE in values and values[_UPDATE] is None:
-        follow(_UPDATE, value(_STEP), _STEP)
+    if draft.is_null(_UPDATE):
+        follow(_UPDATE, draft.get(_STEP), _STEP)
     # verl fills its passes by tokens there, so that nothing has to divide; EasyR1 divides all the same.
-    undivided = value("engine") == "verl" and value(f"{_ACTOR}.dynamic_batching") is True
+    undivided = draft.get("engine") == "verl" and draft.get(f"{_ACTOR}.dynamic_batching") is True
     for key, (batch, most) in _MICRO.items():
-        if key in values and values[key] is None:
+        if draft.is_null(key):
             names = (batch, "worker.rollout.n", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ACTOR}.ulysses_size")
-            numbers = [value(name) for name in names]
-            share = _share(*numbers) if all(type(number) is int for number in numbers) else 1
+            numbers = [draft.get(name) for name in names]
+            share = 1  # where responses do not divide over the GPUs, which `problems` then explains
+            if all(type(number) is int for number in numbers):
+                prompts, n, nodes, gpus, ulysses = numbers
+                share, rest = divmod(prompts * n, max(1, nodes * gpus // max(1, ulysses)))
+                share = 1 if rest else share
             divisor = max(size for size in range(1, most + 1) if share % size == 0)
             follow(key, most if undivided else divisor, batch)
-
-
-def _share(prompts: int, n: int, nodes: int, gpus: int, ulysses: int) -> int:
-    """Responses of one GPU; 1 where they do not divide, which `problems` then explains."""
-    ranks = max(1, nodes * gpus // max(1, ulysses))
-    return prompts * n // ranks if prompts * n % ranks == 0 else 1

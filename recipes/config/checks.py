@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from recipes.config import kl, loss
 from recipes.config.accounting import accounting, either, nearest_divisors
@@ -13,14 +12,8 @@ from recipes.config.schema import Recipe
 from recipes.errors import RecipeError, did_you_mean
 
 _ESTIMATORS_OF_GROUPS = (
-    "grpo",
-    "grpo_passk",
-    "rloo",
-    "grpo_vectorized",
-    "rloo_vectorized",
-    "reinforce_plus_plus_baseline",
-    "opo",
-)
+    "grpo", "grpo_passk", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo",
+)  # fmt: skip
 
 
 def check(recipe: Recipe, gpus: int | None = None) -> None:
@@ -34,54 +27,10 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
         raise error
 
 
-EARLY_STOP_VALIDATION = "validation"
-"""trainer.early_stop.metric that stands for the validation's accuracy, whatever its data sources."""
-_RISING = (EARLY_STOP_VALIDATION, "critic/score/mean", "critic/rewards/mean")
-_OF_VALIDATION = re.compile(r"val-core/[^/]+/(acc|reward)/(mean@(?P<n>\d+)|(best|maj)@(?P<several>\d+)/mean)")
-
-
-def _early_stop(recipe: Recipe) -> Iterator[RecipeError]:
-    """A metric that never appears, or a checkpoint that is never saved."""
-    trainer, metric = recipe.trainer, recipe.trainer.early_stop.metric
-    if not trainer.keep_best and trainer.early_stop.patience is None:
-        return
-    asked = "trainer.early_stop.patience" if trainer.early_stop.patience else "trainer.keep_best"
-    of_validation = _OF_VALIDATION.fullmatch(metric)
-    if metric not in _RISING and not of_validation:
-        yield recipe.error(
-            f"unknown metric {metric!r}: what is better when it is higher can be waited for",
-            did_you_mean(metric, _RISING) or f"use {', '.join(_RISING)}, or val-core/DATA_SOURCE/acc/mean@1",
-            "trainer.early_stop.metric",
-        )
-    if trainer.val_freq <= 0 and (metric == EARLY_STOP_VALIDATION or of_validation):
-        yield recipe.error(
-            f"{asked} waits for {metric}, which never appears: the run does not validate",
-            "set VAL_FREQ to a number of steps, or trainer.early_stop.metric to critic/score/mean",
-            asked,
-            "trainer.val_freq",
-        )
-    n = recipe.worker.rollout.val_override_config.n
-    named = int(of_validation["n"] or of_validation["several"]) if of_validation else n
-    if named > n:
-        yield recipe.error(
-            f"{metric} never appears: the validation has {n} response{'s' * (n != 1)} a prompt",
-            f"set worker.rollout.val_override_config.n to {named}, or the metric to mean@{n}",
-            "trainer.early_stop.metric",
-            "worker.rollout.val_override_config.n",
-        )
-    if trainer.save_freq <= 0:
-        yield recipe.error(
-            f"{asked} needs checkpoints, and trainer.save_freq is {trainer.save_freq}",
-            "set SAVE_FREQ to VAL_FREQ, so that each validated step has a checkpoint",
-            asked,
-            "trainer.save_freq",
-        )
-
-
 def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     """Every mistake, the most fundamental first."""
     yield from _machines(recipe, gpus)
-    for find in (batches, _groups, _lengths, kl.problems, loss.problems, _combinations, _early_stop, _unread):
+    for find in (batches, _groups, _lengths, kl.problems, loss.problems, _combinations, _early_stop, _without_effect):
         yield from find(recipe)
 
 
@@ -226,106 +175,99 @@ def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-class _Unread(NamedTuple):
-    """Keys that nothing reads in some recipes; a last `*` stands for every key below."""
-
-    keys: tuple[str, ...]
-    decided_by: str
-    is_read: Callable[[Recipe], bool]
-    reason: str
-    fix: str
+EARLY_STOP_VALIDATION = "validation"
+"""trainer.early_stop.metric that stands for the validation's accuracy, whatever its data sources."""
+_RISING = (EARLY_STOP_VALIDATION, "critic/score/mean", "critic/rewards/mean")
+_OF_VALIDATION = re.compile(r"val-core/[^/]+/(acc|reward)/(mean@(?P<n>\d+)|(best|maj)@(?P<several>\d+)/mean)")
 
 
-def _other_in_loss(recipe: Recipe, general: str, own: str) -> bool:
-    """Whether KL acts in the loss alone, with a value of its own there."""
-    alone = kl.in_loss(recipe) is not None and kl.in_reward(recipe) is None
-    return alone and recipe.value(own) not in (None, recipe.value(general))
+def _early_stop(recipe: Recipe) -> Iterator[RecipeError]:
+    """A metric that never appears, or a checkpoint that is never saved."""
+    trainer, metric = recipe.trainer, recipe.trainer.early_stop.metric
+    if not trainer.keep_best and trainer.early_stop.patience is None:
+        return
+    asked = "trainer.early_stop.patience" if trainer.early_stop.patience else "trainer.keep_best"
+    of_validation = _OF_VALIDATION.fullmatch(metric)
+    if metric not in _RISING and not of_validation:
+        yield recipe.error(
+            f"unknown metric {metric!r}: what is better when it is higher can be waited for",
+            did_you_mean(metric, _RISING) or f"use {', '.join(_RISING)}, or val-core/DATA_SOURCE/acc/mean@1",
+            "trainer.early_stop.metric",
+        )
+    if trainer.val_freq <= 0 and (metric == EARLY_STOP_VALIDATION or of_validation):
+        yield recipe.error(
+            f"{asked} waits for {metric}, which never appears: the run does not validate",
+            "set VAL_FREQ to a number of steps, or trainer.early_stop.metric to critic/score/mean",
+            asked,
+            "trainer.val_freq",
+        )
+    n = recipe.worker.rollout.val_override_config.n
+    named = int(of_validation["n"] or of_validation["several"]) if of_validation else n
+    if named > n:
+        yield recipe.error(
+            f"{metric} never appears: the validation has {n} response{'s' * (n != 1)} a prompt",
+            f"set worker.rollout.val_override_config.n to {named}, or the metric to mean@{n}",
+            "trainer.early_stop.metric",
+            "worker.rollout.val_override_config.n",
+        )
+    if trainer.save_freq <= 0:
+        yield recipe.error(
+            f"{asked} needs checkpoints, and trainer.save_freq is {trainer.save_freq}",
+            "set SAVE_FREQ to VAL_FREQ, so that each validated step has a checkpoint",
+            asked,
+            "trainer.save_freq",
+        )
 
 
-_A, _LORA = "algorithm", "worker.actor.model.lora"
+_A, _LORA, _BUFFER = "algorithm", "worker.actor.model.lora", "worker.reward.overlong_buffer"
 _BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
-_UNREAD = (
-    _Unread(
-        (f"{_A}.kl_coef", f"{_A}.kl_penalty", f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type"),
-        f"{_A}.disable_kl",
-        lambda recipe: not recipe.algorithm.disable_kl,
-        "there is no KL",
-        "set DISABLE_KL=false, or leave it out",
-    ),
-    _Unread(
-        (f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type"),
-        f"{_A}.use_kl_loss",
-        lambda recipe: recipe.algorithm.use_kl_loss,
-        "KL is not in the loss",
-        "set USE_KL_LOSS=true, or give the weight of KL in the reward as KL_COEF",
-    ),
-    _Unread(
-        (f"{_A}.kl_coef",),
-        f"{_A}.kl_loss_coef",
-        lambda recipe: not _other_in_loss(recipe, f"{_A}.kl_coef", f"{_A}.kl_loss_coef"),
-        "KL is in the loss, with a weight of its own, algorithm.kl_loss_coef",
-        "set KL_LOSS_COEF instead",
-    ),
-    _Unread(
-        (f"{_A}.kl_penalty",),
-        f"{_A}.kl_loss_type",
-        lambda recipe: not _other_in_loss(recipe, f"{_A}.kl_penalty", f"{_A}.kl_loss_type"),
-        "KL is in the loss, with an estimator of its own, algorithm.kl_loss_type",
-        "set KL_LOSS_TYPE instead",
-    ),
-    _Unread(
-        (f"{_A}.lam", "worker.critic.*"),
-        f"{_A}.adv_estimator",
-        lambda recipe: recipe.has_critic,
-        "algorithm.adv_estimator {} has no critic",
-        "set ALGORITHM=ppo, or leave it out",
-    ),
-    _Unread(
-        (f"{_A}.norm_adv_by_std",),
-        f"{_A}.adv_estimator",
-        lambda recipe: recipe.algorithm.norm_adv_by_std or recipe.algorithm.adv_estimator in _BY_DEVIATION,
-        "algorithm.adv_estimator {} divides by no group's deviation",
-        "set ALGORITHM=dr_grpo, or leave it out",
-    ),
-    _Unread(
-        (f"{_A}.filter_key", f"{_A}.filter_low", f"{_A}.filter_high"),
-        f"{_A}.online_filtering",
-        lambda recipe: recipe.algorithm.online_filtering,
-        "no groups are dropped",
-        "set ONLINE_FILTERING=true, or leave it out",
-    ),
-    _Unread(
-        ("worker.actor.loss_scale_factor",),
-        "worker.actor.loss_agg_mode",
-        lambda recipe: loss.average(recipe) == loss.CONSTANT_LENGTH,
-        f"only worker.actor.loss_agg_mode {loss.CONSTANT_LENGTH} divides by it",
-        f"set LOSS_AGG_MODE={loss.CONSTANT_LENGTH}, or leave it out",
-    ),
-    _Unread(
-        (f"{_LORA}.*",),
-        f"{_LORA}.rank",
-        lambda recipe: recipe.worker.actor.model.lora.rank > 0,
-        f"{_LORA}.rank is {{}}: all weights are trained",
-        "set LORA_RANK, or leave it out",
-    ),
-    _Unread(
-        tuple(f"worker.reward.overlong_buffer.{name}" for name in ("len", "penalty_factor", "log")),
-        "worker.reward.overlong_buffer.enable",
-        lambda recipe: recipe.worker.reward.overlong_buffer.enable,
-        "no response is judged by its length",
-        "set worker.reward.overlong_buffer.enable to true, or leave it out",
-    ),
-)
+Unused = tuple[tuple[str, ...], str, str, str]
+"""Keys that nothing reads (a last `*` stands for every key below), the key that decides it, why, and what to do."""
 
 
-def _unread(recipe: Recipe) -> Iterator[RecipeError]:
+def _unused(recipe: Recipe) -> Iterator[Unused]:
+    algorithm, actor = recipe.algorithm, recipe.worker.actor
+    estimator = algorithm.adv_estimator
+    if algorithm.disable_kl:
+        keys = (f"{_A}.kl_coef", f"{_A}.kl_penalty", f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type")
+        yield keys, f"{_A}.disable_kl", "there is no KL", "set DISABLE_KL=false, or leave it out"
+    if not algorithm.use_kl_loss:
+        fix = "set USE_KL_LOSS=true, or give the weight of KL in the reward as KL_COEF"
+        yield (f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type"), f"{_A}.use_kl_loss", "KL is not in the loss", fix
+    if kl.in_loss(recipe) and not kl.in_reward(recipe):
+        if algorithm.kl_loss_coef not in (None, algorithm.kl_coef):
+            why = "KL is in the loss, with a weight of its own, algorithm.kl_loss_coef"
+            yield (f"{_A}.kl_coef",), f"{_A}.kl_loss_coef", why, "set KL_LOSS_COEF instead"
+        if algorithm.kl_loss_type not in (None, algorithm.kl_penalty):
+            why = "KL is in the loss, with an estimator of its own, algorithm.kl_loss_type"
+            yield (f"{_A}.kl_penalty",), f"{_A}.kl_loss_type", why, "set KL_LOSS_TYPE instead"
+    if not recipe.has_critic:
+        why = f"algorithm.adv_estimator {estimator} has no critic"
+        yield (f"{_A}.lam", "worker.critic.*"), f"{_A}.adv_estimator", why, "set ALGORITHM=ppo, or leave it out"
+    if not algorithm.norm_adv_by_std and estimator not in _BY_DEVIATION:
+        why = f"algorithm.adv_estimator {estimator} divides by no group's deviation"
+        yield (f"{_A}.norm_adv_by_std",), f"{_A}.adv_estimator", why, "set ALGORITHM=dr_grpo, or leave it out"
+    if not algorithm.online_filtering:
+        keys = (f"{_A}.filter_key", f"{_A}.filter_low", f"{_A}.filter_high")
+        fix = "set ONLINE_FILTERING=true, or leave it out"
+        yield keys, f"{_A}.online_filtering", "no groups are dropped", fix
+    if loss.average(recipe) != loss.CONSTANT_LENGTH:
+        why = f"only worker.actor.loss_agg_mode {loss.CONSTANT_LENGTH} divides by it"
+        fix = f"set LOSS_AGG_MODE={loss.CONSTANT_LENGTH}, or leave it out"
+        yield ("worker.actor.loss_scale_factor",), "worker.actor.loss_agg_mode", why, fix
+    if not actor.model.lora.rank:
+        why = f"{_LORA}.rank is 0: all weights are trained"
+        yield (f"{_LORA}.*",), f"{_LORA}.rank", why, "set LORA_RANK, or leave it out"
+    if not recipe.worker.reward.overlong_buffer.enable:
+        keys = (f"{_BUFFER}.len", f"{_BUFFER}.penalty_factor", f"{_BUFFER}.log")
+        fix = f"set {_BUFFER}.enable to true, or leave it out"
+        yield keys, f"{_BUFFER}.enable", "no response is judged by its length", fix
+
+
+def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
-    for rule in _UNREAD:
-        if rule.is_read(recipe):
-            continue
-        reason = rule.reason.format(recipe.value(rule.decided_by))
+    for keys, decided_by, why, fix in _unused(recipe):
         for path, source in recipe.sources.items():
-            named = path in rule.keys or any(key.endswith("*") and path.startswith(key[:-1]) for key in rule.keys)
-            if not named or not source.by_user or path == rule.decided_by or recipe.value(path) is None:
-                continue
-            yield recipe.error(f"{path} {recipe.value(path)} has no effect: {reason}", rule.fix, path, rule.decided_by)
+            named = path in keys or any(key.endswith("*") and path.startswith(key[:-1]) for key in keys)
+            if named and source.by_user and path != decided_by and recipe.value(path) is not None:
+                yield recipe.error(f"{path} {recipe.value(path)} has no effect: {why}", fix, path, decided_by)

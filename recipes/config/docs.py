@@ -32,8 +32,8 @@ def environment_table() -> str:
     rows = []
     for variable in VARIABLES:
         leaf = known[variable.key]
-        keys = ", ".join(f"`{key}`" for key in (variable.key, *variable.also))
-        aliases = ", ".join(f"`{alias}`" for alias in (*variable.aliases, *variable.guesses))
+        keys = ", ".join(f"`{key}`" for key in variable.keys)
+        aliases = ", ".join(f"`{alias}`" for alias in variable.all_names[1:])
         rows.append((f"`{variable.name}`", aliases, keys, describe_type(leaf.field.annotation), leaf.info.doc))
     return markdown(("variable", "also known as", "key", "type", "meaning"), rows)
 
@@ -51,27 +51,18 @@ def schema_table() -> str:
     parts = []
     for group, members in groups.items():
         title = "Top level" if group == "top level" else f"`{group}`"
-        rows = [_row(leaf) for leaf in members]
+        rows = [
+            (f"`{leaf.path.rpartition('.')[2]}`", f"`{flow(leaf.default)}`", describe_type(leaf.field.annotation),
+             leaf.info.doc, "<br>".join(f"`{name}`" for name in leaf.info.verl), _engines(leaf))
+            for leaf in members
+        ]  # fmt: skip
         parts.append(f"### {title}\n\n" + markdown(("key", "default", "type", "meaning", "verl", "engines"), rows))
     return "\n\n".join(parts)
 
 
-def _row(leaf: Leaf) -> tuple[str, ...]:
-    verl = "<br>".join(f"`{name}`" for name in leaf.info.verl)
-    name = leaf.path.rpartition(".")[2]
-    default = _shown(leaf.default)
-    return (f"`{name}`", f"`{default}`", describe_type(leaf.field.annotation), leaf.info.doc, verl, _engines(leaf))
-
-
-def _shown(value: Any) -> str:
-    return flow(value)
-
-
 def _engines(leaf: Leaf) -> str:
     notes = [f"not {ENGINES[engine]}: {reason}" for engine, reason in leaf.info.not_on.items()]
-    for engine, values in leaf.info.values_on.items():
-        listed = ", ".join(_shown(value) for value in values)
-        notes.append(f"{ENGINES[engine]}: {listed}")
+    notes += [f"{ENGINES[engine]}: {', '.join(map(flow, values))}" for engine, values in leaf.info.values_on.items()]
     return "; ".join(notes) or "both"
 
 
@@ -82,7 +73,7 @@ def algorithm_table() -> str:
     for name in sorted(resolve.algorithms(), key=_in_order):
         found = resolve.algorithm(name)
         own = {path: value for path, value in found.values.items() if name == "grpo" or grpo.get(path, grpo) != value}
-        keys = "<br>".join(f"`{path}: {_shown(value)}`" for path, value in own.items() if path not in _UNREMARKABLE)
+        keys = "<br>".join(f"`{path}: {flow(value)}`" for path, value in own.items() if path not in _UNREMARKABLE)
         engines = ", ".join(ENGINES[engine] for engine in ENGINES if _runs_on(engine, found.values))
         paper = f"[{found.paper}](https://arxiv.org/abs/{found.paper.removeprefix('arXiv:')})"
         rows.append((f"`{name}`", f"{found.title}: {found.changes}", keys, found.use, engines, paper))
@@ -103,12 +94,11 @@ def _in_order(name: str) -> tuple[int, str]:
 
 
 def _runs_on(engine: str, values: dict[str, Any]) -> bool:
-    known = leaves(Recipe)
-    for path, value in values.items():
-        info, default = known[path].info, known[path].default
-        if (engine in info.not_on and value != default) or value not in info.values_on.get(engine, (value,)):
-            return False
-    return True
+    def takes(leaf: Leaf, value: Any) -> bool:
+        allowed = leaf.info.values_on.get(engine, (value,))
+        return value in allowed and (engine not in leaf.info.not_on or value == leaf.default)
+
+    return all(takes(leaves(Recipe)[path], value) for path, value in values.items())
 
 
 def kl_table() -> str:
@@ -131,11 +121,6 @@ _BLOCK = re.compile(
 _OPEN = re.compile(r"<!-- generated: ([\w-]+)(?: [\w:.-]+)* -->")
 
 
-def pages_with_blocks(folder: Path) -> list[Path]:
-    """The Markdown files in the folders below `folder` that hold a generated block."""
-    return [page for page in sorted(folder.glob("*/*.md")) if _OPEN.search(page.read_text(encoding="utf-8"))]
-
-
 def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
     """The page with its generated blocks made anew. Raises RecipeError for a block that is unknown or not closed."""
     text = page.read_text(encoding="utf-8")
@@ -149,11 +134,12 @@ def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
             raise RecipeError(
                 f"the generated block {name!r} has no end", where=str(page), fix=f"add <!-- end of {name} -->"
             )
-    return _BLOCK.sub(lambda match: _filled(match["name"], match["words"], blocks), text)
 
+    def filled(match: re.Match[str]) -> str:
+        name, words = match["name"], match["words"]
+        return f"<!-- generated: {name}{words} -->\n\n{blocks[name](*words.split())}\n\n<!-- end of {name} -->"
 
-def _filled(name: str, words: str, blocks: Mapping[str, Callable[..., str]]) -> str:
-    return f"<!-- generated: {name}{words} -->\n\n{blocks[name](*words.split())}\n\n<!-- end of {name} -->"
+    return _BLOCK.sub(filled, text)
 
 
 def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:

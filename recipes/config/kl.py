@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
+from recipes.config.layers import Draft
 from recipes.config.schema import Recipe, Source
 from recipes.errors import RecipeError
 
@@ -13,14 +13,8 @@ Place = Literal["reward", "loss"]
 NO_KL = "algorithm.disable_kl"
 
 
-@dataclass(frozen=True)
-class Term:
-    """A KL term.
-
-    Attributes:
-        estimator: verl's name; `kl` is k1, `mse` k2, `low_var_kl` k3.
-        coefficient: its weight.
-    """
+class Term(NamedTuple):
+    """A KL term: verl's name of its estimator (`kl` is k1, `mse` k2, `low_var_kl` k3) and its weight."""
 
     estimator: str
     coefficient: float
@@ -44,8 +38,7 @@ def in_loss(recipe: Recipe) -> Term | None:
     return Term(algorithm.kl_loss_type or algorithm.kl_penalty, coefficient)
 
 
-@dataclass(frozen=True)
-class Gradient:
+class Gradient(NamedTuple):
     """What an estimator does in one place, in expectation, with responses sampled from the policy itself.
 
     Attributes:
@@ -62,30 +55,23 @@ class Gradient:
 # pi is the policy, ref the reference. In the reward the estimate is a number, so its gradient is that of
 # E[estimate * log pi] with the estimate held constant; in the loss it is the mean of the estimate's own gradient.
 _KL = "the gradient of KL(pi, ref)"
+_PUSHED = "tokens that became less probable are pushed down further"
 GRADIENTS: dict[tuple[str, Place], Gradient] = {
     ("kl", "reward"): Gradient(_KL, True, "log(pi/ref) weighs the score function"),
-    ("mse", "reward"): Gradient(
-        "no gradient of a KL: half the squared log-ratio as a constant",
-        False,
-        "tokens that became less probable are pushed down further",
-    ),
+    ("kl", "loss"): Gradient("zero: there is no penalty, only noise", False, "E[grad log pi] = 0"),
+    ("mse", "reward"): Gradient("no gradient of a KL: half the squared log-ratio as a constant", False, _PUSHED),
+    ("mse", "loss"): Gradient(_KL, True, "E[log(pi/ref) grad log pi]"),
     ("low_var_kl", "reward"): Gradient(
         "grad KL(pi, ref) - grad KL(ref, pi): cancels near the reference, and pushes away beyond",
         False,
         "the estimate's ref/pi - 1 adds the forward KL with the wrong sign",
     ),
-    ("abs", "reward"): Gradient(
-        "no gradient of a KL: the absolute log-ratio as a constant",
-        False,
-        "tokens that became less probable are pushed down further",
-    ),
-    ("kl", "loss"): Gradient("zero: there is no penalty, only noise", False, "E[grad log pi] = 0"),
-    ("mse", "loss"): Gradient(_KL, True, "E[log(pi/ref) grad log pi]"),
     ("low_var_kl", "loss"): Gradient(
         "the gradient of KL(ref, pi), which is that of KL(pi, ref) to first order near the reference",
         True,
         "E[(1 - ref/pi) grad log pi]",
     ),
+    ("abs", "reward"): Gradient("no gradient of a KL: the absolute log-ratio as a constant", False, _PUSHED),
     ("abs", "loss"): Gradient(
         "the gradient of twice the total variation, which does not shrink near the reference",
         False,
@@ -93,8 +79,7 @@ GRADIENTS: dict[tuple[str, Place], Gradient] = {
     ),
 }
 for _name in ("kl", "low_var_kl"):  # the value of the estimate, with the gradient of mse: verl's straight-through forms
-    GRADIENTS[f"{_name}+", "reward"] = GRADIENTS[_name, "reward"]
-    GRADIENTS[f"{_name}+", "loss"] = GRADIENTS["mse", "loss"]
+    GRADIENTS |= {(f"{_name}+", "reward"): GRADIENTS[_name, "reward"], (f"{_name}+", "loss"): GRADIENTS["mse", "loss"]}
 
 BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
@@ -105,8 +90,8 @@ def remarks(recipe: Recipe) -> list[str]:
     terms: dict[Place, Term | None] = {"reward": in_reward(recipe), "loss": in_loss(recipe)}
     lines = []
     for place, term in terms.items():
-        gradient = GRADIENTS.get((term.estimator, place)) if term else None
-        if term and gradient and not gradient.right and term.coefficient:
+        gradient = GRADIENTS.get((term.estimator, place)) if term and term.coefficient else None
+        if term and gradient and not gradient.right:
             lines.append(
                 f"KL in the {place} by {term.estimator} has {gradient.text} ({gradient.why}; {SOURCES}); "
                 f"use {BETTER[place]}"
@@ -131,23 +116,24 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def switch_off(values: dict[str, Any], sources: dict[str, Source]) -> None:
+def switch_off(draft: Draft) -> None:
     """Where the user asks for no KL, switches that a file sets give way; those of the user stay, for `problems`."""
-    if values.get(NO_KL) is not True or not sources[NO_KL].by_user:
+    asked = draft.source(NO_KL)
+    if draft.get(NO_KL) is not True or not asked.by_user:
         return
     for key, none in (("algorithm.use_kl_loss", False), ("algorithm.use_kl_in_reward", None)):
-        if values.get(key) is True and not sources[key].by_user:
-            values[key] = none
-            sources[key] = Source(sources[NO_KL].layer, f"{sources[NO_KL]}, which wins over {sources[key]}")
+        source = draft.source(key)
+        if draft.get(key) is True and not source.by_user:
+            draft.put(key, none, Source(asked.layer, f"{asked}, which wins over {source}"))
 
 
 def table() -> list[tuple[str, str, str]]:
     """Rows for the documentation: estimator, its gradient in the reward, and in the loss."""
-    names = {"kl": "`kl` (k1)", "mse": "`mse` (k2)", "low_var_kl": "`low_var_kl` (k3)", "abs": "`abs`"}
-    names |= {"kl+": "`kl+` (k1, straight-through; verl)", "low_var_kl+": "`low_var_kl+` (k3, straight-through; verl)"}
+    orders = {"kl": " (k1)", "mse": " (k2)", "low_var_kl": " (k3)", "abs": ""}
+    orders |= {"kl+": " (k1, straight-through; verl)", "low_var_kl+": " (k3, straight-through; verl)"}
 
     def cell(estimator: str, place: Place) -> str:
         gradient = GRADIENTS[estimator, place]
         return f"{'right' if gradient.right else '**wrong**'}: {gradient.text}; {gradient.why}"
 
-    return [(shown, cell(name, "reward"), cell(name, "loss")) for name, shown in names.items()]
+    return [(f"`{name}`{order}", cell(name, "reward"), cell(name, "loss")) for name, order in orders.items()]

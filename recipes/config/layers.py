@@ -3,7 +3,7 @@
 OmegaConf reads YAML and merges mappings, pydantic checks types. What neither has, and messages need, is kept here: the
 layer that set each key. A program with a schema of its own uses the same functions:
 
-    settings = [*read_settings(Schema, path), *variable_settings(environ, VARIABLES), *argument_settings(arguments)]
+    settings = [*settings_of(Schema, read(path), Source("recipe", path)), *variable_settings(environ, VARIABLES)]
     values, sources = merge(Schema, settings)
     configuration = validated(Schema, values, sources)
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from recipes.config.schema import Source, describe_type, leaves, sections
-from recipes.config.schema.keys import DEFAULT, Resolved
+from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import ROOT
 
@@ -37,13 +37,9 @@ VERL = "verl"
 
 @dataclass(frozen=True)
 class Setting:
-    """One value with its source.
+    """The value of a dotted key, as text where a variable or an argument gives it.
 
-    Attributes:
-        path: dotted key.
-        value: text, where a variable or an argument gives it.
-        source: the layer.
-        spelled: the name that was written, where it is not `path`: verl's own, or a short form.
+    `spelled` is the name that was written, where it is not `path`: verl's own, or a short form.
     """
 
     path: str
@@ -69,10 +65,10 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys to nested mappings; the inverse of `flatten`."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
-        *groups, name = path.split(".")
+        *parents, name = path.split(".")
         node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
+        for parent in parents:
+            node = node.setdefault(parent, {})
         node[name] = value
     return tree
 
@@ -85,24 +81,21 @@ def shown_path(path: Path) -> str:
 
 def read(path: Path, shown: str = "") -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError, with the line, where it is not one or names a key twice."""
-    shown = shown or shown_path(path)
+    shown, where = shown or shown_path(path), str(path)
     try:
         return deepcopy(_tree(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise RecipeError(f"cannot read {shown}: {error.strerror}", where=str(path), fix="name a file here") from error
+        raise RecipeError(f"cannot read {shown}: {error.strerror}", where=where, fix="name a file here") from error
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{shown} is not text in UTF-8", where=str(path), fix="save it as UTF-8") from error
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise RecipeError(
-            f"{shown} is not valid YAML: {error.problem}", where=f"{path}{line}", fix="mend that line"
-        ) from error
+        raise RecipeError(f"{shown} is not text in UTF-8", where=where, fix="save it as UTF-8") from error
     except (yaml.YAMLError, OmegaConfBaseException) as error:
-        problem = str(error).splitlines()[0]
-        raise RecipeError(f"{shown} is not valid YAML: {problem}", where=str(path), fix="mend the file") from error
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            where += f", line {error.problem_mark.line + 1}"
+        raise RecipeError(f"{shown} is not valid YAML: {problem}", where=where, fix="mend the file there") from error
     except TypeError as error:
         raise RecipeError(
-            f"{shown} must hold keys and values: {error}", where=str(path), fix="write `key: value` lines"
+            f"{shown} must hold keys and values: {error}", where=where, fix="write `key: value` lines"
         ) from error
 
 
@@ -156,13 +149,11 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
         return True
 
 
-def _represent_text(dumper: Any, data: str) -> yaml.Node:
-    """Several lines in double quotes, so that the value can stand on one line of a command."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
-
-
 _Dumper.add_representer(list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, True))
-_Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(  # several lines in double quotes, so that the value can stand on one line of a command
+    str,
+    lambda dumper, data: dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None),
+)
 _Dumper.add_implicit_resolver(  # text such as 1e5, which OmegaConf reads as a number, needs quotes
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"), list("-+.0123456789")
 )
@@ -200,9 +191,7 @@ def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION
 
 def open_leaf(schema: type[BaseModel], path: str) -> str | None:
     """The key with a free mapping that `path` lies in."""
-    parts = path.split(".")
-    prefixes = (".".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
-    return next((prefix for prefix in prefixes if (leaf := leaves(schema).get(prefix)) and leaf.is_open), None)
+    return next((group for group in groups(path) if group in leaves(schema) and leaves(schema)[group].is_open), None)
 
 
 def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name | None = None) -> list[Setting]:
@@ -224,13 +213,6 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
     return settings
 
 
-def read_settings(
-    schema: type[BaseModel], path: Path, layer: Any = "recipe", name: Name | None = None
-) -> list[Setting]:
-    """The settings of a YAML file."""
-    return settings_of(schema, read(path), Source(layer, shown_path(path)), name)
-
-
 def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
     """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
 
@@ -242,8 +224,8 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
     earlier: dict[str, list[Setting]] = {}
     for setting in settings:
         _refuse_group(schema, setting)
-        path, value = setting.path, _typed(schema, setting)
-        setting = Setting(path, value, setting.source, setting.spelled)
+        setting = replace(setting, value=_typed(schema, setting))
+        path, value = setting.path, setting.value
         for other in earlier.setdefault(path, []):
             _refuse_two_values(other, setting)
         earlier[path].append(setting)
@@ -254,14 +236,13 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
             path = path if leaf == VERL else leaf
         target = leaf or path
         old = values.get(target)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        values[target] = {**old, **value} if both and target == VERL else _merged(old, value) if both else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged = {**old, **value} if target == VERL else OmegaConf.to_container(OmegaConf.merge(old, value))
+            values[target] = merged
+        else:
+            values[target] = value
         sources[path] = setting.source
     return values, sources
-
-
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> Any:
-    return OmegaConf.to_container(OmegaConf.merge(old, new), resolve=False)
 
 
 def _typed(schema: type[BaseModel], setting: Setting) -> Any:
@@ -293,6 +274,29 @@ def _refuse_two_values(one: Setting, other: Setting) -> None:
         where=f"{one.source.where}; {other.source.where}",
         fix="give one of the two",
     )
+
+
+@dataclass
+class Draft:
+    """A configuration in the making: flat values of the keys that a layer set or a rule derived, and their sources."""
+
+    schema: type[BaseModel]
+    values: dict[str, Any]
+    sources: dict[str, Source]
+
+    def get(self, key: str) -> Any:
+        """The value; the schema's default where nothing set the key."""
+        return self.values[key] if key in self.values else leaves(self.schema)[key].default
+
+    def put(self, key: str, value: Any, source: Source) -> None:
+        self.values[key], self.sources[key] = value, source
+
+    def source(self, key: str) -> Source:
+        return self.sources.get(key, DEFAULT)
+
+    def is_null(self, key: str) -> bool:
+        """Whether a layer set the key to null."""
+        return key in self.values and self.values[key] is None
 
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -339,6 +343,5 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
 
 def _key_of(schema: type[BaseModel], detail: ErrorDetails) -> str:
     """The dotted key of an error, without list positions and the names of a union's members."""
-    parts = [str(part) for part in detail["loc"]]
-    paths = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
-    return next((path for path in paths if path in leaves(schema)), ".".join(parts))
+    path = ".".join(map(str, detail["loc"]))
+    return next((name for name in (path, *groups(path)) if name in leaves(schema)), path)

@@ -21,18 +21,14 @@ KINDS = ("cpu", "gpu")
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
     """NVIDIA GPUs that a process may use: those of the machine, cut down by CUDA_VISIBLE_DEVICES."""
     present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
-    present = present or _ask_nvidia_smi()
+    if not present:  # as on WSL, where the devices are not files under /dev
+        present = sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None or not present:
         return present
     listed = [part.strip() for part in chosen.split(",") if part.strip()]
     usable = listed[: listed.index("-1")] if "-1" in listed else listed
     return min(present, len(usable))
-
-
-def _ask_nvidia_smi() -> int:
-    """Needed where the devices are not files under /dev, as on WSL."""
-    return sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
 
 
 @cache
@@ -125,12 +121,7 @@ _PLACES = {
 
 
 def logger_environment(loggers: list[str], folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables for the trainer: what loggers write goes to the run's folder, offline where there is no login.
-
-    Args:
-        loggers: those that take part.
-        folder: of the run.
-    """
+    """Variables for the trainer: what loggers write goes to the run's `folder`, offline where there is no login."""
     taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
     places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
     if "swanlab" in loggers and not (environ.get("SWANLAB_API_KEY") or environ.get("SWANLAB_MODE")):

@@ -34,8 +34,8 @@ RESERVED_BYTES = 6 * GIGABYTE
 """Of a GPU, for vLLM asleep and the CUDA contexts of its processes."""
 USABLE_FRACTION = 0.9
 """Of a GPU's memory: verl balances micro-batches by work, so that some exceed the token budget."""
-STATE_BYTES = {"weights": 4, "gradients": 4, "moments": 8}
-"""Bytes a parameter."""
+STATE_BYTES = 4 + 4 + 8
+"""A parameter's weight, gradient and moments."""
 ADAPTER_STATE_BYTES = 4
 """With LoRA the base has weights only; adapters are a hundredth of them."""
 
@@ -202,26 +202,21 @@ def token_budgets(
     if model is None or memory is None:
         unknown = max(longest, TOKENS_OF_UNKNOWN_MODEL)
         return TokenBudgets(unknown, unknown, recompute is not False)
-    state = ADAPTER_STATE_BYTES if adapters else sum(STATE_BYTES.values())
-    free = (
-        USABLE_FRACTION * memory
-        - RESERVED_BYTES
-        - networks * state * model.parameters / ranks
-        - model.gathered(trained=not adapters)
-    )
+    state = networks * (ADAPTER_STATE_BYTES if adapters else STATE_BYTES) * model.parameters / ranks
+    free = USABLE_FRACTION * memory - RESERVED_BYTES - state - model.gathered(trained=not adapters)
 
-    def fitting(again: bool, most: int) -> int:
-        return min(
-            most, max(0, int(free / model.activations(again, image_share, liger))) // TOKEN_MULTIPLE * TOKEN_MULTIPLE
-        )
+    def fitting(most: int, recompute: bool) -> int:
+        tokens = int(max(0.0, free / model.activations(recompute, image_share, liger)))
+        return min(most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
 
-    kept = fitting(again=False, most=MAX_UPDATE_TOKENS)
-    again = recompute if recompute is not None else kept < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * longest)
-    update = fitting(again=True, most=MAX_UPDATE_TOKENS) if again else kept
-    # Without gradients one layer's activations are alive at a time, and these are fewer bytes than the count below.
-    layer = model.activations(True, image_share, liger)
-    forward = min(MAX_FORWARD_TOKENS, max(0, int(free / layer)) // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
-    return TokenBudgets(max(longest, update), max(longest, forward), again)
+    update = fitting(MAX_UPDATE_TOKENS, recompute=False)
+    if recompute is None:
+        recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * longest)
+    if recompute:
+        update = fitting(MAX_UPDATE_TOKENS, recompute=True)
+    # Without gradients one layer's activations are alive at a time, and these are fewer bytes than those counted here.
+    forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
+    return TokenBudgets(max(longest, update), max(longest, forward), recompute)
 
 
 def max_num_seqs(responses: int) -> int:
@@ -240,23 +235,7 @@ def graph_sizes(most: int) -> list[int]:
 
 _QWEN2 = {"architecture": "Qwen2", "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": 151_936}
 _QWEN3 = {**_QWEN2, "architecture": "Qwen3", "model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8}
-_3B = {
-    "hidden_size": 2048,
-    "intermediate_size": 11_008,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-}
-_7B = {
-    "vocab_size": 152_064,
-    "hidden_size": 3584,
-    "intermediate_size": 18_944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "tie_word_embeddings": False,
-}
+_VISION = {"architecture": "Qwen2_5_VL", "mrope_section": [16, 24, 24]}
 _TOWER = {
     "depth": 32,
     "hidden_size": 1280,
@@ -266,24 +245,24 @@ _TOWER = {
     "window_size": 112,
     "fullatt_block_indexes": [7, 15, 23, 31],
 }
-_VISION = {"architecture": "Qwen2_5_VL", "mrope_section": [16, 24, 24]}
+
+
+def _sizes(hidden: int, intermediate: int, layers: int, heads: int, tied: bool, **others: Any) -> dict[str, Any]:
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "tie_word_embeddings": tied,
+        **others,
+    }
+
+
+_3B = _sizes(2048, 11_008, 36, 16, True, num_key_value_heads=2)
+_7B = _sizes(3584, 18_944, 28, 28, False, num_key_value_heads=4, vocab_size=152_064)
 PUBLISHED: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen3-4B": {
-        **_QWEN3,
-        "hidden_size": 2560,
-        "intermediate_size": 9728,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "tie_word_embeddings": True,
-    },
-    "Qwen/Qwen3-0.6B": {
-        **_QWEN3,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "tie_word_embeddings": True,
-    },
+    "Qwen/Qwen3-4B": {**_QWEN3, **_sizes(2560, 9728, 36, 32, True)},
+    "Qwen/Qwen3-0.6B": {**_QWEN3, **_sizes(1024, 3072, 28, 16, True)},
     "Qwen/Qwen2.5-3B": {**_QWEN2, **_3B},
     "Qwen/Qwen2.5-7B": {**_QWEN2, **_7B},
     "Qwen/Qwen2.5-VL-3B": {**_QWEN2, **_3B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 2048}},

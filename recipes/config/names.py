@@ -11,24 +11,16 @@ import yaml
 
 from recipes.config.layers import VERL, flatten, open_leaf
 from recipes.config.schema import Recipe, Source, leaves, sections
+from recipes.config.schema.keys import groups
 from recipes.config.variables import meaning
 from recipes.errors import RecipeError, did_you_mean
 
 NATIVE = f"{VERL}."
 # First parts of names that only verl has; data, algorithm and trainer are in both trees.
 ROOTS = (
-    "actor_rollout_ref",
-    "critic",
-    "custom_reward_function",
-    "distillation",
-    "global_profiler",
-    "ray_kwargs",
-    "reward",
-    "reward_model",
-    "sandbox_fusion",
-    "skip",
-    "transfer_queue",
-)
+    "actor_rollout_ref", "critic", "custom_reward_function", "distillation", "global_profiler", "ray_kwargs", "reward",
+    "reward_model", "sandbox_fusion", "skip", "transfer_queue",
+)  # fmt: skip
 
 
 RENAMED = {"monitor.flat_groups": "monitor.zero_variance_groups"}
@@ -59,9 +51,7 @@ def verl_defaults() -> dict[str, Any]:
 
 @cache
 def _verl_groups() -> frozenset[str]:
-    return frozenset(
-        ".".join(path.split(".")[:depth]) for path in verl_defaults() for depth in range(1, path.count(".") + 1)
-    )
+    return frozenset(group for path in verl_defaults() for group in groups(path))
 
 
 @cache
@@ -105,9 +95,8 @@ def canonical(written: str, source: Source) -> str:
 
 def _verl_has(name: str) -> bool:
     """Whether verl's tree has the key, or a free mapping around it."""
-    parts = name.split(".")
-    inside = (".".join(parts[:depth]) for depth in range(1, len(parts)))
-    return name in verl_defaults() or name in _verl_groups() or any(verl_defaults().get(path) == {} for path in inside)
+    in_mapping = any(verl_defaults().get(group) == {} for group in groups(name))
+    return in_mapping or name in verl_defaults() or name in _verl_groups()
 
 
 @cache
@@ -127,29 +116,19 @@ def _by_ending(ending: str, source: Source) -> str | None:
     ranks = _endings(ending)
     nearest = [path for path, rank in ranks.items() if rank == min(ranks.values())]
     if len(nearest) > 1:
-        raise RecipeError(
-            f"{ending} is the end of several keys: {', '.join(nearest[:6])}",
-            where=source.where,
-            fix=meaning(ending) or "write more of the name",
-        )
+        what = f"{ending} is the end of several keys: {', '.join(nearest[:6])}"
+        raise RecipeError(what, where=source.where, fix=meaning(ending) or "write more of the name")
     return nearest[0] if nearest else None
 
 
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
     root = name.split(".")[0]
     if written.startswith(NATIVE) or root in ROOTS:
-        meant = did_you_mean(name, verl_defaults())
-        return RecipeError(
-            f"verl has no key {name}", where=source.where, fix=meant or f"write +{name} if verl accepts it all the same"
-        )
+        fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
+        return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
     shared = [path for path in verl_defaults() if path.split(".")[0] == root]
-    return RecipeError(
-        f"unknown key {name}",
-        where=source.where,
-        fix=meaning(name)
-        or did_you_mean(name, [*leaves(Recipe), *shared])
-        or "see docs/CONFIGURATION.md for every key",
-    )
+    fix = meaning(name) or did_you_mean(name, [*leaves(Recipe), *shared])
+    return RecipeError(f"unknown key {name}", where=source.where, fix=fix or "see docs/CONFIGURATION.md for every key")
 
 
 def check_verl_value(path: str, value: Any, source: Source) -> None:
@@ -161,10 +140,10 @@ def check_verl_value(path: str, value: Any, source: Source) -> None:
         )
     default = verl_defaults().get(name)
     if isinstance(default, bool):
-        clash = not isinstance(value, bool) and value is not None
+        other_type = not isinstance(value, bool) and value is not None
     else:
-        clash = isinstance(default, int | float) and isinstance(value, bool | str | list | dict)
-    if clash:
+        other_type = isinstance(default, int | float) and isinstance(value, bool | str | list | dict)
+    if other_type:
         raise RecipeError(
             f"{name} is {value!r}, but verl's default is {default!r}: another type",
             where=source.where,

@@ -38,7 +38,6 @@ class Official:
     """One official example, in the recipe's keys.
 
     Attributes:
-        title: head of its column.
         origin: repository, commit and file.
         values: every key that the example determines, its engine's defaults included.
         chosen: the keys that its launcher or shared configuration sets; the others are defaults.
@@ -91,14 +90,8 @@ def _read(name: str) -> Official:
     return Official(tree["title"], origin, {**defaults, **own}, frozenset(own), tree.get("outside", {}))
 
 
-class _Absent:
-    """The type of ABSENT, which stands for a key that a side does not have."""
-
-    def __repr__(self) -> str:
-        return "—"
-
-
-ABSENT = _Absent()
+ABSENT = "—"
+"""Stands for a key that a side does not have; compared by identity."""
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
 """No variable of this shell, no embedded model, no lack of this machine's, and W&B kept: the recipe as it is meant."""
 _LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
@@ -128,12 +121,10 @@ class Row:
     """One key.
 
     Attributes:
-        key: dotted key of the recipe; `verl.` before one of verl's own.
         ours: our value, or ABSENT where our engine cannot do it.
         official: the examples' values in their order, or ABSENT.
         defaults: for each example, whether it leaves the key to its engine's default.
-        status: aligned with every example that has the key, or whose choice the difference is: the task's or the
-            hardware's.
+        status: aligned with every example that has the key, or whose choice the difference is.
         reason: why, in one line; empty where nothing says it.
     """
 
@@ -175,7 +166,9 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
     idle = {key for switch, keys in _DETAILS.items() if not mine.get(switch) for key in keys}
     reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
     rows, same = [], 0
-    for key in _keys(recipe, mine, theirs):
+    known = set(mine).union(*theirs)
+    keys = [key for key in leaves(Recipe) if key in known and (recipe.has_critic or ".critic." not in key)]
+    for key in [*keys, *sorted(key for key in mine if key.startswith("verl."))]:
         leaf, layer = leaves(Recipe).get(key), recipe.source_of(key).layer
         values = tuple(each.get(key, ABSENT) for each in theirs)
         defaults = tuple(key not in each.chosen for each in official)
@@ -197,13 +190,6 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
 def _equal(one: Any, other: Any) -> bool:
     """1 is 1.0, but true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
-
-
-def _keys(recipe: Recipe, mine: Mapping[str, Any], theirs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys of both sides in the schema's order, verl's own at the end; the critic's only where we have one."""
-    wanted = set(mine).union(*theirs)
-    known = [key for key in leaves(Recipe) if key in wanted and (recipe.has_critic or ".critic." not in key)]
-    return known + sorted(key for key in mine if key.startswith("verl."))
 
 
 def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
@@ -317,7 +303,7 @@ def cells(row: Row) -> list[str]:
 
 def shown(value: Any) -> str:
     """A value as YAML on one line; a dash where a side does not have the key."""
-    return repr(value) if value is ABSENT else flow(value)
+    return ABSENT if value is ABSENT else flow(value)
 
 
 def _summary(table: Table) -> str:
@@ -344,7 +330,7 @@ def page(table: Table, level: str = "##") -> str:
 
 def _markdown_cells(row: Row) -> list[str]:
     *values, status, reason = cells(row)
-    coded = [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != repr(ABSENT) else cell for cell in values]
+    coded = [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
     return coded if status == "aligned" else [*coded, reason]
 
 

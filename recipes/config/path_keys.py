@@ -22,11 +22,9 @@ class PathKey:
     """A key that holds a path.
 
     Attributes:
-        key: dotted key.
         path: absolute path; the name as it is where `on_hub`.
         kind: input, output, model or data (see `KeyInfo.path`).
         on_hub: whether it names something on a hub or behind a URL rather than a file here.
-        source: the layer that set it.
     """
 
     key: str

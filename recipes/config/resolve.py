@@ -12,18 +12,7 @@ from typing import Any, get_args
 from recipes.config import kl, machine
 from recipes.config.accounting import fill_batches
 from recipes.config.gpus import fill_gpus, without_libraries
-from recipes.config.layers import (
-    VERL,
-    Setting,
-    dump,
-    merge,
-    nest,
-    read,
-    read_settings,
-    settings_of,
-    shown_path,
-    validated,
-)
+from recipes.config.layers import VERL, Draft, Setting, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Source, leaves
@@ -80,14 +69,15 @@ def load(
     files += in_block if embedded else []
     files += [] if is_resolved else _hardware_layer(kind, environ, files, user)
 
-    values, sources = merge(Recipe, _with_algorithm(files, user))
-    for name, value in values.get(VERL, {}).items():
-        check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
-    values.setdefault("name", path.stem)
-    values["hardware"] = kind
-    recipe = _derive(values, sources, environ)
+    draft = Draft(Recipe, *merge(Recipe, _with_algorithm(files, user)))
+    for name, value in draft.values.get(VERL, {}).items():
+        check_verl_value(f"{VERL}.{name}", value, draft.source(f"{VERL}.{name}"))
+    draft.values.setdefault("name", path.stem)
+    draft.values["hardware"] = kind
+    _derive(draft, environ)
+    recipe = validated(Recipe, draft.values, draft.sources)
     recipe._embedded_on = embedded
-    recipe._notes.extend([*dict.fromkeys(source.note for source in sources.values() if source.note)])
+    recipe._notes.extend(dict.fromkeys(source.note for source in draft.sources.values() if source.note))
     recipe._notes.extend(ambiguous(environ))
     return recipe
 
@@ -134,23 +124,13 @@ def _refuse_other_trainers(tree: Mapping[str, Any], path: Path, shown: str) -> N
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One file of `configs/algorithms`.
+    """One file of `configs/algorithms`: what it says of itself (`paper` is an arXiv number), and the keys it sets."""
 
-    Attributes:
-        name: the file's, and the value of ALGORITHM.
-        title: what the field calls it.
-        paper: arXiv number.
-        changes: what it does that the others do not.
-        use: when it helps.
-        settings: the keys it sets, as a layer of its own.
-    """
-
-    name: str
     title: str
     paper: str
     changes: str
     use: str
-    settings: tuple[Setting, ...]
+    settings: list[Setting]
 
     @property
     def values(self) -> dict[str, Any]:
@@ -175,7 +155,7 @@ def algorithm(name: str, where: str = "algorithm") -> Algorithm:
     path = ALGORITHMS / f"{name}.yaml"
     tree = read(path)
     about = tree.pop("about")
-    return Algorithm(name, settings=tuple(settings_of(Recipe, tree, Source("algorithm", shown_path(path)))), **about)
+    return Algorithm(**about, settings=settings_of(Recipe, tree, Source("algorithm", shown_path(path))))
 
 
 def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
@@ -193,18 +173,20 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
 
 
 def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str], in_file: Any, shown: str) -> str:
-    variable = environ.get("HARDWARE", "").strip()
-    if given is not None:
-        return machine.kind_of_machine(given, "hardware", environ)
-    if argument is not None:
-        return machine.kind_of_machine(argument, f"argument hardware={argument}", environ)
-    if variable:
-        return machine.kind_of_machine(variable, f"variable HARDWARE={variable}", environ)
-    return machine.kind_of_machine(in_file, shown, environ)
+    variable = environ.get("HARDWARE", "").strip() or None
+    places = (
+        (given, "hardware"),
+        (argument, f"argument hardware={argument}"),
+        (variable, f"variable HARDWARE={variable}"),
+        (in_file, shown),
+    )
+    asked, where = next((place for place in places if place[0] is not None), (None, ""))
+    return machine.kind_of_machine(asked, where, environ)
 
 
 def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting], user: list[Setting]) -> list[Setting]:
-    settings = read_settings(Recipe, CONFIGS / "hardware" / f"{kind}.yaml", "hardware", canonical)
+    path = CONFIGS / "hardware" / f"{kind}.yaml"
+    settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
     if kind == "gpu":
         named = [str(setting.value) for setting in (*files, *user) if setting.path == "engine"]
         settings += without_libraries(environ, named[-1] if named else "verl")
@@ -225,33 +207,32 @@ EXPERIMENT = "{experiment_name}"
 """Stands for the experiment's name in trainer.save_checkpoint_path."""
 
 
-def _derive(values: dict[str, Any], sources: dict[str, Source], environ: Mapping[str, str]) -> Recipe:
-    """The recipe with every value that follows from others, and absolute paths; changes both mappings.
+def _derive(draft: Draft, environ: Mapping[str, str]) -> None:
+    """Fill in every value that follows from others, and make paths absolute.
 
     Values of a wrong type pass through, to be named by the one check of types at the end.
     """
-    kl.switch_off(values, sources)
-    fill_batches(values, sources)
-    if values["hardware"] == "gpu":
-        fill_gpus(values, sources)
-    _fill_critic(values, sources)
-    experiment = str(values.get("trainer.experiment_name") or values["name"])
-    folders: dict[str, Any] = {"trainer.save_checkpoint_path": checkpoint_dir}
-    if values.get("engine", "verl") == "verl":
-        folders["trainer.rollout_data_dir"] = lambda name: run_dir(name) / "rollouts"
-        folders["trainer.validation_data_dir"] = lambda name: run_dir(name) / "validation"
-    follows = {"trainer.experiment_name": experiment, **{key: str(of(experiment)) for key, of in folders.items()}}
+    kl.switch_off(draft)
+    fill_batches(draft)
+    if draft.get("hardware") == "gpu":
+        fill_gpus(draft)
+    _fill_critic(draft)
+    experiment = str(draft.get("trainer.experiment_name") or draft.get("name"))
+    follows = {"trainer.experiment_name": experiment, "trainer.save_checkpoint_path": str(checkpoint_dir(experiment))}
+    if draft.get("engine") == "verl":
+        follows["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
+        follows["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
     for key, value in follows.items():
-        if values.get(key) is None:
-            values[key] = value
-            sources.setdefault(key, Source("default", "follows from the experiment's name"))
-    values["trainer.save_checkpoint_path"] = str(values["trainer.save_checkpoint_path"]).replace(EXPERIMENT, experiment)
-    listed = values.get("trainer.logger", leaves(Recipe)["trainer.logger"].default)
+        if draft.get(key) is None:
+            draft.values[key] = value
+            draft.sources.setdefault(key, Source("default", "follows from the experiment's name"))
+    folder = str(draft.get("trainer.save_checkpoint_path"))
+    draft.values["trainer.save_checkpoint_path"] = folder.replace(EXPERIMENT, experiment)
+    listed = draft.get("trainer.logger")
     if isinstance(listed, list):
-        asked = "trainer.logger" in sources and sources["trainer.logger"].by_user
-        values["trainer.logger"] = machine.loggers(listed, asked, environ)
-    values.update(located(Recipe, values, sources))
-    return validated(Recipe, values, sources)
+        by_user = draft.source("trainer.logger").by_user
+        draft.values["trainer.logger"] = machine.loggers(listed, by_user, environ)
+    draft.values.update(located(Recipe, draft.values, draft.sources))
 
 
 _ACTOR, _CRITIC = "worker.actor.", "worker.critic."
@@ -259,17 +240,17 @@ _OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
 """What a value network has for itself; its `model_path` is the actor's where none is given."""
 
 
-def _fill_critic(values: dict[str, Any], sources: dict[str, Source]) -> None:
+def _fill_critic(draft: Draft) -> None:
     """With GAE, keys of the critic that no layer set are the actor's: batch sizes, sharding, precision, offloading."""
-    if values.get("algorithm.adv_estimator") != "gae":
+    if draft.get("algorithm.adv_estimator") != "gae":
         return
     for path in leaves(Recipe):
         name = path.removeprefix(_CRITIC)
         leader = f"{_ACTOR}{name}"
-        if name == path or name.startswith(_OF_ITS_OWN) or path in sources or leader not in sources:
+        if name == path or name.startswith(_OF_ITS_OWN) or path in draft.sources or leader not in draft.sources:
             continue
-        values[path] = values[leader]
-        sources[path] = Source("default", f"follows {leader}, from {sources[leader]}", sources[leader].follows)
+        source = draft.source(leader)
+        draft.put(path, draft.get(leader), Source("default", f"follows {leader}, from {source}", source.follows))
 
 
 def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
@@ -282,13 +263,8 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
     return changed
 
 
-def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Every key that takes part, with its value, nested; the critic only where there is one. verl's own stay dotted."""
+def to_yaml(recipe: Recipe) -> str:
+    """The recipe as YAML that loads again as the same recipe: every key that takes part, verl's own dotted."""
     paths = [path for path in leaves(Recipe) if recipe.has_critic or not path.startswith("worker.critic.")]
     tree = {RESOLVED: True, **nest({path: recipe.value(path) for path in paths if path != VERL})}
-    return {**tree, VERL: recipe.verl} if recipe.verl else tree
-
-
-def to_yaml(recipe: Recipe) -> str:
-    """The recipe as YAML that loads again as the same recipe."""
-    return dump(resolved(recipe))
+    return dump({**tree, VERL: recipe.verl} if recipe.verl else tree)

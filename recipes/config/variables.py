@@ -9,20 +9,17 @@ from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
 
-from recipes.config.layers import Name, Setting
+from recipes.config.layers import Name, Setting, parse_as
 from recipes.config.schema import Source
 from recipes.errors import RecipeError, did_you_mean
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that sets a key.
+    """A variable that sets a key, and the keys in `also`. Several names are separated by blanks.
 
     Attributes:
-        name: the variable.
-        key: the key it sets.
         aliases: other names of the same standing.
-        also: keys that it sets besides.
         options: short names as an option of the command line, where --name in small letters is not the usual one.
         guesses: names that other programs use for the same thing. They are taken where no proper name is set, with a
             note that says so.
@@ -30,22 +27,26 @@ class Variable:
 
     name: str
     key: str
-    aliases: tuple[str, ...] = ()
+    aliases: str = ""
     also: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    guesses: tuple[str, ...] = ()
+    options: str = ""
+    guesses: str = ""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *self.aliases)
+    def names(self) -> list[str]:
+        return [self.name, *self.aliases.split()]
+
+    @property
+    def all_names(self) -> list[str]:
+        """Names, aliases and guesses."""
+        return [*self.names, *self.guesses.split()]
 
     @property
     def keys(self) -> tuple[str, ...]:
         return (self.key, *self.also)
 
 
-@dataclass(frozen=True)
-class Control:
+class Control(NamedTuple):
     """A variable that steers the launcher and sets no key."""
 
     name: str
@@ -59,68 +60,59 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "MODEL_PATH",
         f"{_MODEL}.model_path",
-        options=("model",),
-        guesses=("MODEL", "MODEL_NAME", "MODEL_NAME_OR_PATH", "MODEL_ID", "BASE_MODEL"),
+        options="model",
+        guesses="MODEL MODEL_NAME MODEL_NAME_OR_PATH MODEL_ID BASE_MODEL",
     ),
-    Variable(
-        "TRAIN_FILES", "data.train_files", options=("data",), guesses=("TRAIN_FILE", "TRAIN_DATA", "TRAIN_DATA_PATH")
-    ),
+    Variable("TRAIN_FILES", "data.train_files", options="data", guesses="TRAIN_FILE TRAIN_DATA TRAIN_DATA_PATH"),
     Variable(
         "VAL_FILES",
         "data.val_files",
-        ("TEST_FILES",),
-        options=("val_data",),
-        guesses=("VAL_FILE", "VAL_DATA_PATH", "TEST_FILE", "TEST_DATA", "EVAL_FILES"),
+        "TEST_FILES",
+        options="val_data",
+        guesses="VAL_FILE VAL_DATA_PATH TEST_FILE TEST_DATA EVAL_FILES",
     ),
     Variable("VAL_SHARE", "data.val_share"),
     Variable("DATA_SOURCE", "data.data_source"),
     Variable("SYSTEM_PROMPT", "data.system_prompt"),
-    Variable("FORMAT_PROMPT", "data.format_prompt", options=("template",)),
-    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length", guesses=("MAX_PROMPT_LEN", "PROMPT_LENGTH")),
+    Variable("FORMAT_PROMPT", "data.format_prompt", options="template"),
+    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length", guesses="MAX_PROMPT_LEN PROMPT_LENGTH"),
     Variable(
         "MAX_RESPONSE_LENGTH",
         "data.max_response_length",
-        guesses=("MAX_RESPONSE_LEN", "RESPONSE_LENGTH", "MAX_COMPLETION_LENGTH", "MAX_NEW_TOKENS", "MAX_TOKENS"),
+        guesses="MAX_RESPONSE_LEN RESPONSE_LENGTH MAX_COMPLETION_LENGTH MAX_NEW_TOKENS MAX_TOKENS",
     ),
-    Variable(
-        "ROLLOUT_BATCH_SIZE",
-        "data.rollout_batch_size",
-        ("TRAIN_BATCH_SIZE",),
-        guesses=("TRAIN_BSZ", "PROMPTS_PER_STEP"),
-    ),
+    Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", "TRAIN_BATCH_SIZE", guesses="TRAIN_BSZ PROMPTS_PER_STEP"),
     Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
     Variable("MIN_PIXELS", "data.min_pixels"),
     Variable("MAX_PIXELS", "data.max_pixels"),
-    Variable("SEED", "data.seed", also=(f"{_ROLLOUT}.seed",), guesses=("RANDOM_SEED",)),
-    Variable("ALGORITHM", "algorithm.preset", guesses=("ALGO",)),
-    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator", guesses=("ADVANTAGE_ESTIMATOR",)),
-    Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", ("NORM_ADV_BY_STD_IN_GRPO",)),
+    Variable("SEED", "data.seed", also=(f"{_ROLLOUT}.seed",), guesses="RANDOM_SEED"),
+    Variable("ALGORITHM", "algorithm.preset", guesses="ALGO"),
+    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator", guesses="ADVANTAGE_ESTIMATOR"),
+    Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", "NORM_ADV_BY_STD_IN_GRPO"),
     Variable("DISABLE_KL", "algorithm.disable_kl"),
     Variable("USE_KL_LOSS", "algorithm.use_kl_loss"),
-    Variable("KL_COEF", "algorithm.kl_coef", guesses=("KL_COEFF", "KL_COEFFICIENT", "KL_WEIGHT")),
+    Variable("KL_COEF", "algorithm.kl_coef", guesses="KL_COEFF KL_COEFFICIENT KL_WEIGHT"),
     Variable("KL_PENALTY", "algorithm.kl_penalty"),
     Variable("KL_LOSS_COEF", "algorithm.kl_loss_coef"),
     Variable("KL_LOSS_TYPE", "algorithm.kl_loss_type"),
     Variable("ONLINE_FILTERING", "algorithm.online_filtering"),
-    Variable(
-        "GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", ("PPO_MINI_BATCH_SIZE",), guesses=("MINI_BATCH_SIZE",)
-    ),
+    Variable("GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", "PPO_MINI_BATCH_SIZE", guesses="MINI_BATCH_SIZE"),
     Variable(
         "MICRO_BATCH_SIZE",
         f"{_ACTOR}.micro_batch_size_per_device_for_update",
-        ("MICRO_BATCH_SIZE_FOR_UPDATE",),
-        guesses=("PPO_MICRO_BATCH_SIZE", "PPO_MICRO_BATCH_SIZE_PER_GPU", "MICRO_BATCH_SIZE_PER_GPU"),
+        "MICRO_BATCH_SIZE_FOR_UPDATE",
+        guesses="PPO_MICRO_BATCH_SIZE PPO_MICRO_BATCH_SIZE_PER_GPU MICRO_BATCH_SIZE_PER_GPU",
     ),
     Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", f"{_ACTOR}.micro_batch_size_per_device_for_experience"),
-    Variable("LR", f"{_ACTOR}.optim.lr", ("LEARNING_RATE",), guesses=("ACTOR_LR",)),
-    Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type", guesses=("LR_SCHEDULER", "SCHEDULER")),
+    Variable("LR", f"{_ACTOR}.optim.lr", "LEARNING_RATE", guesses="ACTOR_LR"),
+    Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type", guesses="LR_SCHEDULER SCHEDULER"),
     Variable("WEIGHT_DECAY", f"{_ACTOR}.optim.weight_decay"),
-    Variable("LR_WARMUP_RATIO", f"{_ACTOR}.optim.lr_warmup_ratio", guesses=("WARMUP_RATIO",)),
-    Variable("MAX_GRAD_NORM", f"{_ACTOR}.max_grad_norm", guesses=("GRAD_CLIP",)),
+    Variable("LR_WARMUP_RATIO", f"{_ACTOR}.optim.lr_warmup_ratio", guesses="WARMUP_RATIO"),
+    Variable("MAX_GRAD_NORM", f"{_ACTOR}.max_grad_norm", guesses="GRAD_CLIP"),
     Variable("PPO_EPOCHS", f"{_ACTOR}.ppo_epochs"),
-    Variable("LORA_RANK", f"{_MODEL}.lora.rank", guesses=("LORA_R",)),
+    Variable("LORA_RANK", f"{_MODEL}.lora.rank", guesses="LORA_R"),
     Variable("LORA_ALPHA", f"{_MODEL}.lora.alpha"),
-    Variable("ENTROPY_COEFF", f"{_ACTOR}.entropy_coeff", guesses=("ENTROPY_COEF",)),
+    Variable("ENTROPY_COEFF", f"{_ACTOR}.entropy_coeff", guesses="ENTROPY_COEF"),
     Variable("CLIP_RATIO_LOW", f"{_ACTOR}.clip_ratio_low"),
     Variable("CLIP_RATIO_HIGH", f"{_ACTOR}.clip_ratio_high"),
     Variable("LOSS_AGG_MODE", f"{_ACTOR}.loss_agg_mode"),
@@ -128,63 +120,50 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "ROLLOUT_N",
         f"{_ROLLOUT}.n",
-        guesses=(
-            "NUM_GENERATIONS",
-            "GROUP_SIZE",
-            "NUM_ROLLOUTS",
-            "N_ROLLOUTS",
-            "NUM_RESPONSES",
-            "N_RESPONSES",
-            "N_SAMPLES",
-        ),
+        guesses="NUM_GENERATIONS GROUP_SIZE NUM_ROLLOUTS N_ROLLOUTS NUM_RESPONSES N_RESPONSES N_SAMPLES",
     ),
-    Variable("TEMPERATURE", f"{_ROLLOUT}.temperature", guesses=("TEMP", "ROLLOUT_TEMPERATURE")),
+    Variable("TEMPERATURE", f"{_ROLLOUT}.temperature", guesses="TEMP ROLLOUT_TEMPERATURE"),
     Variable("TOP_P", f"{_ROLLOUT}.top_p"),
     Variable("TOP_K", f"{_ROLLOUT}.top_k"),
-    Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size", guesses=("TP", "TP_SIZE", "ROLLOUT_TP")),
+    Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size", guesses="TP TP_SIZE ROLLOUT_TP"),
     Variable(
         "GPU_MEMORY_UTIL",
         f"{_ROLLOUT}.gpu_memory_utilization",
-        ("GPU_MEMORY_UTILIZATION",),
-        guesses=("GPU_UTIL", "GPU_MEM_UTIL"),
+        "GPU_MEMORY_UTILIZATION",
+        guesses="GPU_UTIL GPU_MEM_UTIL",
     ),
     Variable(
         "REWARD_FUNCTION",
         "worker.reward.reward_function",
-        options=("reward_func",),
-        guesses=("REWARD_FUNC", "REWARD_FN", "REWARD_FILE", "REWARD_PATH"),
+        options="reward_func",
+        guesses="REWARD_FUNC REWARD_FN REWARD_FILE REWARD_PATH",
     ),
     Variable(
-        "TOTAL_EPOCHS",
-        "trainer.total_epochs",
-        options=("epochs",),
-        guesses=("EPOCHS", "NUM_EPOCHS", "N_EPOCHS", "NUM_TRAIN_EPOCHS"),
+        "TOTAL_EPOCHS", "trainer.total_epochs", options="epochs", guesses="EPOCHS NUM_EPOCHS N_EPOCHS NUM_TRAIN_EPOCHS"
     ),
     Variable(
         "MAX_STEPS",
         "trainer.max_steps",
-        guesses=("STEPS", "NUM_STEPS", "TOTAL_STEPS", "TRAIN_STEPS", "TRAINING_STEPS", "TOTAL_TRAINING_STEPS"),
+        guesses="STEPS NUM_STEPS TOTAL_STEPS TRAIN_STEPS TRAINING_STEPS TOTAL_TRAINING_STEPS",
     ),
-    Variable("NNODES", "trainer.nnodes", guesses=("N_NODES", "NUM_NODES")),
+    Variable("NNODES", "trainer.nnodes", guesses="N_NODES NUM_NODES"),
     Variable(
         "GPUS_PER_NODE",
         "trainer.n_gpus_per_node",
-        ("N_GPUS_PER_NODE",),
-        options=("n_gpus",),
-        guesses=("N_GPUS", "N_GPU", "NUM_GPUS", "NGPUS", "NGPU", "GPUS", "NPROC_PER_NODE"),
+        "N_GPUS_PER_NODE",
+        options="n_gpus",
+        guesses="N_GPUS N_GPU NUM_GPUS NGPUS NGPU GPUS NPROC_PER_NODE",
     ),
     Variable("PROJECT_NAME", "trainer.project_name"),
-    Variable(
-        "EXPERIMENT_NAME", "trainer.experiment_name", guesses=("EXP_NAME", "EXPERIMENT", "EXP", "RUN_NAME", "RUN_ID")
-    ),
-    Variable("LOGGER", "trainer.logger", guesses=("LOGGERS",)),
-    Variable("VAL_FREQ", "trainer.val_freq", ("TEST_FREQ",), guesses=("EVAL_FREQ", "EVAL_STEPS", "VAL_STEPS")),
+    Variable("EXPERIMENT_NAME", "trainer.experiment_name", guesses="EXP_NAME EXPERIMENT EXP RUN_NAME RUN_ID"),
+    Variable("LOGGER", "trainer.logger", guesses="LOGGERS"),
+    Variable("VAL_FREQ", "trainer.val_freq", "TEST_FREQ", guesses="EVAL_FREQ EVAL_STEPS VAL_STEPS"),
     Variable("VAL_BEFORE_TRAIN", "trainer.val_before_train"),
-    Variable("SAVE_FREQ", "trainer.save_freq", guesses=("SAVE_STEPS", "SAVE_INTERVAL", "SAVE_EVERY")),
-    Variable("SAVE_LIMIT", "trainer.save_limit", guesses=("SAVE_TOTAL_LIMIT",)),
-    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path", guesses=("CKPT_DIR", "CHECKPOINT_PATH", "SAVE_DIR")),
+    Variable("SAVE_FREQ", "trainer.save_freq", guesses="SAVE_STEPS SAVE_INTERVAL SAVE_EVERY"),
+    Variable("SAVE_LIMIT", "trainer.save_limit", guesses="SAVE_TOTAL_LIMIT"),
+    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path", guesses="CKPT_DIR CHECKPOINT_PATH SAVE_DIR"),
     Variable("RESUME", "trainer.find_last_checkpoint"),
-    Variable("RESUME_FROM", "trainer.load_checkpoint_path", guesses=("RESUME_FROM_CHECKPOINT",)),
+    Variable("RESUME_FROM", "trainer.load_checkpoint_path", guesses="RESUME_FROM_CHECKPOINT"),
 )
 
 CONTROLS: tuple[Control, ...] = (
@@ -203,10 +182,10 @@ CONTROLS: tuple[Control, ...] = (
     Control("IGNORE_VARIABLES", "names, joined by commas, that belong to another program and are no typing mistake"),
 )
 
+_SIZES = "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE (prompts an update) or MICRO_BATCH_SIZE (a pass)"
 AMBIGUOUS = {
-    "BATCH_SIZE": "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE (prompts an update) or MICRO_BATCH_SIZE "
-    "(responses a pass)",
-    "BSZ": "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE (prompts an update) or MICRO_BATCH_SIZE",
+    "BATCH_SIZE": _SIZES,
+    "BSZ": _SIZES,
     "MAX_LENGTH": "MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH",
     "MAX_LEN": "MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH",
     "CLIP_RATIO": "CLIP_RATIO_LOW or CLIP_RATIO_HIGH",
@@ -228,7 +207,7 @@ _OTHERS = (
 
 def variable_names(variables: Iterable[Variable] = VARIABLES) -> set[str]:
     """Every variable that means something here: names, aliases, guesses, and the launcher's own."""
-    names = {name for variable in variables for name in (*variable.names, *variable.guesses)}
+    names = {name for variable in variables for name in variable.all_names}
     return names | {control.name for control in CONTROLS}
 
 
@@ -241,7 +220,7 @@ def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] 
     settings = []
     for variable in variables:
         given = _given(environ, variable.names)
-        guessed = {} if given else _given(environ, variable.guesses)
+        guessed = {} if given else _given(environ, variable.guesses.split())
         texts = given or guessed
         if len({text.strip() for text in texts.values()}) > 1:
             raise RecipeError(
@@ -280,7 +259,7 @@ def _ignored(environ: Mapping[str, str]) -> set[str]:
 
 def mistyped(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> dict[str, str]:
     """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
-    names = {name: variable.name for variable in variables for name in (*variable.names, *variable.guesses)}
+    names = {name: variable.name for variable in variables for name in variable.all_names}
     names |= {control.name: control.name for control in CONTROLS}
     foreign = _ignored(environ) | set(AMBIGUOUS)
     meant = {}
@@ -295,8 +274,7 @@ def mistyped(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABL
 
 
 def _refuse_mistyped(environ: Mapping[str, str], variables: Sequence[Variable]) -> None:
-    wrong = mistyped(environ, variables)
-    if wrong:
+    if wrong := mistyped(environ, variables):
         (name, meant), *others = wrong.items()
         more = "".join(f"; {other}: did you mean {its}?" for other, its in others)
         raise RecipeError(
@@ -308,14 +286,10 @@ def _refuse_mistyped(environ: Mapping[str, str], variables: Sequence[Variable]) 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
     """A switch such as DRY_RUN or EMBEDDED; None where it is not set."""
-    text = environ.get(name, "").strip().lower()
-    if not text:
-        return None
-    if text in ("1", "true", "yes", "on"):
-        return True
-    if text in ("0", "false", "no", "off"):
-        return False
-    raise RecipeError(f"{name}={environ[name]} is neither on nor off", where=f"variable {name}", fix="use 1 or 0")
+    value = parse_as(environ.get(name, "").strip() or "null", bool | None)
+    if value not in (True, False, None):
+        raise RecipeError(f"{name}={environ[name]} is neither on nor off", where=f"variable {name}", fix="use 1 or 0")
+    return value
 
 
 def positive_number(environ: Mapping[str, str], name: str, example: str) -> float | None:
@@ -356,13 +330,13 @@ def options(variables: tuple[Variable, ...] = VARIABLES) -> dict[str, Variable]:
     return {
         name: variable
         for variable in variables
-        for name in (*variable.options, *(name.lower() for name in (*variable.names, *variable.guesses)))
+        for name in (*variable.options.split(), *map(str.lower, variable.all_names))
     }
 
 
 def usual_name(variable: Variable) -> str:
     """The option that the documentation uses."""
-    return variable.options[0] if variable.options else variable.name.lower()
+    return (variable.options or variable.name.lower()).split()[0]
 
 
 def meaning(bare: str) -> str:

@@ -19,13 +19,9 @@ _ORDER = get_args(LayerName)
 
 @dataclass(frozen=True)
 class Source:
-    """Which layer set a key, and how messages call the place.
+    """Which layer set a key, and `where`: the file, variable or argument.
 
-    Attributes:
-        layer: the layer.
-        where: the file, variable or argument.
-        follows: the key whose value was taken, where null stands for another key's value.
-        note: what the user should hear about it.
+    `follows` is the key whose value was taken, where null stands for another key's value; `note` is for the user.
     """
 
     layer: LayerName
@@ -51,16 +47,21 @@ DEFAULT = Source("default", "default of the schema")
 
 PathKind = Literal["input", "output", "model", "data"]
 
-# Where verl keeps what EasyR1 keeps under worker.actor, worker.ref and worker.critic.
-VERL_PLACES: dict[str, dict[str, str]] = {
-    "actor": {
-        "role": "actor_rollout_ref.actor",
-        "model": "actor_rollout_ref.model",
-        "fsdp": "actor_rollout_ref.actor.fsdp_config",
-    },
-    "ref": {"role": "actor_rollout_ref.ref", "fsdp": "actor_rollout_ref.ref.fsdp_config"},
-    "critic": {"role": "critic", "model": "critic.model", "fsdp": "critic.fsdp"},
+# Where verl keeps the groups of keys that it has elsewhere than EasyR1.
+VERL_GROUPS = {
+    "worker.actor": "actor_rollout_ref.actor",
+    "worker.actor.model": "actor_rollout_ref.model",
+    "worker.actor.fsdp": "actor_rollout_ref.actor.fsdp_config",
+    "worker.ref": "actor_rollout_ref.ref",
+    "worker.ref.fsdp": "actor_rollout_ref.ref.fsdp_config",
+    "worker.critic": "critic",
+    "worker.critic.model": "critic.model",
+    "worker.critic.fsdp": "critic.fsdp",
+    "worker.rollout": "actor_rollout_ref.rollout",
+    "worker.reward": "reward",
 }
+SAME = "{same}"
+"""As `verl=`: verl has the key under the same name, in the group that corresponds."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,12 @@ def leaves(section: type[BaseModel]) -> dict[str, Leaf]:
 @cache
 def sections(section: type[BaseModel]) -> frozenset[str]:
     """The dotted paths of the groups below `section`."""
-    return frozenset(
-        ".".join(path.split(".")[:depth]) for path in leaves(section) for depth in range(1, path.count(".") + 1)
-    )
+    return frozenset(group for path in leaves(section) for group in groups(path))
+
+
+def groups(path: str) -> list[str]:
+    """The dotted paths of the groups around a key, the innermost first: `a.b.c` is in `a.b` and `a`."""
+    return [path.rsplit(".", depth)[0] for depth in range(1, path.count(".") + 1)]
 
 
 def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
@@ -195,15 +199,17 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
         else:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
-            yield Leaf(f"{prefix}{name}", _placed(extra["key"], prefix), declared)  # type: ignore[arg-type]
+            yield Leaf(f"{prefix}{name}", _placed(extra["key"], prefix.rstrip("."), name), declared)  # type: ignore[arg-type]
 
 
-def _placed(info: KeyInfo, prefix: str) -> KeyInfo:
-    """Fill in verl's prefix in names such as `{role}.strategy`, which actor, reference and critic share."""
-    role = next((role for role in VERL_PLACES if prefix.startswith(f"worker.{role}.")), None)
-    if role is None:
-        return info
-    return replace(info, verl=tuple(name.format_map(VERL_PLACES[role]) for name in info.verl))
+def _placed(info: KeyInfo, group: str, name: str) -> KeyInfo:
+    """Fill in verl's groups in names such as `{role}.strategy`, which actor, reference and critic share."""
+    known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
+    same = VERL_GROUPS.get(known, "") + group.removeprefix(known)
+    role = ".".join(group.split(".")[:2])
+    places = {"same": f"{same}.{name}", "role": VERL_GROUPS.get(role)}
+    places |= {part: VERL_GROUPS.get(f"{role}.{part}") for part in ("model", "fsdp")}
+    return replace(info, verl=tuple(template.format_map(places) for template in info.verl))
 
 
 def describe_type(annotation: Any) -> str:

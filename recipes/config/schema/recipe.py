@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
-from recipes.config.schema.keys import Resolved, Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import SAME, Resolved, Section, key, only_easyr1, only_verl
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 
@@ -41,14 +41,14 @@ class Data(Section):
     train_files: str | list[str] = key(
         "",
         "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
-        verl="data.train_files",
+        verl=SAME,
         convert=_as_list,
         path="data",
     )
     val_files: str | list[str] = key(
         "",
         "validation rows, as train_files; empty: a share of what is converted",
-        verl="data.val_files",
+        verl=SAME,
         convert=_as_list,
         path="data",
     )
@@ -60,20 +60,15 @@ class Data(Section):
         lt=1,
     )
     data_source: str | None = key(
-        None,
-        "data source of rows that name none, where a file is converted",
-        not_on=CONVERTED,
+        None, "data source of rows that name none, where a file is converted", not_on=CONVERTED
     )
     system_prompt: str | None = key(
-        None,
-        "text file with the system message, where a file is converted",
-        not_on=CONVERTED,
-        path="input",
+        None, "text file with the system message, where a file is converted", not_on=CONVERTED, path="input"
     )
     prompt_key: str | None = key(
         None,
         "column of the prompt; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
-        verl="data.prompt_key",
+        verl=SAME,
         convert=lambda value: value or "prompt",
     )
     answer_key: str = key(
@@ -81,8 +76,8 @@ class Data(Section):
         "column of the gold answer",
         not_on=only_easyr1("verl always reads reward_model.ground_truth of the row"),
     )
-    image_key: str = key("images", "column of the images", verl="data.image_key")
-    video_key: str = key("videos", "column of the videos", verl="data.video_key")
+    image_key: str = key("images", "column of the images", verl=SAME)
+    video_key: str = key("videos", "column of the videos", verl=SAME)
     image_dir: str | None = key(
         None,
         "folder that image paths in the rows are relative to",
@@ -95,10 +90,8 @@ class Data(Section):
         gt=0,
         not_on=only_easyr1("verl takes the rate from the row's video entry"),
     )
-    max_prompt_length: int = key(
-        512, "longest prompt, in tokens, image tokens included", verl="data.max_prompt_length", gt=0
-    )
-    max_response_length: int = key(512, "longest response, in tokens", verl="data.max_response_length", gt=0)
+    max_prompt_length: int = key(512, "longest prompt, in tokens, image tokens included", verl=SAME, gt=0)
+    max_response_length: int = key(512, "longest response, in tokens", verl=SAME, gt=0)
     rollout_batch_size: int = key(512, "prompts a step (not responses)", verl="data.train_batch_size", gt=0)
     mini_rollout_batch_size: int | None = key(
         None, "prompts sent to generation at a time; null: all of a step's", verl="data.gen_batch_size", gt=0
@@ -106,7 +99,7 @@ class Data(Section):
     val_batch_size: int = key(
         -1,
         "validation prompts generated at a time; -1: all at once",
-        verl="data.val_batch_size",
+        verl=SAME,
         convert=lambda value: None if value < 0 else value,
     )
     format_prompt: str | None = key(
@@ -122,8 +115,8 @@ class Data(Section):
         convert=_file_text,
         path="input",
     )
-    shuffle: bool = key(True, "shuffle the training rows every epoch", verl="data.shuffle")
-    seed: int = key(1, "seed of the shuffling", verl="data.seed")
+    shuffle: bool = key(True, "shuffle the training rows every epoch", verl=SAME)
+    seed: int = key(1, "seed of the shuffling", verl=SAME)
     min_pixels: int | None = key(
         262144,
         "smallest image, in pixels; smaller ones are enlarged",
@@ -138,38 +131,19 @@ class Data(Section):
         computed=True,
         gt=0,
     )
-    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl="data.filter_overlong_prompts")
-    filter_overlong_prompts_workers: int = key(
-        16, "processes that measure the prompts", verl="data.filter_overlong_prompts_workers", gt=0
-    )
-    train_max_samples: int = key(
-        -1, "train on so many rows at most; -1: all", verl="data.train_max_samples", not_on=only_verl()
-    )
-    val_max_samples: int = key(
-        -1, "validate on so many rows at most; -1: all", verl="data.val_max_samples", not_on=only_verl()
-    )
+    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl=SAME)
+    filter_overlong_prompts_workers: int = key(16, "processes that measure the prompts", verl=SAME, gt=0)
+    train_max_samples: int = key(-1, "train on so many rows at most; -1: all", verl=SAME, not_on=only_verl())
+    val_max_samples: int = key(-1, "validate on so many rows at most; -1: all", verl=SAME, not_on=only_verl())
     dataloader_num_workers: int = key(
-        8,
-        "processes that read rows",
-        verl="data.dataloader_num_workers",
-        ge=0,
-        not_on=only_verl("EasyR1 always uses 8"),
+        8, "processes that read rows", verl=SAME, ge=0, not_on=only_verl("EasyR1 always uses 8")
     )
 
 
 AdvantageEstimator = Literal[
-    "gae",
-    "grpo",
-    "grpo_passk",
-    "reinforce_plus_plus",
-    "remax",
-    "rloo",
-    "reinforce_plus_plus_baseline",
-    "opo",
-    "gpg",
-    "grpo_vectorized",
-    "rloo_vectorized",
-]
+    "gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg",
+    "grpo_vectorized", "rloo_vectorized",
+]  # fmt: skip
 EASYR1_ESTIMATORS = ("gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
 # verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
 VERL_ESTIMATORS = tuple(name for name in AdvantageEstimator.__args__ if name != "remax")  # type: ignore[attr-defined]
@@ -185,13 +159,10 @@ class Algorithm(Section):
     preset: str | None = key(
         None, "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"
     )
-    gamma: float = key(1.0, "discount of GAE", verl="algorithm.gamma", ge=0, le=1)
-    lam: float = key(1.0, "lambda of GAE", verl="algorithm.lam", ge=0, le=1)
+    gamma: float = key(1.0, "discount of GAE", verl=SAME, ge=0, le=1)
+    lam: float = key(1.0, "lambda of GAE", verl=SAME, ge=0, le=1)
     adv_estimator: AdvantageEstimator = key(
-        "grpo",
-        "advantage estimator",
-        verl="algorithm.adv_estimator",
-        values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS},
+        "grpo", "advantage estimator", verl=SAME, values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
     )
     norm_adv_by_std: bool = key(
         True,
@@ -215,7 +186,7 @@ class Algorithm(Section):
     use_kl_in_reward: bool | None = key(
         None,
         "take KL from the reward; null: unless it is in the loss; true beside use_kl_loss: both",
-        verl="algorithm.use_kl_in_reward",
+        verl=SAME,
         computed=True,
         not_on=only_verl("EasyR1 has one place for KL, chosen by use_kl_loss"),
     )
@@ -320,9 +291,7 @@ class EarlyStop(Section):
 class Trainer(Section):
     """How long, on what, and what is written when."""
 
-    total_epochs: int = key(
-        15, "passes over the training rows", verl="trainer.total_epochs", computed=True, alias=True, gt=0
-    )
+    total_epochs: int = key(15, "passes over the training rows", verl=SAME, computed=True, alias=True, gt=0)
     max_steps: int | None = key(
         None,
         "steps; null: by total_epochs",
@@ -331,34 +300,29 @@ class Trainer(Section):
         alias=True,
         gt=0,
     )
-    project_name: str = key("grpo-recipes", "project, for loggers", verl="trainer.project_name")
+    project_name: str = key("grpo-recipes", "project, for loggers", verl=SAME)
     experiment_name: str | None = key(
-        None,
-        "name of the run and of its folders; null: the recipe's name",
-        verl="trainer.experiment_name",
-        pattern=r"^\w[\w.-]*$",
+        None, "name of the run and of its folders; null: the recipe's name", verl=SAME, pattern=r"^\w[\w.-]*$"
     )
     logger: list[Backend] = key(
         lambda: ["console", "file"],
         "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
-        verl="trainer.logger",
+        verl=SAME,
     )
-    nnodes: int = key(1, "machines", verl="trainer.nnodes", gt=0)
-    n_gpus_per_node: int = key(
-        8, "GPUs of a machine (ranks, on a machine without)", verl="trainer.n_gpus_per_node", gt=0
-    )
+    nnodes: int = key(1, "machines", verl=SAME, gt=0)
+    n_gpus_per_node: int = key(8, "GPUs of a machine (ranks, on a machine without)", verl=SAME, gt=0)
     max_try_make_batch: int = key(
         20,
         "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
         verl="algorithm.filter_groups.max_num_gen_batches",
         computed=True,
     )
-    critic_warmup: int = key(0, "steps in which only the critic learns", verl="trainer.critic_warmup", ge=0)
+    critic_warmup: int = key(0, "steps in which only the critic learns", verl=SAME, ge=0)
     val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
-    val_before_train: bool = key(True, "validate at step 0", verl="trainer.val_before_train")
-    val_only: bool = key(False, "validate and stop", verl="trainer.val_only")
+    val_before_train: bool = key(True, "validate at step 0", verl=SAME)
+    val_only: bool = key(False, "validate and stop", verl=SAME)
     val_generations_to_log: int = key(0, "validation responses shown by W&B", verl="trainer.log_val_generations", ge=0)
-    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", verl="trainer.save_freq")
+    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", verl=SAME)
     save_limit: int = key(
         -1,
         "checkpoints to keep; -1: all",
@@ -366,9 +330,7 @@ class Trainer(Section):
         computed=True,
     )
     keep_best: bool = key(
-        False,
-        "keep the checkpoint with the best validation as best/, whatever save_limit says",
-        not_on=only_verl(),
+        False, "keep the checkpoint with the best validation as best/, whatever save_limit says", not_on=only_verl()
     )
     early_stop: EarlyStop = EarlyStop()
     save_model_only: bool = key(
@@ -404,20 +366,18 @@ class Trainer(Section):
     rollout_data_dir: str | None = key(
         None,
         "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
-        verl="trainer.rollout_data_dir",
+        verl=SAME,
         not_on=only_verl(),
         path="output",
     )
     validation_data_dir: str | None = key(
         None,
         "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
-        verl="trainer.validation_data_dir",
+        verl=SAME,
         not_on=only_verl(),
         path="output",
     )
-    balance_batch: bool = key(
-        True, "give every rank as many tokens", verl="trainer.balance_batch", not_on=only_verl("EasyR1 always does")
-    )
+    balance_batch: bool = key(True, "give every rank as many tokens", verl=SAME, not_on=only_verl("EasyR1 always does"))
 
 
 EngineName = Literal["verl", "easyr1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from recipes.config.schema.keys import Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import SAME, Section, key, only_easyr1, only_verl
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -52,26 +52,16 @@ class Model(Section):
         alias=True,
         path="model",
     )
-    tokenizer_path: str | None = key(
-        None, "tokenizer folder or name; null: the model's", verl="{model}.tokenizer_path", path="model"
-    )
-    override_config: dict[str, Any] = key(
-        dict, "values that replace those in the model's config", verl="{model}.override_config"
-    )
+    tokenizer_path: str | None = key(None, "tokenizer folder or name; null: the model's", verl=SAME, path="model")
+    override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", verl=SAME)
     enable_gradient_checkpointing: bool = key(
         True,
         "compute activations again in the backward pass, to save memory; null in a file: where memory asks for it",
-        verl="{model}.enable_gradient_checkpointing",
+        verl=SAME,
     )
-    use_liger: bool = key(
-        False, "liger's kernels for norms, rotary embedding and MLP", verl="{model}.use_liger", not_on=only_verl()
-    )
+    use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", verl=SAME, not_on=only_verl())
     trust_remote_code: bool = key(
-        False,
-        "run code that comes with the model (EasyR1's own default is true)",
-        verl="{model}.trust_remote_code",
-        computed=True,
-        alias=True,
+        False, "run code that comes with the model (EasyR1's own default is true)", verl=SAME, computed=True, alias=True
     )
     freeze_vision_tower: bool = key(
         False,
@@ -84,11 +74,9 @@ class Model(Section):
 class Optim(Section):
     """AdamW and its schedule."""
 
-    lr: float = key(1e-6, "learning rate", verl="{role}.optim.lr", gt=0)
-    betas: list[float] = key(
-        lambda: [0.9, 0.999], "decay of the two moments", verl="{role}.optim.betas", min_length=2, max_length=2
-    )
-    weight_decay: float = key(1e-2, "decoupled weight decay", verl="{role}.optim.weight_decay", ge=0)
+    lr: float = key(1e-6, "learning rate", verl=SAME, gt=0)
+    betas: list[float] = key(lambda: [0.9, 0.999], "decay of the two moments", verl=SAME, min_length=2, max_length=2)
+    weight_decay: float = key(1e-2, "decoupled weight decay", verl=SAME, ge=0)
     strategy: Literal["adamw", "adamw_bf16"] = key(
         "adamw", "optimiser; adamw_bf16 keeps its state in bf16", computed=True, values_on={"verl": ("adamw",)}
     )
@@ -98,18 +86,16 @@ class Optim(Section):
     lr_warmup_steps: int | None = key(
         None,
         "steps in which the rate rises; null: by lr_warmup_ratio",
-        verl="{role}.optim.lr_warmup_steps",
+        verl=SAME,
         convert=lambda value: -1 if value is None else value,
     )
     min_lr_ratio: float | None = key(
         None,
         "rate at the end of a cosine, as a share of lr; null: 0",
-        verl="{role}.optim.min_lr_ratio",
+        verl=SAME,
         convert=lambda value: 0.0 if value is None else value,
     )
-    lr_scheduler_type: Literal["constant", "cosine"] = key(
-        "constant", "schedule after the warm-up", verl="{role}.optim.lr_scheduler_type"
-    )
+    lr_scheduler_type: Literal["constant", "cosine"] = key("constant", "schedule after the warm-up", verl=SAME)
 
 
 class Fsdp(Section):
@@ -127,14 +113,14 @@ class Fsdp(Section):
     enable_rank0_init: bool = key(
         True, "load weights on rank 0 and send them to the others", not_on=only_easyr1("verl always loads on rank 0")
     )
-    use_orig_params: bool = key(False, "FSDP1 keeps the original parameters", verl="{fsdp}.use_orig_params")
+    use_orig_params: bool = key(False, "FSDP1 keeps the original parameters", verl=SAME)
     torch_dtype: Precision | None = key(
         None,
         "precision of the master weights; null: fp32 (reference: bf16 on EasyR1)",
         verl="{fsdp}.model_dtype",
         computed=True,
     )
-    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", verl="{fsdp}.fsdp_size")
+    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", verl=SAME)
     mp_param_dtype: Precision = key(
         "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", computed=True
     )
@@ -184,7 +170,7 @@ class Updates(Section):
     max_grad_norm: float = key(
         1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
     )
-    ppo_epochs: int = key(1, "passes over a step's responses", verl="{role}.ppo_epochs", gt=0)
+    ppo_epochs: int = key(1, "passes over a step's responses", verl=SAME, gt=0)
     padding_free: bool = key(True, "pack responses without padding", verl="{model}.use_remove_padding")
     dynamic_batching: bool = key(
         True,
@@ -267,9 +253,7 @@ class Reward(Section):
         gt=0,
         not_on=only_easyr1("verl has processes instead: num_workers"),
     )
-    num_workers: int = key(
-        8, "reward processes", verl="reward.num_workers", gt=0, not_on=only_verl("EasyR1 has one reward process")
-    )
+    num_workers: int = key(8, "reward processes", verl=SAME, gt=0, not_on=only_verl("EasyR1 has one reward process"))
     overlong_buffer: OverlongBuffer = OverlongBuffer()
 
 
@@ -294,50 +278,34 @@ class ValOverride(Section):
 class Rollout(Section):
     """Generation of responses."""
 
-    name: Literal["vllm", "sglang"] = key(
-        "vllm", "inference engine", verl=f"{ROLLOUT}.name", values_on={"easyr1": ("vllm",)}
-    )
-    n: int = key(1, "responses a prompt: the size of a group", verl=f"{ROLLOUT}.n", gt=0)
-    temperature: float = key(1.0, "sampling temperature", verl=f"{ROLLOUT}.temperature", gt=0)
-    top_p: float = key(1.0, "nucleus", verl=f"{ROLLOUT}.top_p", gt=0, le=1)
-    top_k: int = key(-1, "candidates; -1: all", verl=f"{ROLLOUT}.top_k", ge=-1)
-    seed: int = key(1, "seed of sampling", verl=f"{ROLLOUT}.seed")
+    name: Literal["vllm", "sglang"] = key("vllm", "inference engine", verl=SAME, values_on={"easyr1": ("vllm",)})
+    n: int = key(1, "responses a prompt: the size of a group", verl=SAME, gt=0)
+    temperature: float = key(1.0, "sampling temperature", verl=SAME, gt=0)
+    top_p: float = key(1.0, "nucleus", verl=SAME, gt=0, le=1)
+    top_k: int = key(-1, "candidates; -1: all", verl=SAME, ge=-1)
+    seed: int = key(1, "seed of sampling", verl=SAME)
     limit_images: int = key(
-        0,
-        "images a prompt may hold; 0: text only",
-        verl=f"{ROLLOUT}.limit_images",
-        convert=lambda value: value or None,
-        ge=0,
+        0, "images a prompt may hold; 0: text only", verl=SAME, convert=lambda value: value or None, ge=0
     )
     dtype: Literal["bf16", "fp16", "fp32"] = key(
-        "bf16", "precision of generation", verl=f"{ROLLOUT}.dtype", convert=_VERL_PRECISIONS.get
+        "bf16", "precision of generation", verl=SAME, convert=_VERL_PRECISIONS.get
     )
     gpu_memory_utilization: float = key(
-        0.6,
-        "share of a GPU's memory for weights and cache of vLLM",
-        verl=f"{ROLLOUT}.gpu_memory_utilization",
-        gt=0,
-        lt=1,
+        0.6, "share of a GPU's memory for weights and cache of vLLM", verl=SAME, gt=0, lt=1
     )
-    ignore_eos: bool = key(False, "generate on after the end token", verl=f"{ROLLOUT}.ignore_eos")
-    enforce_eager: bool = key(
-        False, "no CUDA graphs: slower, starts sooner, takes less memory", verl=f"{ROLLOUT}.enforce_eager"
-    )
+    ignore_eos: bool = key(False, "generate on after the end token", verl=SAME)
+    enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory", verl=SAME)
     enable_chunked_prefill: bool = key(
-        True,
-        "split long prompts while others decode (EasyR1's own default is false)",
-        verl=f"{ROLLOUT}.enable_chunked_prefill",
+        True, "split long prompts while others decode (EasyR1's own default is false)", verl=SAME
     )
     tensor_parallel_size: int = key(
         2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
     )
     max_model_len: int | None = key(
-        None, "longest sequence of vLLM; null: prompt + response", verl=f"{ROLLOUT}.max_model_len", computed=True, gt=0
+        None, "longest sequence of vLLM; null: prompt + response", verl=SAME, computed=True, gt=0
     )
-    max_num_batched_tokens: int = key(
-        8192, "tokens vLLM computes at once", verl=f"{ROLLOUT}.max_num_batched_tokens", gt=0
-    )
-    disable_log_stats: bool = key(True, "no statistics from vLLM in the log", verl=f"{ROLLOUT}.disable_log_stats")
+    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", verl=SAME, gt=0)
+    disable_log_stats: bool = key(True, "no statistics from vLLM in the log", verl=SAME)
     disable_tqdm: bool = key(
         False, "no progress bar of vLLM", not_on=only_easyr1("verl generates through a server, which shows no bar")
     )
@@ -345,34 +313,24 @@ class Rollout(Section):
     max_num_seqs: int = key(
         256,
         "responses vLLM decodes at once; null in a file: a step's responses over its engines, 256 to 1,024",
-        verl=f"{ROLLOUT}.max_num_seqs",
+        verl=SAME,
         gt=0,
         not_on=only_verl(),
     )
     cudagraph_capture_sizes: list[int] | None = key(
-        None,
-        "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs",
-        verl=f"{ROLLOUT}.cudagraph_capture_sizes",
-        not_on=only_verl(),
+        None, "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs", verl=SAME, not_on=only_verl()
     )
     load_format: Literal["auto", "dummy", "safetensors"] = key(
         "auto",
         "first weights of vLLM: random (dummy) or the model's; auto: the model's for LoRA and images, where it matters",
-        verl=f"{ROLLOUT}.load_format",
+        verl=SAME,
         computed=True,
         not_on=only_verl(),
     )
-    free_cache_engine: bool = key(
-        True, "free vLLM's cache while training", verl=f"{ROLLOUT}.free_cache_engine", not_on=only_verl()
-    )
-    enable_prefix_caching: bool = key(
-        True, "share the cache of a group's prompt", verl=f"{ROLLOUT}.enable_prefix_caching", not_on=only_verl()
-    )
+    free_cache_engine: bool = key(True, "free vLLM's cache while training", verl=SAME, not_on=only_verl())
+    enable_prefix_caching: bool = key(True, "share the cache of a group's prompt", verl=SAME, not_on=only_verl())
     calculate_log_probs: bool = key(
-        True,
-        "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)",
-        verl=f"{ROLLOUT}.calculate_log_probs",
-        not_on=only_verl(),
+        True, "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)", verl=SAME, not_on=only_verl()
     )
     agent_num_workers: int = key(
         8, "processes that drive generation", verl=f"{ROLLOUT}.agent.num_workers", gt=0, not_on=only_verl()
@@ -405,9 +363,7 @@ class Actor(Updates):
     clip_ratio_low: float = key(
         0.2, "lower clip of the ratio", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0
     )
-    clip_ratio_high: float = key(
-        0.3, "upper clip of the ratio (DAPO: higher than the lower)", verl="{role}.clip_ratio_high", ge=0
-    )
+    clip_ratio_high: float = key(0.3, "upper clip of the ratio (DAPO: higher than the lower)", verl=SAME, ge=0)
     clip_ratio_dual: float = key(3.0, "dual clip of negative advantages", verl="{role}.clip_ratio_c", gt=1)
     loss_avg_mode: Literal["token", "seq"] = key(
         "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
@@ -415,7 +371,7 @@ class Actor(Updates):
     loss_agg_mode: AggMode | None = key(
         None,
         "verl's finer choice of the average; null: by loss_avg_mode",
-        verl="{role}.loss_agg_mode",
+        verl=SAME,
         computed=True,
         alias=True,
         not_on=only_verl(),
@@ -423,7 +379,7 @@ class Actor(Updates):
     loss_scale_factor: int | None = key(
         None,
         "constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length",
-        verl="{role}.loss_scale_factor",
+        verl=SAME,
         computed=True,
         alias=True,
         not_on=only_verl(),
@@ -436,7 +392,7 @@ class Actor(Updates):
         convert=verl_loss,
         values_on={"easyr1": EASYR1_LOSSES},
     )
-    entropy_coeff: float = key(0.0, "weight of the entropy bonus", verl="{role}.entropy_coeff", not_on=only_verl())
+    entropy_coeff: float = key(0.0, "weight of the entropy bonus", verl=SAME, not_on=only_verl())
     max_token_len_per_device_for_experience: int | None = key(
         None,
         "as max_token_len_per_device, for log-probabilities; null: as many as fit a GPU (verl), or as that key says",
@@ -474,7 +430,7 @@ class Ref(Section):
     """The reference policy of the KL term; batch sizes and packing are the actor's."""
 
     strategy: Literal["fsdp", "fsdp2"] = key(
-        "fsdp", "FSDP version", verl="{role}.strategy", computed=True, values_on={"easyr1": ("fsdp",)}
+        "fsdp", "FSDP version", verl=SAME, computed=True, values_on={"easyr1": ("fsdp",)}
     )
     fsdp: RefFsdp = RefFsdp()
     offload: Offload = Offload()
@@ -486,7 +442,7 @@ class Critic(Updates):
     micro_batch_size_per_device_for_experience: int = key(
         16, "responses in one forward pass of a GPU, for values", verl="{role}.forward_micro_batch_size_per_gpu", gt=0
     )
-    cliprange_value: float = key(0.5, "clip of the value", verl="{role}.cliprange_value", gt=0)
+    cliprange_value: float = key(0.5, "clip of the value", verl=SAME, gt=0)
     loss_avg_mode: Literal["token", "seq"] = key(
         "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
     )

@@ -15,11 +15,6 @@ from recipes.config.layers import validated
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 
-
-def recipe(values):
-    return validated(Recipe, values, {})
-
-
 REFERENCE = {
     "data.rollout_batch_size": 64,
     "data.max_prompt_length": 256,
@@ -33,23 +28,24 @@ REFERENCE = {
 }
 
 
+def counted(rows=4096, **changes):
+    values = {**REFERENCE, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return accounting(validated(Recipe, values, {}), rows)
+
+
 def test_the_reference_run_accumulates_32_times():
-    counted = accounting(recipe(REFERENCE), rows=4096)
-    assert counted.accumulation_steps == 32
-    assert (counted.prompts, counted.responses, counted.updates) == (64, 1024, 1)
-    assert (counted.steps_per_epoch, counted.total_steps) == (64, 960)
-    assert counted.tokens_per_step == 1024 * 2304
-    assert ("gradient-accumulation steps per update", "32") in counted.table()
-
-
-def test_max_steps_decides_alone():
-    assert accounting(recipe({**REFERENCE, "trainer.max_steps": 2000}), rows=4096).total_steps == 2000
-
-
-def test_rows_that_do_not_fill_a_step_are_dropped():
-    assert accounting(recipe(REFERENCE), rows=200).steps_per_epoch == 3
-    assert accounting(recipe({**REFERENCE, "data.train_max_samples": 100}), rows=200).steps_per_epoch == 1
-    assert accounting(recipe(REFERENCE), rows=0).total_steps == 0
+    step = counted()
+    assert step.accumulation_steps == 32
+    assert (step.prompts, step.responses, step.updates) == (64, 1024, 1)
+    assert (step.steps_per_epoch, step.total_steps) == (64, 960)
+    assert step.tokens_per_step == 1024 * 2304
+    assert ("gradient-accumulation steps per update", "32") in step.table()
+    assert counted(trainer__max_steps=2000).total_steps == 2000
+    assert counted(rows=200).steps_per_epoch == 3, "rows that do not fill a step are dropped"
+    assert counted(rows=200, data__train_max_samples=100).steps_per_epoch == 1
+    assert counted(rows=0).total_steps == 0
+    several = counted(worker__actor__ppo_epochs=3, worker__actor__ulysses_size=2)
+    assert (several.updates, several.responses_per_gpu) == (3, 256)
 
 
 def count_slowly(prompts: int, n: int, update: int, gpus: int, micro: int) -> tuple[int, int]:
@@ -73,42 +69,27 @@ def count_slowly(prompts: int, n: int, update: int, gpus: int, micro: int) -> tu
     st.integers(1, 5),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_agrees_with_a_count_of_single_responses(updates, size, n, gpus, micro, dynamic):
     size *= gpus  # so that an update divides over the GPUs
-    values = {
-        "data.rollout_batch_size": updates * size,
-        "worker.actor.global_batch_size": size,
-        "worker.actor.micro_batch_size_per_device_for_update": micro,
-        "worker.actor.dynamic_batching": dynamic,
-        "worker.rollout.n": n,
-        "trainer.n_gpus_per_node": gpus,
-    }
-    counted = accounting(recipe(values), rows=1000)
-    assert (counted.updates, counted.accumulation_steps) == count_slowly(updates * size, n, size, gpus, micro)
-    assert counted.responses == counted.responses_per_update * counted.updates
-    assert ("at most" in dict(counted.table())["gradient-accumulation steps per update"]) == dynamic
-
-
-@pytest.mark.parametrize(("epochs", "gpus", "ulysses", "each"), [(1, 8, 1, 128), (3, 8, 2, 256), (1, 4, 4, 1024)])
-def test_epochs_and_sequence_parallelism(epochs, gpus, ulysses, each):
-    values = {
-        **REFERENCE,
-        "worker.actor.ppo_epochs": epochs,
-        "trainer.n_gpus_per_node": gpus,
-        "worker.actor.ulysses_size": ulysses,
-    }
-    counted = accounting(recipe(values), rows=4096)
-    assert counted.updates == epochs
-    assert counted.responses_per_gpu == each
+    step = counted(
+        data__rollout_batch_size=updates * size,
+        worker__actor__global_batch_size=size,
+        worker__actor__micro_batch_size_per_device_for_update=micro,
+        worker__actor__dynamic_batching=dynamic,
+        worker__rollout__n=n,
+        trainer__n_gpus_per_node=gpus,
+    )
+    assert (step.updates, step.accumulation_steps) == count_slowly(updates * size, n, size, gpus, micro)
+    assert step.responses == step.responses_per_update * step.updates
+    assert ("at most" in dict(step.table())["gradient-accumulation steps per update"]) == dynamic
 
 
 @given(st.integers(1, 300), st.integers(1, 300))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_suggested_numbers_fit_and_are_nearest(number, of):
     divisors = [candidate for candidate in range(1, of + 1) if of % candidate == 0]
     found = nearest_divisors(number, of)
-    assert found
     assert set(found) <= set(divisors)
     assert min(abs(candidate - number) for candidate in divisors) in [abs(candidate - number) for candidate in found]
     for multiple in nearest_multiples(number, of):
@@ -118,7 +99,7 @@ def test_suggested_numbers_fit_and_are_nearest(number, of):
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_passes_divides(step, update, n, gpus, micro, tensor):
     """No recipe passes whose batches leave a rest, and none is refused whose batches leave none."""
     values = {
@@ -134,7 +115,7 @@ def test_what_passes_divides(step, update, n, gpus, micro, tensor):
     responses = update * (n + 1)
     fits = step % update == gpus % tensor == responses % gpus == 0 and responses // gpus % micro == 0
     try:
-        check(recipe(values))
+        check(validated(Recipe, values, {}))
     except RecipeError:
         assert not fits
     else:
@@ -159,7 +140,6 @@ def test_a_batch_that_follows_the_step_is_mended_by_the_step(estimator):
 @pytest.mark.parametrize(("engine", "words", "update", "experience"), [
     ("verl", "--rollout_n 5 --train_batch_size 256 --n_gpus 8", 4, 8),
     ("verl", "--rollout_n 3 --train_batch_size 10 --n_gpus 1", 3, 6),
-    ("verl", "--rollout_n 7 --train_batch_size 1 --n_gpus 1", 1, 7),
     ("verl", "--rollout_n 8 --train_batch_size 256 --n_gpus 6", 1, 1),
     ("verl", "--rollout_n 7 --train_batch_size 9 --n_gpus 3 worker.actor.dynamic_batching=true", 4, 8),
     ("easyr1", "--rollout_n 7 --train_batch_size 9 --n_gpus 3 worker.actor.dynamic_batching=true", 3, 7),

@@ -9,12 +9,11 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from recipes.config import layers
 from recipes.config.layers import Setting, Source, flatten, merge, nest, parse_as, settings_of, validated
 from recipes.config.schema import Recipe, Section, key, leaves
-from recipes.errors import RecipeError, nearest
+from recipes.errors import RecipeError
 
 Names = list[Literal["console", "file"]]
 EASYR1 = json.loads(Path(__file__).with_name("easyr1_keys.json").read_text(encoding="utf-8"))
@@ -35,11 +34,9 @@ OTHER_DEFAULTS = {
 @pytest.mark.parametrize(
     ("text", "annotation", "value"),
     [
-        ("3", int, 3),
         ("3", str, "3"),
         ("1e-6", float, 1e-6),
         ("2E5", float, 2e5),
-        ("null", int | None, None),
         ("None", str | None, None),
         ("none", str, "none"),
         ("1", bool, True),
@@ -51,10 +48,8 @@ OTHER_DEFAULTS = {
         ("[a.parquet, b.parquet]", str | list[str], ["a.parquet", "b.parquet"]),
         ("0.9,0.95", list[float], [0.9, 0.95]),
         ("on", Literal["on", "off"], "on"),
-        ("yes", str, "yes"),
         ("word", int, "word"),
         ("{a: 1}", dict, {"a": 1}),
-        ("a: b: c", dict, "a: b: c"),
         ("${oops", int, "${oops"),
     ],
 )
@@ -77,17 +72,11 @@ def test_what_is_written_is_read_again(tmp_path_factory, tree):
     path = tmp_path_factory.mktemp("yaml") / "tree.yaml"
     path.write_text(layers.dump(tree), encoding="utf-8")
     assert layers.read(path) == tree
+    assert nest(flatten({"a": {"b": tree}})) == {"a": {"b": tree}}
     assert "\n" not in layers.flow(tree)
     for value in tree.values():
         if not isinstance(value, str):
             assert layers.parse(layers.flow(value)) == value
-
-
-def test_flat_and_nested_are_inverse():
-    tree = {"a": {"b": {"c": 1}, "d": {}}, "e": [1]}
-    assert flatten(tree) == {"a.b.c": 1, "a.d": {}, "e": [1]}
-    assert nest(flatten(tree)) == tree
-    assert flatten(tree, stops=["a.b"])["a.b"] == {"c": 1}
 
 
 class Part(Section):
@@ -117,16 +106,12 @@ def test_another_schema_uses_the_same_layers():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("data.rollout_batch_size", "64"),
         ("data.rollout_batch_size", 64.0),
         ("data.rollout_batch_size", True),
-        ("data.rollout_batch_size", 0),
         ("data.shuffle", 1),
         ("worker.actor.optim.betas", [0.9]),
-        ("worker.rollout.temperature", 0.0),
         ("trainer.logger", "console"),
         ("trainer.logger", ["console", "paper"]),
-        ("algorithm.adv_estimator", "gpro"),
         ("worker.actor.model.override_config", []),
     ],
 )
@@ -137,11 +122,6 @@ def test_types_are_strict_and_the_error_names_key_value_layer_and_what_to_give(k
     assert repr(value) in raised.value.what or "paper" in raised.value.what
     assert raised.value.where == "toy.yaml"
     assert raised.value.fix.startswith(("give ", "did you mean "))
-
-
-def test_a_recipe_never_changes():
-    with pytest.raises(ValidationError):
-        validated(Recipe, {}, {}).data.seed = 2
 
 
 def test_every_key_of_easyr1_is_known_with_its_default():
@@ -158,27 +138,3 @@ def test_every_default_has_its_type_and_is_allowed_everywhere():
         validated(Recipe, {leaf.path: leaf.default}, {})
         for values in leaf.info.values_on.values():
             assert leaf.default in values
-
-
-@given(st.sampled_from([path for path in leaves(Recipe) if len(path.rsplit(".", 1)[-1]) > 6]), st.data())
-@settings(max_examples=60, deadline=None)
-def test_a_key_with_a_letter_missing_leads_to_its_group(path, data):
-    group, _, name = path.rpartition(".")
-    at = data.draw(st.integers(0, len(name) - 1))
-    meant = nearest(f"{group}.{name[:at]}{name[at + 1 :]}", leaves(Recipe))
-    assert meant is not None
-    assert meant.rpartition(".")[2][:1] == name[:1] or at == 0 or meant == path
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("worker.rollout.temprature", "worker.rollout.temperature"),
-        ("data.lr", "worker.actor.optim.lr"),
-        ("trainer.max_step", "trainer.max_steps"),
-        ("worker.rollout.gpu_memory_util", "worker.rollout.gpu_memory_utilization"),
-        ("zzz.qqqqqqq", None),
-    ],
-)
-def test_nearest(name, meant):
-    assert nearest(name, leaves(Recipe)) == meant

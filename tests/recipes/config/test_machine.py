@@ -1,13 +1,17 @@
-"""What the machine and the user's accounts have, without torch: GPUs, flash-attn, a login at W&B."""
+"""What the machine and the user's accounts have: GPUs, what fits them, kernels, a login at W&B."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from recipes.config import check, gpus, load, machine
-from recipes.config.machine import logged_in, loggers, wandb_environment
+from recipes.config import check, gpus, load, machine, memory
+from recipes.config.machine import logged_in, logger_environment, loggers, wandb_environment
 from recipes.engines import verl
 from recipes.errors import RecipeError
 
@@ -15,29 +19,21 @@ LISTED = ["console", "file", "wandb"]
 
 
 @pytest.mark.parametrize(
-    ("present", "chosen", "usable"),
-    [(8, None, 8), (8, "", 0), (8, "-1", 0), (8, "0,1", 2), (2, "0,1,2,3", 2), (8, "3,-1,4", 1), (0, "0", 0)],
+    ("devices", "smi", "chosen", "usable"),
+    [
+        (["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], "", None, 2),
+        ([], "GPU 0: H200\nGPU 1: H200\n", None, 2),
+        ([], "", "0", 0),
+        *((["nvidia0", "nvidia1"], "", *case) for case in (("", 0), ("-1", 0), ("1", 1), ("0,1,2", 2), ("1,-1,0", 1))),
+    ],
 )
-def test_visible_gpus(monkeypatch, present, chosen, usable):
-    monkeypatch.setattr(machine.Path, "glob", lambda *_: [])
-    monkeypatch.setattr(machine, "_ask_nvidia_smi", lambda: present)
+def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
+    monkeypatch.setattr(machine.Path, "glob", lambda *_: [machine.Path("/dev") / name for name in devices])
+    monkeypatch.setattr(machine, "nvidia_smi", lambda *_: smi)
     environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
     assert machine.visible_gpus(environ) == usable
-
-
-def test_devices_are_counted_without_the_control_files(monkeypatch):
-    names = ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps"]
-    monkeypatch.setattr(machine.Path, "glob", lambda *_: [machine.Path("/dev") / name for name in names])
-    assert machine.visible_gpus({}) == 2
-
-
-def test_the_machine_decides_where_no_layer_does(monkeypatch):
-    for count, kind in ((0, "cpu"), (1, "gpu")):
-        monkeypatch.setattr(machine, "visible_gpus", lambda _environ, count=count: count)
-        assert machine.kind_of_machine(None, "", {}) == machine.kind_of_machine("auto", "", {}) == kind
-        assert machine.kind_of_machine("cpu", "", {}) == "cpu"
-    with pytest.raises(RecipeError, match="unknown hardware 'tpu'"):
-        machine.kind_of_machine("tpu", "variable HARDWARE=tpu", {})
+    assert machine.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
+    assert machine.kind_of_machine("cpu", "", environ) == "cpu"
 
 
 @pytest.fixture
@@ -53,7 +49,7 @@ def eight_gpus(monkeypatch):
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_without_flash_attention_torch_packs(algorithm, eight_gpus):
+def test_without_flash_attention_torch_packs(algorithm, eight_gpus, tmp_path):
     eight_gpus(torch_packs=True)
     recipe = load("countdown", environ={"ALGORITHM": algorithm}, hardware="gpu")
     networks = [recipe.worker.actor, recipe.worker.critic]
@@ -66,83 +62,148 @@ def test_without_flash_attention_torch_packs(algorithm, eight_gpus):
     check(recipe, 8)
     other = load("countdown", environ={"ENGINE": "easyr1"}, hardware="gpu")
     assert other.worker.actor.model.override_config == {"attn_implementation": "sdpa"}, "EasyR1 has no such attention"
-
-
-def test_a_model_that_cannot_be_packed_keeps_its_padding(eight_gpus, tmp_path):
-    eight_gpus(torch_packs=True)
     for name, packed in (("gemma2", False), ("qwen3", True)):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
         recipe = load("countdown", environ={"MODEL_PATH": str(tmp_path)}, hardware="gpu")
-        assert recipe.worker.actor.padding_free == packed
-        assert recipe.worker.actor.dynamic_batching == packed
+        assert recipe.worker.actor.padding_free == recipe.worker.actor.dynamic_batching == packed
         assert packed or "gemma2 cannot be packed" in recipe.source_of("worker.actor.padding_free").where
 
 
-def test_an_older_torch_keeps_padding(eight_gpus):
-    eight_gpus(torch_packs=False)
-    recipe = load("countdown", environ={}, hardware="gpu")
-    assert not recipe.worker.actor.padding_free
-    assert not recipe.worker.actor.dynamic_batching, "verl would fill micro-batches by tokens, then pad them"
-    assert recipe.worker.actor.model.override_config == {"attn_implementation": "sdpa"}
-    assert recipe.worker.actor.model.enable_gradient_checkpointing
-    assert load("countdown", environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
-
-
 @pytest.mark.parametrize("task", ["countdown", "number_game", "gsm8k"])
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_the_fixed_micro_batches_of_such_a_machine_divide(task, algorithm, eight_gpus):
+def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, eight_gpus):
     eight_gpus(torch_packs=False)
-    recipe = load(task, environ={"ALGORITHM": algorithm}, hardware="gpu")
-    assert not recipe.worker.critic.dynamic_batching
-    check(recipe, 8)
-    one_short = {"ALGORITHM": algorithm, "ROLLOUT_BATCH_SIZE": "24", "GLOBAL_BATCH_SIZE": "24", "MICRO_BATCH_SIZE": "7"}
+    for algorithm in ("grpo", "ppo"):
+        recipe = load(task, environ={"ALGORITHM": algorithm}, hardware="gpu")
+        actor = recipe.worker.actor
+        assert not any((actor.padding_free, actor.dynamic_batching, recipe.worker.critic.dynamic_batching))
+        assert actor.model.override_config == {"attn_implementation": "sdpa"}
+        assert actor.model.enable_gradient_checkpointing
+        check(recipe, 8)
+    one_short = {"ROLLOUT_BATCH_SIZE": "24", "GLOBAL_BATCH_SIZE": "24", "MICRO_BATCH_SIZE": "7"}
     with pytest.raises(RecipeError, match="not a multiple of worker.actor.micro_batch_size_per_device_for_update 7"):
         check(load(task, environ=one_short, hardware="gpu"), 8)
+    assert load(task, environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
 
 
-def test_a_machine_without_gpus_says_nothing_about_flash_attention(monkeypatch):
-    monkeypatch.setattr(machine, "visible_gpus", lambda *_: 0)
-    assert load("countdown", environ={}, hardware="gpu").worker.actor.padding_free
+QWEN3_4B = memory.PUBLISHED["Qwen/Qwen3-4B"]
+H200, H100 = 143_771 << 20, 81_559 << 20
+
+
+def test_bytes_a_token_are_those_measured_on_an_h200():
+    """Peaks in GB, less weights and gradients: 70.6 at 8,192 tokens and 125.2 at 20,480; 39.7 at 16,384 and 45.0 at
+    32,768 with recomputation."""
+    shape = memory.shape_of(QWEN3_4B)
+    assert shape.parameters == pytest.approx(4.022e9, rel=1e-3)
+    assert shape.activations(recompute=False) == pytest.approx((125.2e9 - 70.6e9) / (20_480 - 8_192), rel=0.02)
+    assert shape.activations(recompute=True) == pytest.approx((45.0e9 - 39.7e9) / (32_768 - 16_384), rel=0.02)
+
+
+@given(
+    memory_size=st.integers(8, 200),
+    ranks=st.sampled_from([1, 2, 4, 8, 64]),
+    longest=st.integers(16, 20_000),
+    networks=st.sampled_from([1, 2]),
+    asked=st.sampled_from([None, True, False]),
+)
+def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, networks, asked):
+    shape, options = memory.shape_of(QWEN3_4B), {"longest": longest, "networks": networks}
+    small, large, shared = (
+        memory.token_budgets(shape, size * memory.GIGABYTE, ranks=r, recompute=asked, **options)
+        for size, r in ((memory_size, ranks), (memory_size + 40, ranks), (memory_size, 2 * ranks))
+    )
+    for budgets in (small, large, shared):
+        assert min(budgets.update, budgets.forward) >= longest
+        assert asked is None or budgets.recompute == asked
+    assert max(large.recompute, shared.recompute) <= small.recompute
+    if large.recompute == small.recompute:
+        assert large.update >= small.update
+    state = networks * 16 * shape.parameters / ranks
+    need = state + small.update * shape.activations(small.recompute)
+    assert small.update == longest or need < memory.USABLE_FRACTION * memory_size * memory.GIGABYTE
+
+
+@pytest.fixture
+def on_gpus(monkeypatch, tmp_path):
+    """`on_gpus(memory, *arguments, **environ)`: Countdown with a Qwen3-4B shape on GPUs of so many bytes."""
+    monkeypatch.setattr(gpus, "lacks_liger", lambda *_: False)
+
+    def build(size, *arguments, config=QWEN3_4B, **environ):
+        monkeypatch.setattr(machine, "gpu_memory", lambda: size)
+        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return load("countdown", arguments=arguments, environ={"MODEL_PATH": str(tmp_path), **environ}, hardware="gpu")
+
+    return build
+
+
+def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
+    recipe = on_gpus(H200, GPUS_PER_NODE="1")
+    actor, rollout = recipe.worker.actor, recipe.worker.rollout
+    assert not actor.model.enable_gradient_checkpointing
+    assert actor.use_fused_kernels
+    assert 12_000 < actor.max_token_len_per_device < 16_000
+    assert actor.max_token_len_per_device_for_experience == memory.MAX_FORWARD_TOKENS
+    assert (rollout.max_num_seqs, rollout.cudagraph_capture_sizes[-1]) == (1_024, 1_024)
+    assert on_gpus(H100, GPUS_PER_NODE="1").worker.actor.model.enable_gradient_checkpointing
+    small = on_gpus(H200, MICRO_BATCH_SIZE="2").worker.actor
+    assert small.max_token_len_per_device is None, "who states the responses of a pass means it"
+    given_ = on_gpus(H200, "worker.actor.max_token_len_per_device=4096", "worker.rollout.max_num_seqs=77").worker
+    assert given_.actor.max_token_len_per_device == given_.actor.max_token_len_per_device_for_experience == 4096
+    assert (given_.rollout.max_num_seqs, given_.rollout.cudagraph_capture_sizes[-1]) == (77, 77)
+    narrow = on_gpus(H200, config={**QWEN3_4B, "hidden_size": 160})
+    assert not narrow.worker.actor.use_fused_kernels
+    assert "128 divides" in narrow.source_of("worker.actor.use_fused_kernels").where
+    for wrong in ("trainer.nnodes=two", "worker.rollout.tensor_parallel_size=0"):
+        with pytest.raises(RecipeError, match=wrong.split("=")[0]):
+            on_gpus(H200, wrong)
+
+
+@pytest.mark.parametrize("config", [None, {}, {"model_type": "qwen3"}, {**QWEN3_4B, "num_experts": 8}, []])
+def test_with_an_unknown_shape_or_gpu_activations_are_recomputed(on_gpus, config):
+    actor = (on_gpus(None) if config is None else on_gpus(H200, config=config)).worker.actor
+    assert actor.model.enable_gradient_checkpointing
+    assert actor.max_token_len_per_device == memory.TOKENS_OF_UNKNOWN_MODEL
 
 
 def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
     home = {"HOME": str(tmp_path)}
     assert not logged_in(home)
-    assert loggers(LISTED, asked=False, environ=home) == ["console", "file"]
-    assert loggers(LISTED, asked=True, environ=home) == LISTED
     assert loggers(["console"], asked=True, environ=home) == ["console", "file"]
-    assert wandb_environment(LISTED, home) == {"WANDB_MODE": "offline"}
     assert wandb_environment(["console"], home) == wandb_environment(LISTED, {**home, "WANDB_MODE": "disabled"}) == {}
+    for environ, names, mode in (
+        ({}, ["console", "file"], None),
+        ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
+        ({"WANDB_API_KEY": "x"}, LISTED, None),
+    ):
+        recipe = load("countdown", environ={**home, **environ}, hardware="gpu")
+        assert recipe.trainer.logger == names
+        assert verl.environment(recipe, {**home, **environ}).get("WANDB_MODE") == mode
     (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 123\n")
-    assert logged_in(home)
-    assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})
     assert loggers(LISTED, asked=False, environ=home) == LISTED
     assert wandb_environment(LISTED, home) == {}
+    assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})
     (tmp_path / ".netrc").write_text("machine\n\nnonsense here")
     assert not logged_in(home)
 
 
-@pytest.mark.parametrize(
-    ("environ", "names", "mode"),
-    [
-        ({}, ["console", "file"], None),
-        ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
-        ({"WANDB_API_KEY": "x"}, LISTED, None),
-    ],
-)
-def test_loggers_from_recipe_to_trainer(tmp_path, environ, names, mode):
-    environ = {"HOME": str(tmp_path), **environ}
-    recipe = load("countdown", environ=environ, hardware="gpu")
-    assert recipe.trainer.logger == names
-    assert verl.environment(recipe, environ).get("WANDB_MODE") == mode
-
-
-def test_loggers_write_to_the_runs_folder_unless_the_user_says_where(tmp_path):
+def test_verls_own_tracking_writes_to_the_runs_folder_unless_the_user_says_where(tmp_path):
+    """W&B offline, without a login and without the network."""
+    pytest.importorskip("tensorboard")
+    code = (
+        "from verl.utils.tracking import Tracking\n"
+        "log = Tracking('project', 'experiment', ['tensorboard', 'wandb'], config={})\n"
+        "log.log({'actor/entropy': 0.2}, step=1)"
+    )
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environ |= logger_environment(["tensorboard", "wandb"], tmp_path / "run", environ)
+    for folder in ("run", "cwd"):
+        (tmp_path / folder).mkdir()
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "cwd", env=environ, check=True, timeout=300)
+    assert list((tmp_path / "run").glob("tensorboard/events.*"))
+    assert list((tmp_path / "run").glob("wandb/offline-*"))
+    assert not list((tmp_path / "cwd").iterdir())
     names = ["console", "tensorboard", "mlflow", "swanlab"]
-    found = machine.logger_environment(names, tmp_path, {"MLFLOW_TRACKING_URI": "http://mine"})
-    assert found == {
+    assert logger_environment(names, tmp_path, {"MLFLOW_TRACKING_URI": "http://mine"}) == {
         "TENSORBOARD_DIR": f"{tmp_path}/tensorboard",
         "SWANLAB_LOG_DIR": f"{tmp_path}/swanlab",
         "SWANLAB_MODE": "offline",
     }
-    assert machine.logger_environment(["console", "file"], tmp_path, {}) == {}
