@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from itertools import accumulate
 
 PROMPT = "User: Make {target} from {numbers}, each exactly once.\nAssistant: Let me solve this step by step.\n"
 
@@ -24,19 +23,24 @@ def expression(rng: random.Random, numbers: list[int]) -> tuple[str, int]:
     return text, value
 
 
-def reasoning(rng: random.Random, numbers: list[int], length: int) -> str:
-    """About `length` characters of attempts, one per line."""
+def _text(length: int, line: Callable[[], str]) -> str:
+    """About `length` characters of lines."""
     lines: list[str] = []
     size = 0
     while size < length:
-        text, value = expression(rng, rng.sample(numbers, rng.randint(2, len(numbers))))
-        lines.append(f"{rng.choice(_WORDS)} {text} = {value}, {rng.choice(_WORDS)}.")
+        lines.append(line())
         size += len(lines[-1]) + 1
     return "\n".join(lines)
 
 
-def _pretty(solution: str) -> str:
-    return solution.replace("*", "×").replace("-", "−")
+def reasoning(rng: random.Random, numbers: list[int], length: int) -> str:
+    """About `length` characters of attempts, one per line."""
+
+    def attempt() -> str:
+        text, value = expression(rng, rng.sample(numbers, rng.randint(2, len(numbers))))
+        return f"{rng.choice(_WORDS)} {text} = {value}, {rng.choice(_WORDS)}."
+
+    return _text(length, attempt)
 
 
 # share, and the answer block made from (rng, solution, numbers, target); None is a response that was cut short
@@ -46,7 +50,7 @@ _ANSWERS: tuple[tuple[float, _Make], ...] = (
     (0.27, lambda rng, solution, numbers, target: expression(rng, rng.sample(numbers, len(numbers)))[0]),
     (0.12, lambda rng, solution, numbers, target: expression(rng, rng.sample(numbers, len(numbers) - 1))[0]),
     (0.05, lambda rng, solution, numbers, target: f"{solution} = {target}"),
-    (0.03, lambda rng, solution, numbers, target: _pretty(solution)),
+    (0.03, lambda rng, solution, numbers, target: solution.replace("*", "×").replace("-", "−")),
     (0.03, lambda rng, solution, numbers, target: f"\n{solution}\n"),
     (0.02, lambda rng, solution, numbers, target: str(target)),
     (0.02, lambda rng, solution, numbers, target: f"The answer is {solution}"),
@@ -62,8 +66,7 @@ def countdown(count: int, seed: int = 0, group: int = 16) -> Iterator[tuple[str,
     Reasoning takes 300 to 1,500 characters.
     """
     rng = random.Random(seed)
-    limits = list(accumulate(share for share, _ in _ANSWERS))
-    makers = [make for _, make in _ANSWERS]
+    shares, makers = zip(*_ANSWERS, strict=True)
     for index in range(count):
         if index % group == 0:
             numbers = [rng.randint(1, 99) for _ in range(rng.choice((3, 4)))]
@@ -71,7 +74,7 @@ def countdown(count: int, seed: int = 0, group: int = 16) -> Iterator[tuple[str,
             prompt = PROMPT.format(target=target, numbers=numbers)
             truth = json.dumps({"target": target, "numbers": rng.sample(numbers, len(numbers))})
         thought = reasoning(rng, numbers, rng.randint(300, 1500))
-        answer = rng.choices(makers, cum_weights=limits)[0](rng, solution, numbers, target)
+        answer = rng.choices(makers, shares)[0](rng, solution, numbers, target)
         response = f"<think>{thought}"
         if answer is not None:
             response += f"</think>\n<answer>{answer}</answer>"
@@ -98,15 +101,14 @@ _ENDINGS: tuple[tuple[float, _End], ...] = (
 
 def working(rng: random.Random, length: int) -> str:
     """About `length` characters of working, one step per line."""
-    lines: list[str] = []
-    size = 0
-    while size < length:
+
+    def step() -> str:
         a, b = rng.randint(2, 90), rng.randint(2, 30)
         op, value = rng.choice((("+", a + b), ("*", a * b)))
         name, thing, day = rng.choice(_NAMES), rng.choice(_THINGS), rng.randint(1, 9)
-        lines.append(f"{name} has {a} {op} {b} = {value} {thing} on day {day}.")
-        size += len(lines[-1]) + 1
-    return "\n".join(lines)
+        return f"{name} has {a} {op} {b} = {value} {thing} on day {day}."
+
+    return _text(length, step)
 
 
 def gsm8k(count: int, seed: int = 0, group: int = 16) -> Iterator[tuple[str, str]]:
@@ -115,11 +117,10 @@ def gsm8k(count: int, seed: int = 0, group: int = 16) -> Iterator[tuple[str, str
     Half of the responses state the gold number; the working takes 200 to 1,000 characters.
     """
     rng = random.Random(seed)
-    limits = list(accumulate(share for share, _ in _ENDINGS))
-    makers = [make for _, make in _ENDINGS]
+    shares, makers = zip(*_ENDINGS, strict=True)
     for index in range(count):
         if index % group == 0:
             gold = int(10 ** rng.uniform(0, 4))
         stated = gold if rng.random() < 0.5 else max(0, gold + rng.randint(-20, 20))
-        ending = rng.choices(makers, cum_weights=limits)[0](rng, stated)
+        ending = rng.choices(makers, shares)[0](rng, stated)
         yield f"{working(rng, rng.randint(200, 1000))}\n{ending}", str(gold)

@@ -42,17 +42,22 @@ class Cost:
 
     @property
     def microseconds_each(self) -> float:
-        """Per response."""
+        """CPU time of one response."""
         return 1e6 * self.seconds / self.responses
 
 
 def measure(*responses: int) -> list[Cost]:
     """The cost of each number of responses, which must grow: all run in one process, whose peak never falls again."""
-    command = [sys.executable, "-m", "recipes.benchmarks.evaluation", *map(str, responses)]
+    output = _run([sys.executable, "-m", "recipes.benchmarks.evaluation", *map(str, responses)])
+    return [Cost(**json.loads(line)) for line in output.splitlines()]
+
+
+def _run(command: list[str]) -> str:
+    """What a command prints. Raises RecipeError with the end of its messages where it fails."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RecipeError("the measuring process failed", where=" ".join(command), fix=done.stderr[-2000:])
-    return [Cost(**json.loads(line)) for line in done.stdout.splitlines()]
+        raise RecipeError("the measured process failed", where=" ".join(command), fix=done.stderr[-2000:])
+    return done.stdout
 
 
 def probe_seconds(task: str, model: str, questions: int, n: int) -> dict[str, float]:
@@ -63,10 +68,8 @@ def probe_seconds(task: str, model: str, questions: int, n: int) -> dict[str, fl
         command = [sys.executable, f"scripts/eval_{task}.py", "analyse", "--fresh"]
         command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
         begin = time.perf_counter()
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        _run(command)
         whole = time.perf_counter() - begin
-        if done.returncode:
-            raise RecipeError("the probe failed", where=" ".join(command), fix=done.stderr[-2000:])
         report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     return report["seconds"] | {"whole": whole}
 
@@ -154,9 +157,8 @@ def command(
         for name in ("responses", "CPU seconds", "microseconds each", "peak MiB"):
             table.add_column(name, justify="right")
         for cost in measure(responses // 10, responses):
-            table.add_row(
-                f"{cost.responses:,}", f"{cost.seconds:.1f}", f"{cost.microseconds_each:.0f}", f"{cost.peak_mib:.0f}"
-            )
+            each = f"{cost.microseconds_each:.0f}"
+            table.add_row(f"{cost.responses:,}", f"{cost.seconds:.1f}", each, f"{cost.peak_mib:.0f}")
         console.print(table)
         if model_path:
             _probe(console, task, model_path, questions, rollout_n)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -121,7 +121,7 @@ def command(
         with tempfile.TemporaryDirectory() as folder:
             for size in (size for size in SIZES if size <= largest):
                 grown = growth(Path(folder), size)
-                figures["growth"].append(grown.__dict__)
+                figures["growth"].append(asdict(grown))
                 console.print(
                     f"{size:>7,} queries: {grown.read_ms:.3f} + {grown.train_ms:.3f} ms of CPU to read and train one; "
                     f"{grown.candidates_per_second:,.0f} candidates/s; peak {grown.peak_mib:,.0f} MiB so far"
@@ -129,6 +129,5 @@ def command(
         if recipe:
             with tempfile.TemporaryDirectory() as folder:
                 figures["recipe"] = default_recipe(Path(folder))
-            seconds, peak = figures["recipe"]["seconds"], figures["recipe"]["peak_mib"]
-            console.print(f"default recipe: {seconds:.0f} s, {peak:,} MiB")
+            console.print("default recipe: {seconds:.0f} s, {peak_mib:,} MiB".format(**figures["recipe"]))
         write_report(figures, out)

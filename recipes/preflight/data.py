@@ -45,20 +45,18 @@ def check_data(recipe: Recipe) -> list[str]:
     """Raise for a file that is missing, unreadable, empty or lacks columns; for too few rows; for prompts too long."""
     for key in missing(recipe):
         make = f"make it with `python {' '.join(recipe.prepare)}`" if recipe.prepare else ""
-        raise RecipeError(
-            f"the data file {key.path} does not exist",
-            where=f"{key.key}, from {key.source}",
-            fix=make or "give the path of a parquet file",
+        raise recipe.error(
+            f"the data file {key.path} does not exist", make or "give the path of a parquet file", key.key
         )
     for key in files(recipe):
         _check_columns(recipe, key)
     count = rows(recipe)
     used = min(count, recipe.data.train_max_samples) if recipe.data.train_max_samples > 0 else count
     if used and used < recipe.data.rollout_batch_size:
-        raise RecipeError(
+        raise recipe.error(
             f"data.rollout_batch_size {recipe.data.rollout_batch_size} is larger than the {used} training rows",
-            where=f"data.rollout_batch_size, from {recipe.source_of('data.rollout_batch_size')}",
-            fix=f"set ROLLOUT_BATCH_SIZE to {used} or less",
+            f"set ROLLOUT_BATCH_SIZE to {used} or less",
+            "data.rollout_batch_size",
         )
     return _check_prompt_lengths(recipe)
 
@@ -83,15 +81,14 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
     # Columns in structs have dotted names; those in lists do not count.
     leaves = {opened.schema.column(index).path for index in range(len(opened.schema))}
     lacking = [name for name in engine_columns(recipe) if name not in leaves and name not in top_level]
-    where = f"{key.key}, from {key.source}"
     if lacking:
-        raise RecipeError(
+        raise recipe.error(
             f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(top_level)})",
-            where=where,
-            fix=f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py",
+            f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py",
+            key.key,
         )
     if opened.metadata.num_rows == 0:
-        raise RecipeError(f"{key.path} has no rows", where=where, fix="make the file again, with at least one row")
+        raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
 
 def _check_prompt_lengths(recipe: Recipe) -> list[str]:

@@ -218,10 +218,10 @@ def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
             f"{name} is not here yet: "
             + (counting if is_known else "whether prompts have room for their images is not known")
         ]
-    raise RecipeError(
+    raise recipe.error(
         f"the rows have images, and {folder} has no processor for images ({PROCESSOR_FILES[0]})",
-        where=f"worker.actor.model.model_path, from {recipe.source_of('worker.actor.model.model_path')}",
-        fix="set MODEL_PATH to a vision-language model",
+        "set MODEL_PATH to a vision-language model",
+        "worker.actor.model.model_path",
     )
 
 
@@ -280,6 +280,5 @@ def _check_room(
     needed = recipe.data.rollout_batch_size if key.key == "data.train_files" else 1
     if recipe.data.filter_overlong_prompts and left >= needed:
         return [f"{key.path}: {what}. They are dropped. To keep them, {fix}"]
-    keys = ("data.max_prompt_length", "data.min_pixels", "data.max_pixels")
-    sources = [f"{name}, from {recipe.source_of(name)}" for name in keys]
-    raise RecipeError(what, where="; ".join([f"{key.path} ({key.key})", *sources]), fix=fix)
+    keys = (key.key, "data.max_prompt_length", "data.min_pixels", "data.max_pixels")
+    raise recipe.error(f"{key.path}: {what}", fix, *keys)

@@ -46,11 +46,8 @@ PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab"
 def _loggers_installed(recipe: Recipe) -> None:
     for logger in recipe.trainer.logger:
         if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
-            raise RecipeError(
-                f"the logger {logger} is not installed",
-                where=f"trainer.logger, from {recipe.source_of('trainer.logger')}",
-                fix=f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER",
-            )
+            fix = f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER"
+            raise recipe.error(f"the logger {logger} is not installed", fix, "trainer.logger")
 
 
 class Gpu(NamedTuple):
@@ -102,11 +99,8 @@ def gpus_in_use(recipe: Recipe) -> list[str]:
         return lines
     free = [gpu.index for gpu in every if gpu.used <= IDLE]
     choose = f"CUDA_VISIBLE_DEVICES={','.join(free)} GPUS_PER_NODE={len(free)}" if free else "wait until it has ended"
-    raise RecipeError(
-        f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each",
-        where=f"{key}, from {recipe.source_of(key)}",
-        fix=f"end that process if it is yours, or {choose}",
-    )
+    what = f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each"
+    raise recipe.error(what, f"end that process if it is yours, or {choose}", key)
 
 
 OPEN_FILES = 4_096

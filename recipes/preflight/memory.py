@@ -20,7 +20,6 @@ from recipes.config import Recipe, kl, memory
 from recipes.config.gpus import FUSED_WIDTH
 from recipes.config.machine import gpu_memory, visible_gpus
 from recipes.config.memory import GIGABYTE, RESERVED_BYTES, Shape
-from recipes.errors import RecipeError
 from recipes.model_files import local_model
 from recipes.paths import ROOT
 
@@ -370,10 +369,10 @@ def check_memory(recipe: Recipe) -> list[str]:
     if failing:
         worst = max(failing, key=lambda phase: phase.need / (phase.limit or 1))
         others = [phase.name for phase in failing if phase is not worst]
-        raise RecipeError(
+        raise recipe.error(
             f"{name} does not fit: {worst}" + (f"; nor does {', '.join(others)}" if others else ""),
-            where=f"worker.actor.model.model_path, from {recipe.source_of('worker.actor.model.model_path')}",
-            fix="; or ".join(advice(plan, worst, gpus)) or "a smaller model, set by MODEL_PATH, or larger machines",
+            "; or ".join(advice(plan, worst, gpus)) or "a smaller model, set by MODEL_PATH, or larger machines",
+            "worker.actor.model.model_path",
         )
     lines = []
     if plan.gpu:
@@ -395,12 +394,11 @@ def _cache_lines(recipe: Recipe, plan: MemoryPlan) -> list[str]:
     held = max(0, int(left / each / plan.longest))
     weights = HALF * plan.shape.parameters / plan.tensor
     if plan.utilization * (plan.gpu or 0) - weights < plan.longest * each:
-        source = recipe.source_of("worker.rollout.gpu_memory_utilization")
-        raise RecipeError(
+        raise recipe.error(
             f"vLLM's {plan.utilization:.0%} of a GPU, {plan.utilization * (plan.gpu or 0) / GIGABYTE:.1f} GB, do not "
             f"hold its weights, {weights / GIGABYTE:.1f} GB, and the cache of one response",
-            where=f"worker.rollout.gpu_memory_utilization, from {source}",
-            fix=f"TENSOR_PARALLEL_SIZE={2 * plan.tensor}; or a larger GPU_MEMORY_UTILIZATION",
+            f"TENSOR_PARALLEL_SIZE={2 * plan.tensor}; or a larger GPU_MEMORY_UTILIZATION",
+            "worker.rollout.gpu_memory_utilization",
         )
     line = f"vLLM's cache, estimated: {max(0.0, left) / GIGABYTE:.1f} GB, {held:,} responses of full length"
     return [line + ("" if held >= plan.sequences else f"; {plan.sequences} at once wait for one another when long")]

@@ -32,17 +32,17 @@ def check_attention(recipe: Recipe) -> list[str]:
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")
     if recipe.has_critic and not has_packed_attention():
-        raise RecipeError(
+        raise recipe.error(
             "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
-            where=f"algorithm.adv_estimator, from {recipe.source_of('algorithm.adv_estimator')}",
-            fix=f"install it ({SECTION}), or take an algorithm without a critic, for instance ALGORITHM=rloo",
+            f"install it ({SECTION}), or take an algorithm without a critic, for instance ALGORITHM=rloo",
+            "algorithm.adv_estimator",
         )
     if actor.padding_free and attention in WITHOUT_PACKING:
-        raise RecipeError(
+        raise recipe.error(
             f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
             "cannot keep them apart here",
-            where=f"worker.actor.padding_free, from {packing}",
-            fix=f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
+            f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
+            "worker.actor.padding_free",
         )
     if actor.padding_free or packing.by_user:
         return []
@@ -53,51 +53,48 @@ def check_model(recipe: Recipe) -> list[str]:
     """Raise where the model, or what stands in for its tokenizer, is not there, is not a model, or is too short."""
     remarks = []
     for key in path_keys(recipe):
-        if key.kind != "model":
-            continue
-        where = f"{key.key}, from {key.source}"
-        if key.on_hub:
-            remarks += _on_hub(key, where)
-            continue
-        if not key.key.endswith("tokenizer_path"):
-            _check_weights(Path(key.path), where)
-        if not any((Path(key.path) / name).is_file() for name in TOKENIZER_FILES):
-            raise RecipeError(f"{key.path} has no tokenizer", where=where, fix="put the model's tokenizer files there")
+        if key.kind == "model":
+            remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
     _check_positions(recipe)
     return remarks
 
 
-def _on_hub(key: PathKey, where: str) -> list[str]:
+def _check_on_hub(recipe: Recipe, key: PathKey) -> list[str]:
     if local_model(key.path):
         return []
     offline = next((name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
     if offline:
-        raise RecipeError(
+        raise recipe.error(
             f"the model {key.path} is no folder here and not in the hub's cache, and {offline} forbids asking the hub",
-            where=where,
-            fix=f"unset {offline}, or set MODEL_PATH to a folder",
+            f"unset {offline}, or set MODEL_PATH to a folder",
+            key.key,
         )
     return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
 
 
-def _check_weights(folder: Path, where: str) -> None:
-    def refuse(what: str, fix: str) -> RecipeError:
-        return RecipeError(what, where=where, fix=fix)
+def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
+    folder, file = Path(key.path), Path(key.path) / "config.json"
 
-    if not folder.exists():
-        raise refuse(f"the model {folder} does not exist", "set MODEL_PATH to a folder or a hub's name")
-    file = folder / "config.json"
-    if not file.is_file():
-        raise refuse(f"{folder} is not a model: it has no config.json", "set MODEL_PATH to a model's folder")
-    config, weights = model_config(folder), weight_files(folder)
-    if not config:
-        raise refuse(f"{file} cannot be read: it is no JSON object", "fetch the model again")
-    if not config.get("architectures"):
-        raise refuse(f"{file} names no architecture", "give a causal language model")
-    if not weights:
-        raise refuse(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
-    for pointer in (each for each in weights if each.stat().st_size < POINTER_BYTES):
-        raise refuse(f"{pointer} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
+    def error(what: str, fix: str) -> RecipeError:
+        return recipe.error(what, fix, key.key)
+
+    if not key.key.endswith("tokenizer_path"):
+        config, weights = model_config(folder), weight_files(folder)
+        if not folder.exists():
+            raise error(f"the model {folder} does not exist", "set MODEL_PATH to a folder or a hub's name")
+        if not file.is_file():
+            raise error(f"{folder} is not a model: it has no config.json", "set MODEL_PATH to a model's folder")
+        if not config:
+            raise error(f"{file} cannot be read: it is no JSON object", "fetch the model again")
+        if not config.get("architectures"):
+            raise error(f"{file} names no architecture", "give a causal language model")
+        if not weights:
+            raise error(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
+        if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:
+            raise error(f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise error(f"{folder} has no tokenizer", "put the model's tokenizer files there")
+    return []
 
 
 def _check_positions(recipe: Recipe) -> None:
@@ -107,10 +104,10 @@ def _check_positions(recipe: Recipe) -> None:
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not positions or recipe.longest <= positions * float(scaling.get("factor") or 1):
         return
-    raise RecipeError(
+    raise recipe.error(
         f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {positions}",
-        where="data.max_prompt_length + data.max_response_length, against max_position_embeddings of the model",
-        fix="lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
+        "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
+        *("data.max_prompt_length", "data.max_response_length"),
     )
 
 
@@ -122,18 +119,17 @@ def check_hub(recipe: Recipe) -> list[str]:
     """
     for key in path_keys(recipe):
         if key.kind == "model" and key.on_hub and "://" not in key.path and not local_model(key.path):
-            _ask_hub(key)
+            _ask_hub(recipe, key)
     return []
 
 
-def _ask_hub(key: PathKey) -> None:
+def _ask_hub(recipe: Recipe, key: PathKey) -> None:
     import httpx
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError
 
     hub = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
     name, _, revision = key.path.partition("@")
-    where = f"{key.key}, from {key.source}"
     url = hf_hub_url(name, "config.json", revision=revision or "main", endpoint=hub)
     try:
         get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, endpoint=hub)
@@ -141,18 +137,18 @@ def _ask_hub(key: PathKey) -> None:
     except HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403, 404):
-            raise RecipeError(
+            raise recipe.error(
                 f"{hub} has no model {name} for you ({status} {error.response.reason_phrase})",
-                where=where,
-                fix="correct the name; for a private or gated model set HF_TOKEN and accept its terms",
+                "correct the name; for a private or gated model set HF_TOKEN and accept its terms",
+                key.key,
             ) from error
         cause, problem = error, f"answers with {status} {error.response.reason_phrase}"
     except httpx.TimeoutException as error:
         cause, problem = error, f"has not answered for {HUB_TIMEOUT_S:.0f} s"
     except httpx.HTTPError as error:
         cause, problem = error, f"cannot be reached: {error}"
-    raise RecipeError(
+    raise recipe.error(
         f"the hub {hub} {problem}, and the model is not on this machine",
-        where=where,
-        fix="set MODEL_PATH to a folder, HF_ENDPOINT to a hub that answers, or HTTPS_PROXY to the way out",
+        "set MODEL_PATH to a folder, HF_ENDPOINT to a hub that answers, or HTTPS_PROXY to the way out",
+        key.key,
     ) from cause

@@ -65,10 +65,10 @@ def check_resume(recipe: Recipe) -> list[str]:
     start = recipe.trainer.load_checkpoint_path
     if start and not (Path(start) / "actor").is_dir():
         there = [f"global_step_{step}" for step in saved_steps(Path(start).parent)]
-        raise RecipeError(
+        raise recipe.error(
             f"{start} is not a checkpoint: it has no folder actor",
-            where=f"trainer.load_checkpoint_path, from {recipe.source_of('trainer.load_checkpoint_path')}",
-            fix=f"{Path(start).parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20",
+            f"{Path(start).parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20",
+            "trainer.load_checkpoint_path",
         )
     saved = saved_steps(folder(recipe))
     if saved and (different := _recorded_differences(recipe)):

@@ -35,13 +35,12 @@ def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, 
 def test_the_launcher_waits_for_machines_and_logs_which_are_there(recipe, monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     monkeypatch.setattr(cluster, "POLL_S", 0.0)
-    answers = iter([None, [], [("a", 1)], [("a", 1)], [("a", 1), ("b", 0)], [("a", 1), ("c", 2)]])
+    answers = iter([None, [("a", 1)], [("a", 1)], [("a", 1), ("b", 0)], [("a", 1), ("c", 2)]])
     monkeypatch.setattr(cluster, "alive_nodes", lambda address: next(answers))
     log = []
     cluster.wait_for_nodes(recipe, log.append)
     assert log == [
         "waiting: nothing answers at head:6379",
-        "waiting: 0 of 2 machines with 1 GPUs are in the Ray cluster (no node)",
         "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU))",
         "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU), b (0 GPUs))",
         "the Ray cluster at head:6379 has its 2 machines",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from recipes.config import to_yaml
@@ -68,18 +66,6 @@ def test_checkpoints_of_unknown_origin_are_refused(make, record, message):
     assert resume.with_own_name(make(), pytest.fail).trainer.experiment_name == make().trainer.experiment_name
     with pytest.raises(RecipeError, match=message):
         resume.check_resume(make())
-
-
-def test_the_record_is_renewed_until_there_is_a_checkpoint(make):
-    def recorded_rank():
-        return json.loads((resume.folder(make()) / resume.FINGERPRINT).read_text())["lora_rank"]
-
-    for rank in (0, 8):
-        resume.record(make(f"worker.actor.model.lora.rank={rank}"))
-        assert recorded_rank() == rank
-    save(make())
-    resume.record(make())
-    assert recorded_rank() == 8
 
 
 @pytest.mark.parametrize("change", ["worker.actor.optim.lr=1e-6", "worker.actor.optim.weight_decay=0.1", "data.seed=7"])
