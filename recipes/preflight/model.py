@@ -126,14 +126,17 @@ def check_hub(recipe: Recipe) -> list[str]:
 def _ask_hub(recipe: Recipe, key: PathKey) -> None:
     import httpx
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     hub = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
     name, _, revision = key.path.partition("@")
-    url = hf_hub_url(name, "config.json", revision=revision or "main", endpoint=hub)
     try:
+        url = hf_hub_url(name, "config.json", revision=revision or "main", endpoint=hub)
         get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, endpoint=hub)
         return
+    except HFValidationError as error:
+        what = f"{name} is neither a folder here nor a name that a hub can have"
+        raise recipe.error(what, "set MODEL_PATH to a folder, or to a name such as Qwen/Qwen3-4B", key.key) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403, 404):

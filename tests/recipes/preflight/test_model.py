@@ -75,9 +75,9 @@ def on_hub(make, monkeypatch, tmp_path):
     for name in model.OFFLINE:
         monkeypatch.delenv(name, raising=False)
 
-    def build(port=9):
+    def build(port=9, name="org/model"):
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
-        return make("worker.actor.model.model_path=org/model")
+        return make(f"worker.actor.model.model_path={name}")
 
     return build
 
@@ -126,6 +126,8 @@ def test_a_hub_that_is_silent_or_not_there_is_an_error_within_seconds(on_hub, mo
         model.check_hub(on_hub(port))
     assert "MODEL_PATH" in caught.value.fix
     assert "worker.actor.model.model_path" in caught.value.where
+    with pytest.raises(RecipeError, match="nor a name that a hub can have"):
+        model.check_hub(on_hub(port, "org/mo--del"))
 
 
 @pytest.mark.parametrize(
