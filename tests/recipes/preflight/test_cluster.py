@@ -45,9 +45,7 @@ def test_the_launcher_waits_for_machines_and_logs_which_are_there(recipe, monkey
         "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU), b (0 GPUs))",
         "the Ray cluster at head:6379 has its 2 machines",
     ]
-
-
-def test_the_wait_ends_with_what_is_missing(recipe, monkeypatch):
+    monkeypatch.undo()
     monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:9")
     monkeypatch.setenv(cluster.WAIT, "0")
     with pytest.raises(RecipeError, match="nothing answers at 127.0.0.1:9, after 0 minutes") as caught:

@@ -126,21 +126,12 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
     assert tried(f"import asyncio\nasync {PLAIN}    await asyncio.sleep(0)\n{SOLVES}") == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "key", "fine"),
-    [
-        ("{'score': 0.5 * len(solution_str), 'accuracy': 1.0}", "accuracy", True),
-        ("{'score': 0.5 * len(solution_str)}", "overall", True),
-        ("0.5 * len(solution_str)", "acc", True),
-        ("0.5 * len(solution_str)", "accuracy", False),
-    ],
-)
-def test_dynamic_sampling_needs_its_part_of_the_answer(tried, answer, key, fine):
-    if fine:
-        tried(f"{HEAD}    return {answer}", filter_key=key)
-        return
+@pytest.mark.parametrize("answer", ["{'score': 1.0 * len(solution_str), 'right': 1.0}", "1.0 * len(solution_str)"])
+def test_dynamic_sampling_needs_its_part_of_the_answer(tried, answer):
+    for key in ("overall", "right" if "right" in answer else "acc"):
+        assert tried(f"{HEAD}    return {answer}", filter_key=key) == []
     with pytest.raises(RecipeError, match="algorithm.filter_key is 'accuracy', which the reward's answer") as caught:
-        tried(f"{HEAD}    return {answer}", filter_key=key)
+        tried(f"{HEAD}    return {answer}", filter_key="accuracy")
     assert "overall" in caught.value.fix
 
 
@@ -192,13 +183,11 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path
 @pytest.mark.parametrize(
     ("truth", "extra", "gold"),
     [
-        ("42", None, ["42"]),
         ('["Wien", "Vienna"]', None, ["Wien"]),
-        ('{"inputs": [], "outputs": []}', None, []),
+        ('{"inputs": []}', None, []),
         ('{"inputs": []}', {"solution": "print(1)"}, ["print(1)"]),
         ('{"data_source": "qa", "ground_truth": "[1, 2]"}', None, ["1"]),
         ("[not JSON", None, ["[not JSON"]),
-        (None, None, []),
     ],
 )
 def test_gold_answers_of_a_truth(tried, truth, extra, gold):
