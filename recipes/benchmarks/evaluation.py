@@ -134,7 +134,7 @@ def _fill_cache(plan: EvaluationPlan) -> None:
 
 
 @contextmanager
-def _silent(words: str, total: int) -> Iterator[Callable[[int], None]]:
+def _silent(description: str, total: int) -> Iterator[Callable[[int], None]]:
     yield lambda count: None
 
 

@@ -44,7 +44,7 @@ def table(seen: Watched) -> Table:
 
 
 def command(
-    launcher: Annotated[str, typer.Option("--command", help="Launcher to run, in words of a shell.")] = LAUNCHER,
+    launcher: Annotated[str, typer.Option("--command", help="Launcher to run, as typed in a shell.")] = LAUNCHER,
     steps: Annotated[int, typer.Option(help="MAX_STEPS of the run.", min=1)] = 1,
     out: Annotated[Path | None, typer.Option(help="JSON file for the measurements.")] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two samples of the memory.")] = 0.5,

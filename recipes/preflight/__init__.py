@@ -35,7 +35,7 @@ A function raises a `RecipeError` for what would stop the run and returns remark
 
 @dataclass
 class Findings:
-    """What the checks say: errors stop a run, remarks do not; `skipped` checks needed one that failed."""
+    """Errors stop a run, remarks do not; `skipped` checks needed one that failed."""
 
     errors: list[RecipeError] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -62,33 +62,26 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
 
 def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
     """Run every check of `CHECKS`; one that depends on a failed or skipped one is skipped."""
-    found = Findings()
-    failed = set(skip)
+    result = Findings()
+    unusable = set(skip)
     for name, (run_check, needed) in CHECKS.items():
-        if name in failed or failed & set(needed):
-            failed.add(name)
-            found.skipped.append(name)
+        if name in unusable or unusable & set(needed):
+            unusable.add(name)
+            result.skipped.append(name)
             continue
         try:
-            found.remarks += run_check(recipe)
+            result.remarks += run_check(recipe)
         except RecipeError as error:
-            found.errors.append(error)
-            failed.add(name)
-    return found
+            result.errors.append(error)
+            unusable.add(name)
+    return result
 
 
 def run_checks(recipe: Recipe) -> list[str]:
-    """Run every check of `CHECKS`.
-
-    Returns:
-        Remarks that do not stop the run.
-
-    Raises:
-        RecipeError: everything that would stop it, in one error.
-    """
-    found = findings(recipe)
-    raise_together(found.errors)
-    return found.remarks
+    """Run every check of `CHECKS`. Returns remarks; raises RecipeError with everything that would stop the run."""
+    result = findings(recipe)
+    raise_together(result.errors)
+    return result.remarks
 
 
 def dry(recipe: Recipe, ask_hub: bool = False) -> Findings:
@@ -99,11 +92,10 @@ def dry(recipe: Recipe, ask_hub: bool = False) -> Findings:
     """
     missing = data.missing(recipe)
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
-    skip = [name for name, left_out in (("data", to_prepare), ("hub", not ask_hub)) if left_out]
-    found = findings(recipe, skip=tuple(skip))
+    result = findings(recipe, skip=("data",) * to_prepare + ("hub",) * (not ask_hub))
     if to_prepare:
-        found.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
-    return found
+        result.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
+    return result
 
 
 def heading(recipe: Recipe) -> str:

@@ -28,14 +28,14 @@ def main(
         console.print(preflight.heading(recipe))
         notes = preflight.check_before_data(recipe)
         recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
-    found = preflight.dry(recipe, ask_hub=True)
-    for remark in [*notes, *found.remarks]:
+    result = preflight.dry(recipe, ask_hub=True)
+    for remark in [*notes, *result.remarks]:
         console.print(f"note: {remark}")
-    if found.skipped:
-        console.print(f"not checked: {', '.join(found.skipped)}")
-    for error in found.errors:
+    if result.skipped:
+        console.print(f"not checked: {', '.join(result.skipped)}")
+    for error in result.errors:
         print(f"error: {error}", file=sys.stderr)
-    if found.errors:
+    if result.errors:
         raise typer.Exit(2)
     console.print("ready: every check passed")
 

@@ -103,7 +103,7 @@ def scan(
         RecipeError: the first row with a broken image, images and places for them that do not match, or too many
             images; and how many more rows are wrong.
     """
-    found: dict[Kind, AlikeRows] = {}
+    kinds: dict[Kind, AlikeRows] = {}
     wrong: list[tuple[int, BadRow]] = []
     reader = ImageReader(Path(image_dir or "."))
     for number, row in enumerate(_rows(file, (prompt_key, image_key))):
@@ -114,12 +114,12 @@ def scan(
         except BadRow as error:
             wrong.append((number, error))
         else:
-            found.setdefault(kind, AlikeRows(number)).count += 1
+            kinds.setdefault(kind, AlikeRows(number)).count += 1
     if wrong:
         number, error = wrong[0]
         more = f"; {len(wrong) - 1:,} more rows are wrong" if len(wrong) > 1 else ""
         raise RecipeError(f"row {number} {error}{more}", where=f"{file}, rows counted from 0", fix=error.fix) from error
-    return found
+    return kinds
 
 
 def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from recipes.preflight import data, resume
 
 SHARED_MEMORY = Path("/dev/shm")
 SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
-"""Bytes below which Ray's object store, the weight transfer or NCCL fail: containers have 64 MiB unless told."""
+"""Bytes below which Ray's object store, the weight transfer or NCCL fail: containers have 64 MiB by default."""
 
 
 def check_machine(recipe: Recipe) -> list[str]:

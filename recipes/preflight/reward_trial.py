@@ -94,8 +94,8 @@ def _line_of_row(file: str, row: int) -> str:
         leaves = {opened.schema.column(index).path for index in range(len(opened.schema))}
         if not {"extra_info.file", "extra_info.line"} <= leaves:
             return ""
-        found = opened.read(["extra_info.file", "extra_info.line"]).slice(row - 1, 1).to_pylist()
-    return "".join(f"line {each['extra_info']['line']} of {each['extra_info']['file']}; " for each in found)
+        rows = opened.read(["extra_info.file", "extra_info.line"]).slice(row - 1, 1).to_pylist()
+    return "".join(f"line {each['extra_info']['line']} of {each['extra_info']['file']}; " for each in rows)
 
 
 def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""The prompt as the model sees it: rendered as transformers does, and what it lacks is said."""
+"""The chat template is rendered as transformers does, and what it lacks is reported."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_bad_row_is_named(checked, name, engine):
         checked([GOOD, GOOD, (prompt, held), GOOD, (PROMPT, [b"x"])], engine=engine)
     assert "train.parquet" in raised.value.where
     assert raised.value.fix
-    assert "0x" not in str(raised.value), "an address in memory tells nobody anything"
+    assert "0x" not in str(raised.value), "no address in memory"
 
 
 def test_every_file_is_read_and_images_may_be_paths(checked, tmp_path):

@@ -1,4 +1,4 @@
-"""A run goes on from its own checkpoints, and touches nobody else's."""
+"""A run goes on from its own checkpoints, and leaves others alone."""
 
 from __future__ import annotations
 
