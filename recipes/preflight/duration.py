@@ -17,7 +17,7 @@ SIZES = (
     *("data.rollout_batch_size", "data.max_prompt_length", "data.max_response_length"),
 )
 """Keys that decide what a step takes; a run is an example for another where they are the same."""
-LOOKED_AT = 20
+LOOKED_AT = 10
 """So many runs, the last ones, are looked at."""
 
 
