@@ -30,7 +30,7 @@ def check_reward(recipe: Recipe) -> list[str]:
     reward = recipe.worker.reward
     if reward.reward_function is None:
         return []
-    where = f"worker.reward.reward_function, from {recipe.source_of('worker.reward.reward_function')}"
+    where = f"worker.reward.reward_function: {recipe.source_of('worker.reward.reward_function')}"
     files = [key.path for key in data.files(recipe) if Path(key.path).is_file()]
     rows, count = rows_by_source(files)
     location, arguments = reward.reward_function, reward.reward_function_kwargs
