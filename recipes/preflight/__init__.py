@@ -84,15 +84,16 @@ def run_checks(recipe: Recipe) -> list[str]:
     return result.remarks
 
 
-def dry(recipe: Recipe, ask_hub: bool = False) -> Findings:
+def dry(recipe: Recipe, ask_hub: bool = False, skip: tuple[str, ...] = ()) -> Findings:
     """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
 
     Args:
         ask_hub: whether a hub is asked for a model that is not here yet; a plan can be made without it.
+        skip: further checks to leave out.
     """
-    missing = data.missing(recipe)
+    missing = data.missing(recipe) if "data" not in skip else []
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
-    result = findings(recipe, skip=("data",) * to_prepare + ("hub",) * (not ask_hub))
+    result = findings(recipe, skip=(*skip, *["data"] * to_prepare, *["hub"] * (not ask_hub)))
     if to_prepare:
         result.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
     return result

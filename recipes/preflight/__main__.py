@@ -11,7 +11,7 @@ from rich.console import Console
 from recipes import preflight
 from recipes.config import load
 from recipes.data.custom import ready
-from recipes.errors import reported_errors
+from recipes.errors import RecipeError, reported_errors
 from recipes.preflight import resume
 
 
@@ -27,8 +27,13 @@ def main(
         recipe = load(task, arguments=overrides or ())
         console.print(preflight.heading(recipe))
         notes = preflight.check_before_data(recipe)
+    try:
         recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
-    result = preflight.dry(recipe, ask_hub=True)
+    except RecipeError as error:
+        result = preflight.dry(recipe, ask_hub=True, skip=("data",))
+        result.errors.append(error)
+    else:
+        result = preflight.dry(recipe, ask_hub=True)
     for remark in [*notes, *result.remarks]:
         console.print(f"note: {remark}")
     if result.skipped:

@@ -7,10 +7,12 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+import typer
 
 from recipes import preflight
 from recipes.errors import RecipeError
 from recipes.preflight import machine, resume
+from recipes.preflight.__main__ import main
 
 
 @pytest.fixture
@@ -99,6 +101,16 @@ def test_every_independent_mistake_is_an_error_at_once(make):
     found = preflight.findings(make("data.train_files=/no.parquet", f"trainer.save_checkpoint_path={__file__}/x"))
     assert len(found.errors) == 2
     assert set(found.skipped) == {"disk", "reward", "images", "early stop"}
+
+
+def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files, capsys):
+    (files / "mine.json").write_text('[{"prompt": "p", "data_source": "qa"}]')
+    with pytest.raises(typer.Exit):
+        main("custom", ["--data", f"{files}/mine.json", "hardware=cpu", "worker.actor.model.model_path=/no/model"])
+    printed = capsys.readouterr()
+    assert "not checked: hub, chat template, memory, data, disk, reward, images, early stop" in printed.out
+    assert "there is no field ground_truth" in printed.err
+    assert "the model /no/model does not exist" in printed.err
 
 
 def test_gpus_and_the_engines_version_are_checked_before_any_data_is_made(make, monkeypatch):
