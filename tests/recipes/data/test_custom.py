@@ -72,11 +72,11 @@ def test_the_same_content_is_found_again_and_another_is_not(tmp_path, monkeypatc
     path, template, opened = write(tmp_path, map(record, range(4))), tmp_path / "t.jinja", []
     template.write_text("{{ content }}!")
     conversion = Conversion((path,), template=template)
-    assert converted(conversion.folder) is None
     with monkeypatch.context() as patch:
         patch.setattr(
             "pathlib.Path.open", lambda self, *a, real=Path.open, **k: opened.append(self) or real(self, *a, **k)
         )
+        assert converted(conversion.folder) is None
         made(conversion)
     assert opened.count(path) == 2, "hashed and parsed once each"
     assert [manifest["split"] for manifest in converted(conversion.folder)] == ["train", "test"]
