@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def main(
     with reported_errors():
         result = learning(runs)
         output.parent.mkdir(parents=True, exist_ok=True)
-        figures = {"command": command, **result.as_dict()}
+        figures = {"command": command, **asdict(result)}
         output.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         draw(result, output.with_suffix(".svg"))
     for curve in result.curves:

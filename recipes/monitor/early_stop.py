@@ -36,25 +36,12 @@ class Standing:
     step: int = 0
     waited: int = 0
 
-    def after(self, step: int, value: float, min_delta: float) -> Standing:
-        """The standing with one more value; one that is not finite is no gain."""
-        if math.isfinite(value) and (self.best is None or value > self.best + min_delta):
-            return Standing(value, step, 0)
-        return Standing(self.best, self.step, self.waited + 1)
 
-
-def value_of(step: Step, metric: str) -> float | None:
-    """The metric of a step; None where the step does not have it."""
-    return mean_validation(step) if metric == VALIDATION else step.get(metric)
-
-
-def standing(history: Iterable[Step], metric: str, min_delta: float) -> Standing:
-    """Where the metric stands after these steps."""
-    now = Standing()
-    for step in history:
-        value = value_of(step, metric)
-        if value is not None:
-            now = now.after(step.step, value, min_delta)
+def standing(values: Iterable[tuple[int, float]], min_delta: float, now: Standing = Standing()) -> Standing:
+    """Where a metric stands after more values, each with its step; one that is not finite is no gain."""
+    for step, value in values:
+        gained = math.isfinite(value) and (now.best is None or value > now.best + min_delta)
+        now = Standing(value, step, 0) if gained else Standing(now.best, now.step, now.waited + 1)
     return now
 
 
@@ -79,7 +66,8 @@ class EarlyStop:
     def __init__(self, recipe: Recipe, history: Sequence[Step], log: Callable[[str], None]) -> None:
         self._keys, self._keep, self._log = recipe.trainer.early_stop, recipe.trainer.keep_best, log
         self._folder = Path(str(recipe.trainer.save_checkpoint_path))
-        self._standing = standing(history, self._keys.metric, self._keys.min_delta)
+        values = ((step.step, value) for step in history if (value := self._value(step)) is not None)
+        self._standing = standing(values, self._keys.min_delta)
         self._missed = self._asked = False
         withdraw_stop(self._folder)
 
@@ -94,11 +82,11 @@ class EarlyStop:
 
     def saw(self, step: Step) -> str | None:
         """Take in a step's metrics. Returns why the run is to end now; None while it goes on or has to save first."""
-        value = value_of(step, self._keys.metric)
+        value = self._value(step)
         if value is None:
-            self._say_once_if_missing(step)
+            self._warn_if_missing(step)
             return None
-        before, self._standing = self.reason, self._standing.after(step.step, value, self._keys.min_delta)
+        before, self._standing = self.reason, standing([(step.step, value)], self._keys.min_delta, self._standing)
         if self._keep:
             self._keep_if_best(step.step, value)
         if self.reason is None:
@@ -106,7 +94,8 @@ class EarlyStop:
                 withdraw_stop(self._folder)
                 self._asked = False
             return None
-        if self._is_saved(step.step):
+        last = last_checkpoint(self._folder)
+        if last and last.step == step.step:
             withdraw_stop(self._folder)
             return self.reason
         request_stop(self._folder)
@@ -115,9 +104,9 @@ class EarlyStop:
             self._log(f"{self.reason}: the run ends after its next save")
         return None
 
-    def _is_saved(self, step: int) -> bool:
-        last = last_checkpoint(self._folder)
-        return last is not None and last.step == step
+    def _value(self, step: Step) -> float | None:
+        metric = self._keys.metric
+        return mean_validation(step) if metric == VALIDATION else step.get(metric)
 
     def _keep_if_best(self, step: int, value: float) -> None:
         last, best = last_checkpoint(self._folder), best_checkpoint(self._folder)
@@ -130,7 +119,7 @@ class EarlyStop:
         else:
             self._log(f"best so far: step {step}, {self._keys.metric} {number(value)}, kept in {shown(kept)}")
 
-    def _say_once_if_missing(self, step: Step) -> None:
+    def _warn_if_missing(self, step: Step) -> None:
         validated = mean_validation(step) is not None
         if (self._keep or self._keys.patience) and validated and "val-core/" in self._keys.metric and not self._missed:
             self._missed = True

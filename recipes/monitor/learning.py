@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,6 @@ class Learning:
     curves: list[Curve]
     mean: dict[int, Interval]
     change: Interval
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
-        return asdict(self)
 
 
 def learning(runs: Sequence[Path]) -> Learning:

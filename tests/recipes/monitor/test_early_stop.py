@@ -33,7 +33,7 @@ def save(folder, step):
 
 @given(st.lists(st.floats(0, 1, allow_nan=False), max_size=30), st.floats(0, 0.5))
 def test_waiting_counts_the_values_since_the_last_gain(values, min_delta):
-    now = standing([Step(step, {ACCURACY: value}) for step, value in enumerate(values)], "validation", min_delta)
+    now = standing(enumerate(values), min_delta)
     best, waited, at = -math.inf, 0, 0
     for step, value in enumerate(values):
         best, waited, at = (value, 0, step) if value > best + min_delta else (best, waited + 1, at)

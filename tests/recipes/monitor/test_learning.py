@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from scipy.stats import t
@@ -63,7 +64,7 @@ def test_several_seeds(tmp_path):
     assert (result.mean[20].value, result.mean[20].low) == pytest.approx((0.7, 0.7 - half))
     assert (result.change.value, result.change.high) == pytest.approx((0.5, 0.5 + half))
     assert result.mean[0].low is None
-    json.dumps(result.as_dict(), allow_nan=False)
+    json.dumps(asdict(result), allow_nan=False)
     draw(result, tmp_path / "curve.svg")
     drawing = (tmp_path / "curve.svg").read_text()
     assert "mean of 3 seeds" in drawing
