@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
+import importlib
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import openai
+import openai._base_client
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.evaluation import evaluate
+from recipes.evaluation.models import Subject
+from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.sampling import Group, Response, Sampling
+from recipes.evaluation.scoring import Reward
 
 REWARD = '''
 """Right where the answer tag holds the gold answer; a credit of 0.1 for the tag."""
@@ -31,6 +36,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
         "reason": "correct" if right else "wrong_answer" if tagged else "no_answer",
     }
 '''
+# The client's HTTP library: httpx, or httpx2 from openai 3 on.
+httpx = importlib.import_module(openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
+SAMPLED, GREEDY = Sampling(8, 1.0, 1.0, 32, 0), Sampling(1, 0.0, 1.0, 32, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -100,13 +108,12 @@ def scripted_text(index: int, sample: int, skill: float, salt: str = "") -> str:
 
 
 class ScriptedSampler:
-    """A `Sampler` without a model."""
+    """A `Sampler` without a model; `first` are texts for the first answer to a row."""
 
-    def __init__(self, skill: float = 0.5, salt: str = "") -> None:
-        self.skill, self.salt = skill, salt
+    def __init__(self, skill: float, salt: str = "", first: dict[int, str] | None = None) -> None:
+        self.skill, self.salt, self.first = skill, salt, first or {}
         self.die_after: int | None = None
-        self.logprob = -0.25
-        self.finish = "stop"
+        self.logprob, self.finish = -0.25, "stop"
         self.asked: list[int] = []
         self.closed = False
 
@@ -116,139 +123,90 @@ class ScriptedSampler:
                 raise KeyboardInterrupt
             self.asked.append(question.row)
             texts = [scripted_text(question.row, sample, self.skill, self.salt) for sample in range(sampling.n)]
-            yield Group(
-                question.row,
-                tuple(
-                    Response(t, len(t.split()), self.finish, None if sampling.greedy else self.logprob * len(t.split()))
-                    for t in texts
-                ),
-            )
+            texts[0] = self.first.get(question.row, texts[0])
+            lengths = [len(text.split()) for text in texts]
+            logprobs = [None if sampling.greedy else self.logprob * length for length in lengths]
+            yield Group(question.row, tuple(map(Response, texts, lengths, [self.finish] * sampling.n, logprobs)))
 
     def close(self) -> None:
         self.closed = True
 
 
-@pytest.fixture
-def scripted() -> type[ScriptedSampler]:
-    return ScriptedSampler
+@contextlib.contextmanager
+def silent(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    yield lambda count: None
 
 
-class Script:
-    """What the server does; tests change it before and look at `requests` behind."""
+class ScriptedServer:
+    """What a server answers, below the HTTP client; tests change it before and look at `requests` behind."""
+
+    api_base = "http://scripted/v1"
 
     def __init__(self) -> None:
         self.models = [{"id": "tiny", "owned_by": "someone"}]
         self.requests: list[dict[str, Any]] = []
-        self.times: list[float] = []
-        self.retry_after = ""  # header of replies that are not 200
-        self.statuses: list[int] = []  # statuses of the next replies; 0 closes the connection
-        self.die_after: int | None = None  # replies with status 200 until every connection is cut
+        self.statuses: list[int] = []  # statuses of the next replies; 0 breaks the connection
+        self.die_after: int | None = None  # replies until every connection breaks
         self.most_choices = 1_000
-        self.skill = 0.5
         self.logprob: Any = -0.5
         self.logprobs_known = True
         self.nan_from: int | None = None  # number of the reply from which log-probabilities are NaN
         self.finish = "stop"
-        self.served = 0
-        self.running = 0
-        self.most_running = 0
-        self.lock = threading.Lock()
-        self.slow = 0.0  # seconds before a reply with status 200
-        self.wait_for = 0  # hold replies back until so many requests were in flight together
+        self.served = self.running = self.most_running = 0
+        self.slow = 0.0  # seconds before a reply
+        self.reply = self.completion  # request -> payload
 
-    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, request: Any) -> Any:
+        if self.die_after is not None and self.served >= self.die_after:
+            raise httpx.ConnectError("scripted", request=request)
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"object": "list", "data": self.models})
+        asked = json.loads(await request.aread())
+        self.requests.append(asked | {"path": request.url.path})
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        status = self.statuses.pop(0) if self.statuses else 200
+        self.served += status == 200
+        await asyncio.sleep(self.slow if status == 200 else 0)
+        self.running -= 1
+        if status == 0:
+            raise httpx.ReadError("scripted", request=request)
+        if status != 200:
+            return httpx.Response(status, json={"error": {"message": f"scripted {status}"}})
+        return httpx.Response(200, content=json.dumps(self.reply(asked)))
+
+    def completion(self, request: dict[str, Any]) -> dict[str, Any]:
         index = int(request["messages"][-1]["content"].split()[2])
         count = min(request.get("n", 1), self.most_choices)
-        texts = [scripted_text(index, sample + request["seed"] % 1000, self.skill) for sample in range(count)]
+        texts = [scripted_text(index, sample + request["seed"] % 1000, 0.5) for sample in range(count)]
         return {
-            "id": "reply",
-            "object": "chat.completion",
             "model": request["model"],
-            "choices": [self._choice(number, text) for number, text in enumerate(texts)],
+            "choices": [self.choice(text) for text in texts],
             "usage": {"completion_tokens": sum(len(text.split()) for text in texts)},
         }
 
-    def _choice(self, number: int, text: str) -> dict[str, Any]:
+    def choice(self, text: str) -> dict[str, Any]:
         broken = self.nan_from is not None and len(self.requests) >= self.nan_from
         logprob = float("nan") if broken else self.logprob
         content = [{"token": token, "logprob": logprob} for token in text.split()]
         return {
-            "index": number,
             "message": {"role": "assistant", "content": text},
             "finish_reason": self.finish,
             "logprobs": {"content": content} if self.logprobs_known else None,
         }
 
 
-class Handler(BaseHTTPRequestHandler):
-    """`/v1/models` and `/v1/chat/completions`, by the server's script."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        script: Script = self.server.script
-        if script.die_after is not None and script.served >= script.die_after:
-            self.connection.close()
-            self.close_connection = True
-            return
-        self._send(200, {"object": "list", "data": script.models})
-
-    def do_POST(self) -> None:
-        script: Script = self.server.script
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with script.lock:
-            script.requests.append(request | {"path": self.path})
-            script.times.append(time.monotonic())
-            script.running += 1
-            script.most_running = max(script.most_running, script.running)
-            status = script.statuses.pop(0) if script.statuses else 200
-            if script.die_after is not None and script.served >= script.die_after:
-                status = 0
-            script.served += status == 200
-        deadline = time.monotonic() + 5
-        while script.most_running < script.wait_for and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if status == 200:
-            time.sleep(script.slow)
-            self._send(200, script.reply(request))
-        elif status == 0:
-            self.close_connection = True
-            self.connection.close()
-        else:
-            self._send(status, {"error": {"message": f"scripted {status}"}})
-        with script.lock:
-            script.running -= 1
-
-    def _send(self, status: int, payload: dict[str, Any]) -> None:
-        body = json.dumps(payload).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if status != 200 and self.server.script.retry_after:
-            self.send_header("Retry-After", self.server.script.retry_after)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def server(monkeypatch) -> ScriptedServer:
+    """A scripted server that every HTTP request of the test goes to; pauses between tries are short."""
+    scripted = ScriptedServer()
 
+    async def handle(transport: Any, request: Any) -> Any:
+        return await scripted.answer(request)
 
-@pytest.fixture
-def api_base(script) -> Iterator[str]:
-    """The address of a running scripted server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.script = script
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+    return scripted
 
 
 HOSTILE = (
@@ -260,43 +218,33 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="session")
-def hostile() -> tuple[str, ...]:
-    """Texts that a page must show and not obey."""
-    return HOSTILE
-
-
-@pytest.fixture(scope="session")
 def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
-    """Result, samples and figures of each kind, from scripted models; the first questions get hostile answers."""
-    from recipes.evaluation import evaluate
-    from recipes.evaluation.models import Subject
-    from recipes.evaluation.plan import EvaluationPlan
-    from recipes.evaluation.scoring import Reward
-
+    """Result, samples and figures of each kind; the first answers are hostile, then right without a thought."""
     folder = tmp_path_factory.mktemp("reports")
     (folder / "reward_file.py").write_text(REWARD, encoding="utf-8")
     pq.write_table(pa.Table.from_pylist([row(i) for i in range(40)]), folder / "test.parquet")
+    first = dict(enumerate((*HOSTILE, *(f"<answer>{2 * index}</answer>" for index in range(4, 7)))))
 
     class Scripted(Subject):
         def start(self, *args: Any) -> Any:
-            return HostileSampler({"old": 0.35, "new": 0.7}[self.name], salt=self.name)
+            return ScriptedSampler({"old": 0.35, "new": 0.7}[self.name], self.name, first)
 
     def subject(label: str, name: str) -> Subject:
         return Scripted(label, name, name, f"hash of {name}", folder, "a <b>note</b>" if name == "old" else "")
 
-    sampled, greedy = Sampling(8, 1.0, 1.0, 32, 0), Sampling(1, 0.0, 1.0, 32, 0)
     one, two = (subject("model", "new"),), (subject("base", "old"), subject("trained", "new"))
-    kinds = {"analyse": (one, None), "evaluation": (one, greedy), "comparison": (two, greedy)}
+    kinds = {"analyse": (one, None), "evaluation": (one, GREEDY), "comparison": (two, GREEDY)}
     captured: dict[str, Any] = {}
+    reward = Reward(str(folder / "reward_file.py"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ARTIFACTS_DIR", str(folder / "artifacts"))
-        for kind, (subjects, first) in kinds.items():
-            patch.setattr(
-                evaluate, "write_report", lambda folder, *content, kind=kind: captured.update({kind: content})
-            )
-            reward = Reward(str(folder / "reward_file.py"))
-            plan = EvaluationPlan("sums", subjects, folder / "test.parquet", reward, sampled, first, batch=32, shown=60)
-            evaluate.run(plan, _silent)
+        patch.setattr(
+            evaluate, "write_report", lambda _, result, *drawn: captured.update({result.kind: (result, *drawn)})
+        )
+        for subjects, greedy in kinds.values():
+            data = folder / "test.parquet"
+            plan = EvaluationPlan("sums", subjects, data, reward, SAMPLED, greedy, batch=32, shown=60)
+            evaluate.run(plan, silent)
     return captured
 
 
@@ -308,20 +256,41 @@ def pages(reports) -> dict[str, str]:
     return {kind: html_page(*content) for kind, content in reports.items()}
 
 
-@contextlib.contextmanager
-def _silent(words: str, total: int) -> Iterator[Callable[[int], None]]:
-    yield lambda count: None
+class World:
+    """Plans for scripted models named "model", "old" and "new"."""
+
+    def __init__(self, data: Path, reward_path: Path) -> None:
+        self.data, self.reward_path = data, reward_path
+        self.samplers = {"model": ScriptedSampler(0.5), "old": ScriptedSampler(0.3), "new": ScriptedSampler(0.7)}
+        self.started: list[str] = []
+
+    def subject(self, label: str, name: str) -> Subject:
+        return Subject(label, name, name, f"hash of {name}", self.reward_path.parent)
+
+    def plan(self, **changes: Any) -> EvaluationPlan:
+        subjects = (self.subject("model", "model"),)
+        reward = Reward(str(self.reward_path))
+        probe = {"sampled": SAMPLED, "greedy": None, "batch": 32}
+        return EvaluationPlan(
+            **({"task": "sums", "subjects": subjects, "data": self.data, "reward": reward} | probe | changes)
+        )
+
+    def two(self, **changes: Any) -> EvaluationPlan:
+        subjects = (self.subject("base", "old"), self.subject("trained", "new"))
+        return self.plan(subjects=subjects, greedy=GREEDY, batch=None, **changes)
+
+    def run(self, plan: EvaluationPlan) -> tuple[evaluate.Result, Path]:
+        return evaluate.run(plan, silent)
 
 
-class HostileSampler(ScriptedSampler):
-    """The first answers to the first questions are the hostile texts, and three right ones without a thought."""
+@pytest.fixture
+def world(monkeypatch, make_data, reward_path) -> World:
+    world = World(make_data(30), reward_path)
+    monkeypatch.setattr(evaluate, "draw_all", lambda result: [])  # a second for every report; test_report.py draws
 
-    def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
-        for group in super().generate(questions, sampling):
-            bare = [f"<answer>{2 * row}</answer>" for row in range(len(HOSTILE), len(HOSTILE) + 3)]
-            first = dict(enumerate((*HOSTILE, *bare))).get(group.row)
-            if first is None:
-                yield group
-            else:
-                response = Response(first, 3, "length", None if sampling.greedy else -1.0)
-                yield Group(group.row, (response, *group.responses[1:]))
+    def start(subject: Subject, *args: Any) -> ScriptedSampler:
+        world.started.append(subject.name)
+        return world.samplers[subject.name]
+
+    monkeypatch.setattr(Subject, "start", start)
+    return world

@@ -66,21 +66,16 @@ def test_swapping_the_models_turns_every_difference_round():
     assert there.reach.newly_solved == back.reach.no_longer_solved == [4]
 
 
-def test_what_one_model_lacks_has_no_difference():
-    with_entropy, without = passes([1, 2], [0, 1], 4), passes([1, 2], [0, 1], 4, logprob=None)
-    differences = compare(with_entropy, without, [0, 1]).differences
-    assert differences["sampled"]["token_entropy_nats"] is None
-    assert differences["sampled"]["mean_tokens"] is not None
-    assert "score_variance" not in differences["greedy"]
-
-
-def test_won_and_lost_name_rows():
-    rows = [10, 20, 30, 40, 50]
-    base, trained = passes([0] * 5, [0, 1, 1, 0, 0]), passes([0] * 5, [1, 1, 0, 0, 1])
-    primary = compare(base, trained, rows).primary
+def test_won_and_lost_name_rows_and_what_one_model_lacks_has_no_difference():
+    base, trained = passes([0] * 5, [0, 1, 1, 0, 0]), passes([0] * 5, [1, 1, 0, 0, 1], logprob=None)
+    compared = compare(base, trained, [10, 20, 30, 40, 50])
+    primary = compared.primary
     assert (primary.won, primary.lost) == ([10, 50], [30])
     assert (primary.both_right, primary.both_wrong) == (1, 1)
     assert primary.mcnemar == mcnemar(2, 1)
+    assert compared.differences["sampled"]["token_entropy_nats"] is None
+    assert compared.differences["sampled"]["mean_tokens"] is not None
+    assert "score_variance" not in compared.differences["greedy"]
 
 
 def greedy(won, lost, same=20):
@@ -146,7 +141,4 @@ def test_pass_at_k_shows_what_was_learned(base, trained, text):
     comparison = both(base, trained)
     assert text in comparison.reach.text
     assert comparison.reach.text in comparison.headline.text
-
-
-def test_one_sample_shows_nothing_about_reach():
     assert "does not show" in both([0, 1] * 20, [1, 1] * 20, n=1).reach.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import asdict, replace
 from functools import partial
@@ -11,66 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.benchmarks.evaluation import measure
-from recipes.data.rows import make_row, read_manifest, write_split
+from recipes.data.rows import read_manifest, write_split
 from recipes.errors import RecipeError
 from recipes.evaluation import evaluate
-from recipes.evaluation.evaluate import run
-from recipes.evaluation.models import Subject
-from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
 
-SAMPLED = Sampling(n=8, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
-GREEDY = Sampling(n=1, temperature=0.0, top_p=1.0, max_tokens=32, seed=0)
-
-
-@contextlib.contextmanager
-def silent(words, total):
-    yield lambda count: None
-
-
-@pytest.fixture
-def world(monkeypatch, make_data, reward_path, scripted):
-    """Samplers by model name, and a plan to vary."""
-
-    class World:
-        def __init__(self):
-            self.samplers = {"model": scripted(0.5), "old": scripted(0.3), "new": scripted(0.7)}
-            self.started = []
-
-        def subject(self, label, name):
-            return Subject(label, name, name, f"hash of {name}", reward_path.parent)
-
-        def plan(self, **changes):
-            base = {
-                "task": "sums",
-                "subjects": (self.subject("model", "model"),),
-                "data": make_data(30),
-                "reward": Reward(str(reward_path)),
-                "sampled": SAMPLED,
-                "greedy": None,
-                "batch": 32,
-            }
-            return EvaluationPlan(**(base | changes))
-
-        def two(self, **changes):
-            both = (self.subject("base", "old"), self.subject("trained", "new"))
-            return self.plan(subjects=both, greedy=GREEDY, batch=None, **changes)
-
-    world = World()
-    # A second for every report; test_report.py draws them.
-    monkeypatch.setattr(evaluate, "draw_all", lambda result: [])
-
-    def start(self, *args):
-        world.started.append(self.name)
-        return world.samplers[self.name]
-
-    monkeypatch.setattr(Subject, "start", start)
-    return world
-
-
-def on_disk(folder):
-    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+GREEDY = Sampling(1, 0.0, 1.0, 32, 0)
 
 
 def lines(path):
@@ -78,8 +24,8 @@ def lines(path):
 
 
 def test_the_probe_writes_everything(world):
-    result, folder = run(world.plan(), silent)
-    report = on_disk(folder)
+    result, folder = world.run(world.plan())
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert report == json.loads(json.dumps(asdict(result)))
     assert report["kind"] == "analyse"
     summary = result.models["model"].passes["sampled"]
@@ -89,9 +35,6 @@ def test_the_probe_writes_everything(world):
     for name in ("accuracy", "mean_score", "score_variance", "group_entropy_bits", "token_entropy_nats", "truncated"):
         assert summary.figures[name].value == pytest.approx(sum(one[name] for one in stats) / 30), name
     assert sum(summary.reasons.values()) == summary.responses == 240
-    assert sum(summary.histograms["mean_score"]["counts"]) == 30
-    tokens = summary.histograms["tokens"]
-    assert sum(tokens["right"]) + sum(tokens["wrong"]) == 240
     assert result.probe.kept == pytest.approx(32 * (1 - summary.groups.zero_variance.share))
     good = lines(folder / "completions" / "model_sampled_success.jsonl")
     bad = lines(folder / "completions" / "model_sampled_fail.jsonl")
@@ -102,62 +45,59 @@ def test_the_probe_writes_everything(world):
     assert {path.name for path in folder.iterdir()} == names
 
 
-def test_every_response_is_scored_once(world):
+def test_base_against_trained_scores_every_response_once(world):
     plan = world.two()
     scored = []
     plan.reward._score = partial(lambda score, *a, **k: scored.append(a[:2]) or score(*a, **k), plan.reward._score)
-    run(plan, silent)
+    result, _ = world.run(plan)
     assert len(scored) == 2 * 30 * (8 + 1)
+    assert world.started == ["old", "new"]
+    assert world.samplers["old"].closed
+    models, comparison = result.models, result.comparison
+    for name in ("accuracy", "mean_tokens", "token_entropy_nats", "pass@8"):
+        base, trained = (models[label].passes["sampled"].figures[name].value for label in ("base", "trained"))
+        assert comparison.differences["sampled"][name].value == pytest.approx(trained - base), name
+    primary = comparison.primary
+    assert len(primary.won) + len(primary.lost) + primary.both_right + primary.both_wrong == 30
+    assert result.headline.level == "good"
+    greedy = models["base"].passes["greedy"]
+    assert (greedy.responses, greedy.groups) == (30, None)
+    assert "score_variance" not in greedy.figures
+    assert greedy.figures["token_entropy_nats"] is None, "the likelihood of greedy answers is no entropy"
 
 
-def test_the_same_again_generates_nothing(world):
-    _, folder = run(world.plan(), silent)
-    before = on_disk(folder)
-    world.samplers["model"].asked.clear()
-    _, again = run(world.plan(), silent)
-    assert world.samplers["model"].asked == []
-    assert world.started == ["model"], "a model that is not needed is not loaded"
-    assert again == folder
-    after = on_disk(again)
-    assert after["models"] == before["models"]
-    assert after["generated"] == {"model_sampled": 0}
-
-
-def test_a_larger_limit_asks_only_what_is_new(world):
-    run(world.plan(limit=10), silent)
-    world.samplers["model"].asked.clear()
-    run(world.plan(limit=25), silent)
-    assert world.samplers["model"].asked == list(range(10, 25))
-
-
-def test_fresh_asks_again(world):
-    run(world.plan(limit=5), silent)
-    world.samplers["model"].asked.clear()
-    run(world.plan(limit=5, fresh=True), silent)
-    assert world.samplers["model"].asked == list(range(5))
-
-
-def test_another_reward_scores_the_same_responses(world, reward_path):
-    first, folder = run(world.plan(), silent)
-    world.samplers["model"].asked.clear()
+def test_only_what_the_cache_lacks_is_generated(world, reward_path):
+    asked = world.samplers["model"].asked
+    first, folder = world.run(world.plan(limit=10))
+    again, same = world.run(world.plan(limit=10))
+    assert (len(asked), world.started, same) == (10, ["model"], folder), "a model that is not needed is not loaded"
+    assert again.models == first.models
+    assert again.generated == {"model_sampled": 0}
+    world.run(world.plan())
+    assert asked == list(range(30)), "a larger limit asks only what is new"
+    world.run(world.plan(limit=5, fresh=True))
+    assert asked[30:] == list(range(5))
+    world.run(world.plan(subjects=(world.subject("model", "old"),), greedy=GREEDY, batch=None))
+    asked_old = len(world.samplers["old"].asked)
+    world.run(world.two())
+    assert len(world.samplers["old"].asked) == asked_old, "a comparison takes the base's answers from before"
     reward_path.write_text(reward_path.read_text().replace("0.1 * tagged", "0.3 * tagged"))
-    second, other = run(world.plan(reward=Reward(str(reward_path))), silent)
-    assert world.samplers["model"].asked == []
-    assert other != folder
-    means = [each.models["model"].passes["sampled"].figures["mean_score"].value for each in (first, second)]
+    other, elsewhere = world.run(world.plan(limit=5, reward=Reward(str(reward_path))))
+    assert (len(asked), elsewhere != folder) == (35, True), "another reward scores the same answers"
+    means = [each.models["model"].passes["sampled"].figures["mean_score"].value for each in (first, other)]
     assert means[0] < means[1]
 
 
 def test_an_interrupted_run_resumes(world):
-    world.samplers["model"].die_after = 12
+    sampler = world.samplers["model"]
+    sampler.die_after = 12
     with pytest.raises(KeyboardInterrupt):
-        run(world.plan(), silent)
-    assert world.samplers["model"].closed
-    world.samplers["model"].die_after = None
-    world.samplers["model"].asked.clear()
-    resumed, _ = run(world.plan(), silent)
-    assert world.samplers["model"].asked == list(range(12, 30))
-    again, _ = run(replace(world.plan(), fresh=True), silent)
+        world.run(world.plan())
+    assert sampler.closed
+    sampler.die_after = None
+    resumed, _ = world.run(world.plan())
+    assert sampler.asked == list(range(30))
+    again, _ = world.run(world.plan(fresh=True))
     assert again.models == resumed.models
 
 
@@ -168,58 +108,25 @@ def test_nothing_is_written_before_it_is_whole(world, artifacts, monkeypatch):
 
     monkeypatch.setattr(evaluate, "CompletionLog", Broken)
     with pytest.raises(RuntimeError, match="bug"):
-        run(world.plan(), silent)
+        world.run(world.plan())
     assert list((artifacts / "evaluations" / "sums").iterdir()) == []
 
 
-def test_nan_stops_it_and_keeps_what_was_good(world, artifacts):
-    sampler = world.samplers["model"]
-    run(world.plan(limit=4), silent)
-    sampler.logprob = float("nan")
-    with pytest.raises(RecipeError, match="log-probability of response 0 to row 4 is nan") as found:
-        run(world.plan(limit=8), silent)
-    assert "4 of 8 questions are kept" in found.value.fix
-    assert "NaN in the weights" in found.value.fix
-
-
-def test_one_model_is_measured_greedy_and_sampled(world):
-    result, _ = run(world.plan(greedy=GREEDY, batch=None), silent)
-    assert result.kind == "evaluation"
-    both = result.models["model"].passes
-    assert both["greedy"].responses == 30
-    assert both["greedy"].groups is None
-    assert "score_variance" not in both["greedy"].figures
-    assert both["greedy"].figures["token_entropy_nats"] is None, "the likelihood of greedy answers is no entropy"
-    assert both["sampled"].figures["token_entropy_nats"].value == pytest.approx(0.25)
+def test_nan_stops_it_and_keeps_what_was_good(world):
+    world.run(world.plan(limit=4))
+    world.samplers["model"].logprob = float("nan")
+    with pytest.raises(RecipeError, match="log-probability of response 0 to row 4 is nan") as error:
+        world.run(world.plan(limit=8))
+    assert "4 of 8 questions are kept" in error.value.fix
+    assert "NaN in the weights" in error.value.fix
 
 
 def test_answers_that_are_cut_off_are_named_in_the_headline(world):
-    assert "cut off" not in run(world.two(), silent)[0].headline.text
+    assert "cut off" not in world.run(world.two())[0].headline.text
     for sampler in world.samplers.values():
         sampler.finish = "length"
     for plan in (world.plan(greedy=GREEDY, batch=None, fresh=True), world.two(fresh=True)):
-        assert "cut off 100.0% of the sampled answers" in run(plan, silent)[0].headline.text
-
-
-def test_base_against_trained(world):
-    result, _ = run(world.two(), silent)
-    assert world.started == ["old", "new"]
-    assert world.samplers["old"].closed
-    models, comparison = result.models, result.comparison
-    for name in ("accuracy", "mean_tokens", "token_entropy_nats", "pass@8"):
-        base, trained = (models[label].passes["sampled"].figures[name].value for label in ("base", "trained"))
-        assert comparison.differences["sampled"][name].value == pytest.approx(trained - base), name
-    primary = comparison.primary
-    assert len(primary.won) + len(primary.lost) + primary.both_right + primary.both_wrong == 30
-    assert primary.difference.value == pytest.approx((len(primary.won) - len(primary.lost)) / 30)
-    assert result.headline.level == "good"
-
-
-def test_a_second_comparison_reuses_the_first_ones_base(world):
-    run(world.plan(subjects=(world.subject("model", "old"),), greedy=GREEDY, batch=None), silent)
-    world.samplers["old"].asked.clear()
-    run(world.two(), silent)
-    assert world.samplers["old"].asked == []
+        assert "cut off 100.0% of the sampled answers" in world.run(plan)[0].headline.text
 
 
 def test_a_folder_of_something_else_is_not_overwritten(world, tmp_path):
@@ -227,56 +134,37 @@ def test_a_folder_of_something_else_is_not_overwritten(world, tmp_path):
     target.mkdir()
     (target / "precious.txt").write_text("mine")
     with pytest.raises(RecipeError, match="holds something else"):
-        run(world.plan(output=target), silent)
-    assert world.samplers["model"].asked == [], "found out before the work"
-    run(world.plan(output=target, overwrite=True), silent)
-    run(world.plan(output=target), silent)
+        world.run(world.plan(output=target))
+    assert world.samplers["model"].asked == [], "seen before the work"
+    world.run(world.plan(output=target, overwrite=True))
+    world.run(world.plan(output=target))
     with pytest.raises(RecipeError, match="holds something else"):
-        run(world.plan(output=target, limit=3), silent)
-
-
-def test_n_1_cannot_be_analysed(world):
-    with pytest.raises(RecipeError, match="groups of one"):
-        world.plan(sampled=replace(SAMPLED, n=1))
+        world.run(world.plan(output=target, limit=3))
 
 
 @pytest.fixture
-def split(tmp_path):
-    """A split as the data scripts write it, with a manifest."""
+def split(tmp_path, make_row):
+    """A split of 40 rows as the data scripts write it, with a manifest."""
     path = tmp_path / "data" / "train.parquet"
-    rows = (
-        make_row(
-            data_source="sums",
-            prompt=f"What is {index} + {index}?",
-            ground_truth=str(2 * index),
-            ability="math",
-            extra_info={"split": "train", "index": index},
-        )
-        for index in range(40)
-    )
-    write_split(path, rows, manifest={"source": "test"})
+    write_split(path, map(make_row, range(40)), manifest={"source": "test"})
     return path
 
 
 def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
-    plan = world.plan(data=split, sampled=replace(SAMPLED, n=2), filter_out=tmp_path / "kept.parquet", limit=30)
-    result, folder = run(plan, silent)
+    sampled = replace(world.plan().sampled, n=2)
+    result, folder = world.run(world.plan(data=split, sampled=sampled, filter_out=tmp_path / "kept.parquet", limit=30))
     kept = pq.read_table(tmp_path / "kept.parquet")
+    stats = {each["row"]: each["passes"]["model_sampled"] for each in lines(folder / "questions.jsonl")}
+    dropped = {row: each for row, each in stats.items() if each["score_variance"] < 1e-12}
+    assert dropped, "the test needs some"
     rows = [info["index"] for info in kept.column("extra_info").to_pylist()]
-    questions = lines(folder / "questions.jsonl")
-    silent_rows = {
-        q["row"]: q["passes"]["model_sampled"]
-        for q in questions
-        if q["passes"]["model_sampled"]["score_variance"] < 1e-12
-    }
-    assert silent_rows, "the test needs some"
-    assert rows == [index for index in range(40) if index not in silent_rows]
+    assert rows == [index for index in range(40) if index not in dropped]
     manifest = read_manifest(tmp_path / "kept.parquet", verify=True)
-    assert {entry["row"] for entry in manifest["filter"]["rows"]} == set(silent_rows)
-    for entry in manifest["filter"]["rows"]:
-        stats = silent_rows[entry["row"]]
-        expected = "all right" if stats["right"] == 2 else "all wrong" if stats["mean_score"] == 0 else "same score"
-        assert entry["why"] == expected
+    reasons = {
+        row: "all right" if each["right"] == 2 else "all wrong" if each["mean_score"] == 0 else "same score"
+        for row, each in dropped.items()
+    }
+    assert {entry["row"]: entry["why"] for entry in manifest["filter"]["rows"]} == reasons
     assert manifest["filter"]["not_probed"] == 10
     assert manifest["rows"] == len(rows) == result.filtered.kept
     assert manifest["probe"]["models"] == {"model": "hash of model"}
@@ -284,27 +172,25 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
     assert kept.schema.equals(pq.read_schema(split)), "the trainer reads both files alike"
 
 
-def test_filtering_everything_is_an_error_and_writes_nothing(world, split, tmp_path, artifacts):
+def test_filtering_does_no_harm(world, split, tmp_path, artifacts):
+    new, there = tmp_path / "new.parquet", tmp_path / "there.parquet"
+    there.write_text("mine")
+    for changes, mistake in (
+        ({"filter_out": split}, "data itself"),
+        ({"filter_out": split, "overwrite": True}, "data itself"),
+        ({"filter_out": there}, "exists"),
+        ({"filter_out": new, "greedy": GREEDY}, "needs the signal probe"),
+    ):
+        with pytest.raises(RecipeError, match=mistake):
+            world.plan(data=split, **changes)
     world.samplers["model"].skill = 1.0
     with pytest.raises(RecipeError, match="nothing would be left"):
-        run(world.plan(data=split, filter_out=tmp_path / "kept.parquet"), silent)
-    assert not (tmp_path / "kept.parquet").exists()
+        world.run(world.plan(data=split, filter_out=new))
+    assert not new.exists()
     assert list((artifacts / "evaluations" / "sums").iterdir()) == []
-
-
-def test_filtering_does_not_overwrite(world, split, tmp_path):
-    for target in (split, tmp_path / "there.parquet"):
-        (tmp_path / "there.parquet").write_text("mine")
-        with pytest.raises(RecipeError, match=r"data itself|exists"):
-            world.plan(data=split, filter_out=target)
-    with pytest.raises(RecipeError, match="data itself"):
-        world.plan(data=split, filter_out=split, overwrite=True)
-    with pytest.raises(RecipeError, match="needs the signal probe"):
-        world.plan(data=split, filter_out=tmp_path / "new.parquet", greedy=GREEDY)
 
 
 def test_more_responses_take_nearly_the_same_memory():
     few, many = measure(4_000, 16_000)
     # 12,000 more responses of 620 characters would be at least 26 MiB as records; their 750 questions may stay.
     assert many.peak_mib - few.peak_mib < 15
-    assert many.microseconds_each < 2_000, "CPU time, whatever else the machine does"

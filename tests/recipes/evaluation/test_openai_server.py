@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 
-import openai._base_client
 import pytest
 
 from recipes.errors import RecipeError
@@ -18,231 +16,147 @@ from recipes.evaluation.vllm_engine import Engine
 SAMPLED = Sampling(n=4, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch):
-    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
-
-
 @pytest.fixture
-def ask(api_base, make_data):
-    """Ask the server `count` questions; returns the groups by row."""
+def ask(server, make_data):
+    """Ask the server `count` questions; returns the groups by row, and keeps in `ask.got` those before a failure."""
 
-    def run(count=6, sampling=SAMPLED, **settings):
-        sampler = ServerSampler(Server(api_base, **({"model": "tiny", "retries": 2} | settings)), Engine())
+    def run(count=1, sampling=SAMPLED, data=None, engine=None, **settings):
+        settings = {"model": "tiny", "retries": 2} | settings
+        sampler = ServerSampler(Server(server.api_base, **settings), engine or Engine())
+        data = data or make_data(count)
+        run.got = {}
         try:
-            return {group.row: group for group in sampler.generate(load_questions(make_data(count)), sampling)}
+            for group in sampler.generate(with_images(data, load_questions(data)), sampling):
+                run.got[group.row] = group
         finally:
             sampler.close()
+        return run.got
 
     return run
 
 
-def test_every_question_is_answered_n_times(ask, script):
-    groups = ask()
-    assert sorted(groups) == list(range(6))
+def test_every_question_is_answered_n_times_with_bounded_concurrency(ask, server):
+    server.slow = 0.02
+    groups = ask(count=12, concurrency=3)
+    assert sorted(groups) == list(range(12))
+    assert server.most_running == 3
     for group in groups.values():
         group.check(4)
         for response in group.responses:
             assert response.tokens == len(response.text.split())
             assert response.logprob == pytest.approx(-0.5 * response.tokens)
             assert response.finish == "stop"
-    sent = script.requests[0]
+    sent = server.requests[0]
     assert (sent["n"], sent["temperature"], sent["top_p"], sent["max_tokens"]) == (4, 1.0, 1.0, 32)
     assert sent["path"] == "/v1/chat/completions"
-    assert {request["seed"] for request in script.requests} == {SAMPLED.request_seed(row) for row in range(6)}
-
-
-def test_no_more_requests_than_allowed_are_in_flight(ask, script):
-    script.wait_for = 3
-    ask(count=12, concurrency=3)
-    assert script.most_running == 3
-
-
-def test_requests_run_side_by_side(ask, script):
-    script.wait_for = 8
-    ask(count=8, concurrency=8)
-    assert script.most_running == 8
+    assert {request["seed"] for request in server.requests} == {SAMPLED.request_seed(row) for row in range(12)}
 
 
 @pytest.mark.parametrize("statuses", [[500, 503], [429], [0], [408, 0]])
-def test_what_passes_is_tried_again(ask, script, statuses):
-    script.statuses = list(statuses)
-    assert len(ask(count=1)) == 1
-    assert len(script.requests) == len(statuses) + 1
+def test_what_passes_is_tried_again(ask, server, statuses):
+    server.statuses = list(statuses)
+    assert len(ask()) == 1
+    assert len(server.requests) == len(statuses) + 1
 
 
-def test_pauses_grow(ask, script, monkeypatch):
-    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.04)
-    script.statuses = [500, 503, 429]
-    ask(count=1, retries=3)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(script.times)]
-    # The client takes up to a quarter off at random, so that many clients do not come back together.
-    assert [pause >= 0.75 * 0.04 * 2**number for number, pause in enumerate(pauses)] == [True] * 3
+@pytest.mark.parametrize(("status", "fix"), [(401, "OPENAI_API_KEY"), (404, "/v1"), (400, "--rollout_n")])
+def test_a_refusal_is_not_tried_again_and_leads_to_what_may_be_wrong(ask, server, status, fix):
+    server.statuses = [status]
+    with pytest.raises(RecipeError, match=f"status {status}: scripted {status}") as error:
+        ask()
+    assert len(server.requests) == 1
+    assert fix in error.value.fix
 
 
-def test_a_server_says_how_long_to_wait(ask, script):
-    script.statuses, script.retry_after = [429], "0.3"
-    ask(count=1, retries=1)
-    assert script.times[1] - script.times[0] >= 0.3
-
-
-def test_a_server_that_stays_away_ends_it(ask, script):
-    script.statuses = [0] * 50
-    with pytest.raises(RecipeError, match="did not answer, after 2 more tries") as found:
-        ask(count=1)
-    assert found.value.where.startswith("http://127.0.0.1")
-
-
-def test_a_server_that_is_not_there(make_data):
-    with pytest.raises(RecipeError, match="did not answer"):
-        ServerSampler(Server("http://127.0.0.1:9/v1", "tiny", retries=0), Engine())
-
-
-def test_a_refusal_is_not_tried_again(ask, script):
-    script.statuses = [400]
-    with pytest.raises(RecipeError, match="status 400: scripted 400"):
-        ask(count=1)
-    assert len(script.requests) == 1
-
-
-@pytest.mark.parametrize(("status", "word"), [(401, "OPENAI_API_KEY"), (404, "/v1"), (400, "--rollout_n")])
-def test_a_refusal_leads_to_what_may_be_wrong(ask, script, status, word):
-    script.statuses = [status]
-    with pytest.raises(RecipeError) as found:
-        ask(count=1)
-    assert word in found.value.fix
-
-
-def test_groups_that_are_done_are_handed_over_before_a_failure(api_base, script, make_data):
-    script.die_after = 5
-    sampler = ServerSampler(Server(api_base, "tiny", concurrency=2, retries=1), Engine())
-    got = []
-    with pytest.raises(RecipeError, match="did not answer"):
-        got.extend(group.row for group in sampler.generate(load_questions(make_data(12)), SAMPLED))
-    sampler.close()
-    assert len(got) == 5
-
-
-def test_after_a_failure_what_is_in_flight_is_waited_for_and_nothing_new_is_asked(api_base, script, make_data):
-    script.statuses = [400]
-    script.slow = 0.3
-    sampler = ServerSampler(Server(api_base, "tiny", concurrency=4, retries=0), Engine())
-    got = []
+def test_what_is_done_or_in_flight_at_a_failure_is_kept_and_nothing_new_is_asked(ask, server):
+    server.die_after = 5
+    with pytest.raises(RecipeError, match="did not answer, after 2 more tries"):
+        ask(count=12, concurrency=2)
+    assert len(ask.got) == 5
+    server.die_after, server.statuses, server.slow = None, [400], 0.1
+    server.requests.clear()
     with pytest.raises(RecipeError, match="status 400"):
-        got.extend(group.row for group in sampler.generate(load_questions(make_data(12)), SAMPLED))
-    sampler.close()
-    assert (len(got), len(script.requests)) == (3, 4)
+        ask(count=12, concurrency=4)
+    assert (len(ask.got), len(server.requests)) == (3, 4)
 
 
-def test_a_server_that_gives_fewer_choices_is_asked_for_the_rest(ask, script):
-    script.most_choices = 1
-    groups = ask(count=2)
-    assert all(len(group.responses) == 4 for group in groups.values())
-    seeds = [
-        request["seed"] for request in script.requests if request["messages"][0]["content"].startswith("What is 1")
-    ]
+def test_a_server_that_gives_fewer_choices_is_asked_for_the_rest(ask, server):
+    server.most_choices = 1
+    assert all(len(group.responses) == 4 for group in ask(count=2).values())
+    seeds = [one["seed"] for one in server.requests if one["messages"][0]["content"].startswith("What is 1")]
     assert seeds == [SAMPLED.request_seed(1) + already for already in range(4)]
 
 
-@pytest.mark.parametrize("owner", ["vllm", "sglang"])
-def test_the_models_own_sampling_defaults_are_switched_off(ask, script, owner):
-    script.models = [{"id": "tiny", "owned_by": owner}]
-    ask(count=1)
-    assert {name: script.requests[0][name] for name in NEUTRAL} == NEUTRAL
+@pytest.mark.parametrize(("owner", "keys"), [("vllm", NEUTRAL), ("sglang", NEUTRAL), ("someone", {})])
+def test_the_models_own_sampling_defaults_are_switched_off_where_that_is_possible(ask, server, owner, keys):
+    server.models = [{"id": "tiny", "owned_by": owner}]
+    ask()
+    assert {name: value for name, value in server.requests[0].items() if name in NEUTRAL} == keys
 
 
-def test_a_server_of_another_kind_is_sent_no_foreign_keys(ask, script):
-    ask(count=1)
-    assert not set(NEUTRAL) & set(script.requests[0])
-
-
-def test_a_model_that_is_not_served_is_named(ask, script):
-    script.models = [{"id": "other", "owned_by": "vllm"}]
+def test_a_model_that_is_not_served_is_named(ask, server):
+    server.models = [{"id": "other", "owned_by": "vllm"}]
     with pytest.raises(RecipeError, match="has no model tiny, but other"):
-        ask(count=1)
-    assert script.requests == []
+        ask()
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("changes", [{"temperature": 0.7}, {"top_p": 0.9}, {"temperature": 0.0, "n": 1}])
 def test_log_probabilities_of_another_distribution_give_no_entropy(ask, changes):
     sampling = Sampling(**({"n": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 32} | changes))
-    response = ask(count=1, sampling=sampling)[0].responses[0]
+    response = ask(sampling=sampling)[0].responses[0]
     assert response.logprob is None
     assert response.tokens > 0
 
 
-@pytest.mark.parametrize(("logprob", "word"), [(float("nan"), "nan"), (None, "nan"), (-9999.0, "-inf")])
+@pytest.mark.parametrize(("logprob", "shown"), [(float("nan"), "nan"), (None, "nan"), (-9999.0, "-inf")])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_broken_log_probabilities_are_found_at_any_temperature(ask, script, logprob, word, temperature):
-    script.logprob = logprob
-    group = ask(count=1, sampling=Sampling(n=2, temperature=temperature, max_tokens=8))[0]
-    with pytest.raises(RecipeError, match=f"log-probability of response 0 to row 0 is {word}"):
+def test_broken_log_probabilities_are_found_at_any_temperature(ask, server, logprob, shown, temperature):
+    server.logprob = logprob
+    group = ask(sampling=Sampling(n=2, temperature=temperature, max_tokens=8))[0]
+    with pytest.raises(RecipeError, match=f"log-probability of response 0 to row 0 is {shown}"):
         group.check(2)
 
 
-def test_a_server_without_log_probabilities(ask, script):
-    script.logprobs_known = False
-    group = ask(count=1, logprobs=False)[0]
-    assert script.requests[0]["logprobs"] is False
-    assert {(response.tokens, response.logprob) for response in group.responses} == {(None, None)}
-
-
-def test_usage_counts_the_tokens_of_a_lone_choice(ask, script):
-    script.logprobs_known, script.most_choices = False, 1
-    responses = ask(count=1)[0].responses
-    assert all(response.tokens == len(response.text.split()) for response in responses)
-
-
-def test_a_truncated_response_is_known(ask, script):
-    script.finish = "length"
-    assert all(response.truncated for response in ask(count=1)[0].responses)
+def test_what_a_server_does_not_report(ask, server):
+    server.logprobs_known, server.finish = False, "length"
+    responses = ask(logprobs=False)[0].responses
+    assert server.requests[0]["logprobs"] is False
+    assert {(one.tokens, one.logprob, one.truncated) for one in responses} == {(None, None, True)}
+    server.most_choices = 1
+    assert all(one.tokens == len(one.text.split()) for one in ask()[0].responses), "usage counts a lone choice"
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "mistake"),
     [
-        {"choices": []},
-        {"choices": None},
-        {"detail": "Not Found"},
-        {"choices": [{"text": "a completion"}]},
-        {"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"token": "a"}]}}]},
+        ({"choices": []}, "reply to row 0 holds no chat completion"),
+        ({"choices": None}, "reply to row 0 holds no chat completion"),
+        ({"detail": "Not Found"}, "reply to row 0 holds no chat completion"),
+        ({"choices": [{"text": "a completion"}]}, "reply to row 0 holds no chat completion"),
+        ({"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"token": "a"}]}}]}, "no chat completion"),
+        ([], "no JSON object"),
+        ({"choices": [{"message": {"content": "", "reasoning": "0 and 0"}}]}, "takes the thinking out"),
+        ({"choices": [{"message": {"content": "", "reasoning_content": "0"}}]}, "takes the thinking out"),
     ],
 )
-def test_a_reply_that_is_no_chat_completion(ask, script, monkeypatch, reply):
-    monkeypatch.setattr(type(script), "reply", lambda self, request: reply)
-    with pytest.raises(RecipeError, match="reply to row 0 holds no chat completion"):
-        ask(count=1)
+def test_replies_that_cannot_be_scored(ask, server, reply, mistake):
+    server.reply = lambda request: reply
+    with pytest.raises(RecipeError, match=mistake):
+        ask()
 
 
-def test_a_reply_that_is_no_object(ask, script, monkeypatch):
-    monkeypatch.setattr(type(script), "reply", lambda self, request: [])
-    with pytest.raises(RecipeError, match="no JSON object"):
-        ask(count=1)
-
-
-@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-def test_a_server_that_takes_the_thinking_out_is_refused(ask, script, monkeypatch, field):
-    message = {"role": "assistant", "content": "<answer>0</answer>", field: "0 and 0 is 0"}
-    monkeypatch.setattr(type(script), "reply", lambda self, request: {"choices": [{"message": message}] * 4})
-    with pytest.raises(RecipeError, match="takes the thinking out") as found:
-        ask(count=1)
-    assert "reasoning parser" in found.value.fix
-
-
-def test_images_travel_as_data_urls_where_they_belong(api_base, script, make_data, make_row):
+def test_images_travel_as_data_urls_where_they_belong(ask, server, make_data, make_row):
     from PIL import Image
 
     picture = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(picture, "PNG")
-    script.models = [{"id": "tiny", "owned_by": "vllm"}]
+    server.models = [{"id": "tiny", "owned_by": "vllm"}]
+    server.reply = lambda request: {"choices": [server.choice("<answer>6</answer>")] * 4}
     prompt = [{"role": "user", "content": "What is 3 + 3? See <image> here"}]
     data = make_data(rows=[make_row(0, prompt=prompt, images=[{"bytes": picture.getvalue()}])])
-    script.reply = lambda request: {"choices": [script._choice(number, "<answer>6</answer>") for number in range(4)]}
-    sampler = ServerSampler(Server(api_base, "tiny"), Engine(min_pixels=3136, max_pixels=200704))
-    (group,) = sampler.generate(with_images(data, load_questions(data)), SAMPLED)
-    sampler.close()
-    group.check(4)
-    (request,) = script.requests
+    ask(data=data, engine=Engine(min_pixels=3136, max_pixels=200704))[0].check(4)
+    (request,) = server.requests
     before, image, after = request["messages"][0]["content"]
     assert (before["text"], after["text"]) == ("What is 3 + 3? See ", " here")
     kind, _, encoded = image["image_url"]["url"].partition(";base64,")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from dataclasses import asdict, replace
@@ -9,6 +11,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 
 from recipes.evaluation.metrics import metrics_of
 from recipes.evaluation.questions import load_questions
@@ -29,25 +32,20 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.ids, self.addresses, self.open, self.texts, self.elements = [], [], [], [], []
+        self.elements, self.open, self.texts = [], [], []
         self.feed(text)
         self.close()
+        self.ids = [attributes["id"] for _, attributes in self.elements if "id" in attributes]
+        names = ("src", "href", "xlink:href", "action")
+        self.addresses = [one[name] for _, one in self.elements for name in names if name in one]
 
     def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.elements.append((tag, attributes))
-        if "id" in attributes:
-            self.ids.append(attributes["id"])
-        self.addresses += [
-            value for name, value in attributes.items() if name in ("src", "href", "xlink:href", "action")
-        ]
+        self.elements.append((tag, dict(attributes)))
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
+        self.elements.append((tag, dict(attributes)))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"</{tag}> closes something else"
@@ -105,42 +103,27 @@ def test_the_pages_hold_the_numbers_of_the_json(reports, pages, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_comes_from_elsewhere(pages, kind):
+def test_a_page_is_whole_and_nothing_comes_from_elsewhere(pages, kind):
     page = Page(pages[kind])
     assert page.open == [], "every element is closed"
     assert all(address.startswith("#") for address in page.addresses)
-    assert "@import" not in pages[kind]
-    assert not re.search(r"url\((?!#)", pages[kind])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_id_occurs_twice_and_every_reference_has_its_target(pages, kind):
-    page = Page(pages[kind])
+    assert not re.search(r"@import|url\((?!#)", pages[kind])
     assert len(page.ids) == len(set(page.ids))
     references = {address[1:] for address in page.addresses} | set(re.findall(r"url\(#([^)]+)\)", pages[kind]))
-    rows = {reference for reference in references if reference.startswith("row-")}
-    assert references - rows <= set(page.ids)
+    assert {each for each in references if not each.startswith("row-")} <= set(page.ids)
 
 
-def test_what_a_model_wrote_stays_text(reports, pages, hostile):
+def test_what_a_model_wrote_stays_text(reports, pages):
     page = Page(pages["analyse"])
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
     assert scripts == [{}], "the page's own script, and no other"
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert not any(tag in ("img", "iframe", "object", "embed", "base") for tag, _ in page.elements)
     shown = "".join(page.texts)
-    for text in hostile:
-        assert printable(text).strip() in shown, "shown as written"
-
-
-def test_hidden_characters_become_visible():
+    hostile = [sample.answers[0].text for sample in reports["analyse"][1][:4]]
+    assert "<script>window.hacked = 1</script>" in hostile
+    assert all(printable(text).strip() in shown for text in hostile), "shown as written"
     assert printable("a\u202eb\x00c\x1b[31m\u200fd\n\te") == "a[U+202E]b[U+0000]c[U+001B][31m[U+200F]d\n\te"
-
-
-def test_the_policy_lets_only_the_own_script_run(pages):
-    import base64
-    import hashlib
-
     script = re.search(r"<script>(.*?)</script>", pages["analyse"], flags=re.DOTALL).group(1)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', pages["analyse"]).group(1).replace("&#39;", "'")
@@ -149,77 +132,42 @@ def test_the_policy_lets_only_the_own_script_run(pages):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_figures_of_each_kind(reports, kind):
-    names = {figure.name for figure in reports[kind][2]}
+def test_figures_take_the_pages_colours_and_fonts(reports, kind):
+    result, _, figures = reports[kind]
     common = {"accuracy", "means", "variance", "entropy", "lengths", "reasons"}
-    assert names == common | ({"differences"} if kind == "comparison" else set())
-
-
-def test_figures_take_the_pages_colours_and_fonts(reports):
-    for figure in reports["comparison"][2]:
+    assert {figure.name for figure in figures} == common | ({"differences"} if kind == "comparison" else set())
+    for figure in figures:
         assert figure.svg.startswith('<svg role="img" aria-label="')
         assert "DejaVu" not in figure.svg
         assert not re.search(r"(?:fill|stroke): ?#(?!fff|000)", figure.svg), f"{figure.name} has a colour of its own"
+    if kind == "analyse":
+        assert [figure.svg for figure in draw_all(result)] == [figure.svg for figure in figures], "the same every time"
 
 
-def test_figures_are_the_same_every_time(reports):
-    result, _, figures = reports["analyse"]
-    assert [figure.svg for figure in draw_all(result)] == [figure.svg for figure in figures]
-
-
-def changed(result, **changes):
-    """The result with other values in its sampled pass."""
+def test_what_is_unknown_or_strange_is_shown_as_that(reports):
+    result, samples, _ = reports["analyse"]
     model = result.models["model"]
-    summary = replace(model.passes["sampled"], **changes)
-    return replace(result, models={"model": replace(model, passes={"sampled": summary})})
-
-
-def test_figures_do_without_what_is_not_known(reports):
-    result = reports["analyse"][0]
-    summary = result.models["model"].passes["sampled"]
-    unknown = changed(
-        result,
+    summary, same = model.passes["sampled"], [{"answer": "<b>7|", "groups": 39, "share": 0.975}]
+    summary = replace(
+        summary,
         histograms=summary.histograms | {"tokens": None, "token_entropy_nats": None},
         figures=summary.figures | {"token_entropy_nats": None, "mean_tokens": None},
+        reasons={"$x^2$ <b>": 3, "a/b~c": 2},
     )
-    figures = draw_all(unknown)
-    assert "lengths" not in {figure.name for figure in figures}
-    assert ABSENT in Page(html_page(unknown, [], figures)).texts
-    assert f"| Token entropy (nats) | {ABSENT} | {ABSENT} |" in markdown_page(unknown)
-
-
-def test_reason_codes_with_signs_do_no_harm(reports):
-    result = changed(reports["analyse"][0], reasons={"$x^2$ <b>": 3, "a/b~c": 2})
-    assert "&lt;b&gt;" in {figure.name: figure.svg for figure in draw_all(result)}["reasons"]
-
-
-def test_an_answer_that_is_the_same_everywhere_is_shown(reports):
-    result = reports["analyse"][0]
-    model = result.models["model"]
-    same = [{"answer": "<b>7|", "groups": 39, "share": 0.975}]
     completions = {"sampled": replace(model.completions["sampled"], same_answer=same)}
-    result = replace(result, models={"model": replace(model, completions=completions)})
-    assert "&lt;b&gt;7|</code> is a rewarded answer in 97.5% of the groups" in html_page(result, [], [])
-    assert "`<b>7\\|` is a rewarded answer in 97.5% of the groups" in markdown_page(result)
-
-
-def test_the_picture_of_a_prompt_is_shown(reports):
-    result, samples, _ = reports["analyse"]
-    with_picture = replace(samples[0], images=["data:image/png;base64,AAAA"])
-    page = html_page(result, [with_picture], [])
-    assert 'src="data:image/png;base64,AAAA"' in page
+    model = replace(model, passes={"sampled": summary}, completions=completions)
+    result = replace(result, models={"model": model})
+    figures = {figure.name: figure for figure in draw_all(result)}
+    assert "lengths" not in figures
+    assert "&lt;b&gt;" in figures["reasons"].svg
+    picture = "data:image/png;base64,AAAA"
+    page, summary = html_page(result, [replace(samples[0], images=[picture])], []), markdown_page(result)
+    assert ABSENT in Page(page).texts
+    assert f"| Token entropy (nats) | {ABSENT} | {ABSENT} |" in summary
+    assert "&lt;b&gt;7|</code> is a rewarded answer in 97.5% of the groups" in page
+    assert "`<b>7\\|` is a rewarded answer in 97.5% of the groups" in summary
+    assert f'src="{picture}"' in page
     assert "img-src data:" in page
-
-
-class Stub:
-    """A question's responses as `Samples` reads them."""
-
-    def __init__(self, outcome):
-        self.stats = type(
-            "Stats", (), {"outcome": outcome, "reasons": {outcome: 4}, "n": 4, "right": 1, "mean_score": 0}
-        )
-        self.scores, self.flags = [Score(0.0, 0.0, False, outcome)], [[]]
-        self.group = Group(0, (Response("text", 1, "stop", None),))
 
 
 def test_rare_kinds_are_shown_whole_and_common_ones_in_part(make_data):
@@ -228,10 +176,14 @@ def test_rare_kinds_are_shown_whole_and_common_ones_in_part(make_data):
     samples = Samples("analyse", 100)
     rare = {17, 203, 444}
     for question in questions:
-        samples.offer(question, {"model_sampled": Stub("mixed" if question.row in rare else "all wrong")})
+        outcome = "mixed" if question.row in rare else "all wrong"
+        stats = SimpleNamespace(outcome=outcome, reasons={outcome: 4}, n=4, right=1, mean_score=0)
+        group = Group(question.row, (Response("text", 1, "stop", None),))
+        scored = SimpleNamespace(stats=stats, scores=[Score(0.0, 0.0, False, outcome)], flags=[[]], group=group)
+        samples.offer(question, {"model_sampled": scored})
     shown = samples.entries(data, questions)
     rows = [sample.row for sample in shown]
-    assert rows == sorted(rows)
+    assert rows == sorted(set(rows))
     assert rare <= set(rows)
     assert len(rows) == 3 + PER_KIND
     assert max(rows) > 400, "from the whole file"
@@ -240,8 +192,6 @@ def test_rare_kinds_are_shown_whole_and_common_ones_in_part(make_data):
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_more_reasons_than_fit_are_added_up(models):
-    from matplotlib.figure import Figure
-
     summary = SimpleNamespace(reasons={f"code_{number}": 10 for number in range(16)}, responses=160)
     canvas = Figure()
     drawing._reasons(canvas, [("base", "grey", summary), ("trained", "blue", summary)][:models], None)
