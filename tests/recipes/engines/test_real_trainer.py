@@ -105,13 +105,20 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-KL_FROM_REWARD = {"algorithm.kl_coef": KL_COEFFICIENT, "trainer.save_freq": 2, "trainer.val_freq": 1}
+PPO = {
+    "algorithm.kl_coef": KL_COEFFICIENT,
+    "worker.critic.optim.lr": 1e-3,
+    "trainer.max_steps": 3,
+    "trainer.save_freq": 2,
+    "trainer.val_freq": 1,
+    "trainer.val_before_train": True,
+}
 
 
 @pytest.fixture(scope="module")
 def three_steps() -> Run:
-    """One rank, KL taken from the reward, validation at every step, checkpoints at steps 2 and 3."""
-    return trained("three", {**KL_FROM_REWARD, "trainer.max_steps": 3, "trainer.val_before_train": True})
+    """PPO on one rank, KL taken from the reward, validation at every step, checkpoints at steps 2 and 3."""
+    return trained("three", PPO, ALGORITHM="ppo")
 
 
 def test_vllm_samples_from_the_weights_that_fsdp_trains(three_steps: Run) -> None:
@@ -135,16 +142,17 @@ def test_a_resumed_run_goes_on_with_weights_data_and_optimizer(three_steps: Run)
     import torch
 
     checkpoint = str(three_steps.checkpoints / "global_step_2")
-    resume = {"trainer.load_checkpoint_path": checkpoint, "trainer.max_steps": 3, "trainer.val_before_train": True}
-    resumed = trained("resumed", {**KL_FROM_REWARD, **resume})
+    resumed = trained("resumed", {**PPO, "trainer.load_checkpoint_path": checkpoint}, ALGORITHM="ppo")
     assert resumed.answers(2) == three_steps.answers(2) != three_steps.answers(0)
     assert resumed.metrics[3]["training/rollout_probs_diff_max"] < EXACT
     # The reference is the model that training began with, not the checkpoint.
     assert abs(resumed.metrics[3]["actor/reward_kl_penalty"]) > 1e-4
     prompts = [sorted(entry["input"] for entry in run.dumped("rollouts", 3)) for run in (resumed, three_steps)]
     assert prompts[0] == prompts[1]
-    optimizer = torch.load(resumed.checkpoints / "global_step_3/actor/optim_world_size_1_rank_0.pt", weights_only=False)
-    assert {int(state["step"]) for state in optimizer["state"].values()} == {3}
+    for role in ("actor", "critic"):
+        file = resumed.checkpoints / f"global_step_3/{role}/optim_world_size_1_rank_0.pt"
+        states = torch.load(file, weights_only=False)["state"].values()
+        assert {int(state["step"]) for state in states} == {3}
 
 
 def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> None:
@@ -161,35 +169,33 @@ def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> Non
     assert "attn_implementation" not in json.loads((saved / "config.json").read_text(encoding="utf-8"))
 
 
-# Greedy, so that one and two ranks train on the same responses.
-PPO = {
+def test_a_critic_is_trained(three_steps: Run) -> None:
+    metrics = three_steps.metrics[1]
+    assert metrics["critic/vf_loss"] > 0
+    assert metrics["critic/grad_norm"] > 0
+    assert metrics["critic/lr"] == pytest.approx(1e-3)
+    assert metrics["critic/returns/max"] == pytest.approx(metrics["critic/score/max"]), "gamma is 1"
+    assert metrics["critic/advantages/mean"] == pytest.approx(0, abs=1e-4)
+
+
+# Greedy, so that one and two ranks train on the same responses; no group, so that these have advantages.
+GREEDY = {
     "data.rollout_batch_size": 8,
-    "worker.actor.global_batch_size": 8,
     "worker.rollout.n": 1,
     "worker.rollout.top_k": 1,
-    "worker.critic.optim.lr": 1e-3,
+    "worker.actor.global_batch_size": 8,
     "worker.actor.micro_batch_size_per_device_for_update": 4,
     "worker.actor.micro_batch_size_per_device_for_experience": 4,
     "trainer.max_steps": 1,
 }
 
 
-def test_ppo_trains_and_saves_a_critic_and_two_ranks_take_the_same_step_as_one() -> None:
-    alone = trained("one_rank", {**PPO, "trainer.save_freq": 1}, ALGORITHM="ppo")
-    shared = trained("two_ranks", {**PPO, "trainer.n_gpus_per_node": 2}, ALGORITHM="ppo").metrics[1]
-    metrics = alone.metrics[1]
-    assert metrics["critic/vf_loss"] > 0
-    assert metrics["critic/lr"] == pytest.approx(1e-3)
-    assert metrics["critic/returns/max"] == pytest.approx(metrics["critic/score/max"]), "gamma is 1"
-    assert metrics["critic/advantages/mean"] == pytest.approx(0, abs=1e-4)
-    saved = alone.checkpoints / "global_step_1"
-    assert list((saved / "critic").glob("model_world_size_1_rank_0.pt"))
-    assert list((saved / "actor" / "huggingface").glob("*.safetensors"))
-    for name in ("critic/score/mean", "actor/loss", "actor/entropy", "critic/vf_loss"):
-        assert shared[name] == pytest.approx(metrics[name], rel=1e-3, abs=1e-5), name
-    for name in ("actor/grad_norm", "critic/grad_norm"):
-        assert metrics[name] > 1e-3
-        assert shared[name] == pytest.approx(metrics[name], rel=1e-2), name
+def test_two_ranks_take_the_same_step_as_one() -> None:
+    alone = trained("one_rank", GREEDY, ALGORITHM="reinforce_plus_plus").metrics[1]
+    shared = trained("two_ranks", {**GREEDY, "trainer.n_gpus_per_node": 2}, ALGORITHM="reinforce_plus_plus").metrics[1]
+    assert alone["actor/grad_norm"] > 1e-2
+    for name in ("critic/score/mean", "critic/advantages/max", "actor/loss", "actor/entropy", "actor/grad_norm"):
+        assert shared[name] == pytest.approx(alone[name], rel=1e-3, abs=1e-6), name
 
 
 DAPO = {
