@@ -38,6 +38,7 @@ CHEAP = {
     "data.rollout_batch_size": 4,
     "data.max_response_length": LONGEST,
     "data.val_max_samples": 8,
+    "data.shuffle": False,  # with it verl draws the rows that validate
     "worker.actor.global_batch_size": 4,
     "worker.actor.micro_batch_size_per_device_for_update": 8,
     "worker.actor.micro_batch_size_per_device_for_experience": 16,
