@@ -12,29 +12,21 @@ from types import ModuleType
 FORMAT_SCORE = 0.1
 
 
-def _tinyzero_answer(text: str) -> str | None:
-    """The last one-line answer block on the last line behind the first `Assistant:`."""
-    for mark in ("Assistant:", "<|im_start|>assistant"):
-        if mark in text:
-            last_line = text.split(mark, 1)[1].split("\n")[-1]
-            found = list(re.finditer(r"<answer>(.*?)</answer>", last_line))
-            return found[-1].group(1).strip() if found else None
-    return None
-
-
 def tinyzero_score(sequence: str, target: int, numbers: list[int]) -> float:
-    """TinyZero's Countdown rule: a regex, the multiset of digit runs, then Python's `eval`.
+    """TinyZero's Countdown rule: the last answer block on the last line behind `Assistant:`, a regex, and `eval`.
 
     Args:
-        sequence: prompt and response in one string; without `Assistant:` in it there is no answer.
+        sequence: prompt and response in one string.
         target, numbers: the truth.
 
     Returns:
-        1.0 right, 0.1 for any other answer block on the last line, 0.0 without one.
+        1.0 right, 0.1 for any other answer block, 0.0 without one.
     """
-    answer = _tinyzero_answer(sequence)
-    if answer is None:
+    behind = re.split(r"Assistant:|<\|im_start\|>assistant", sequence, maxsplit=1)[1:]
+    blocks = re.findall(r"<answer>(.*?)</answer>", behind[0].split("\n")[-1]) if behind else []
+    if not blocks:
         return 0.0
+    answer = blocks[-1].strip()
     try:
         if sorted(int(run) for run in re.findall(r"\d+", answer)) != sorted(numbers):
             return FORMAT_SCORE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -53,99 +54,14 @@ def test_what_cannot_be_decided_out_of_its_reach_is_refused(text):
     assert problem.startswith("row 1 (code)")
 
 
-ALWAYS = """
-class Always:
-    __eq__ = __ne__ = __lt__ = __gt__ = __contains__ = __bool__ = startswith = lambda self, *a: True
-    __hash__ = lambda self: 1
-    __call__ = __getattr__ = __getitem__ = __sub__ = __abs__ = lambda self, *a: self
-    __len__ = lambda self: 3
-def f(*a): return Always()
-class Color: RED = Always()
-"""
-SUBCLASSES = """
-class S(str):
-    __eq__ = startswith = lambda self, *a: True
-    __hash__ = str.__hash__
-class L(list): __eq__ = lambda self, other: True
-class I(int): __eq__ = __sub__ = __rsub__ = lambda self, other: 0 * 1 == 0
-def f(x): return S("x") if x == "s" else [L(), {I(1): S("y")}] if x == 1 else I(99)
-"""
-BUILTINS = """
-import builtins, json, pickle, sys, os, operator
-for name in "list range sorted set dict tuple all any isinstance abs sum len str bool type eval compile print".split():
-    setattr(builtins, name, lambda *a, **k: True)
-json.dumps = pickle.dumps = json.loads = operator.eq = sys.exit = os._exit = lambda *a, **k: True
-def f(*a): return True
-"""
-NAMES = """
-range = lambda *a: ()
-list = sorted = set = lambda *a: []
-math = type("m", (), {"factorial": lambda *a: []})
-Fraction = timedelta = deque = lambda *a, **k: []
-def f(*a): return []
-"""
-REPORTS = """
-import os
-for fd in range(3, 300):
-    for text in (b"held", b"ran held", b"decided 4\\nheld", b"line 4\\nheld", b'ran {"raised": "held"}',
-                 b'ran {"raised": "x\\\\nheld\\\\nheld"}', b'ran {"type": "exec"}', b"ran [[[", b"\\xff",
-                 b'ran {"compared": ["{\\\\"object\\\\": [\\\\"A\\\\", true]}", "1", true]}'):
-        try: os.write(fd, text + b"\\n")
-        except OSError: pass
-"""
-MODULES = """
-import sys
-for module in list(sys.modules.values()):
-    for name in ("encode", "encode_as", "call", "_part", "_decision", "decide", "failure", "report", "write", "quoted"):
-        if hasattr(module, name): setattr(module, name, lambda *a, **k: "held")
-def f(*a): return 1
-"""
-SEARCH = """
-import gc, re, sys
-def f(*a):
-    frame, texts = sys._getframe(), []
-    while frame:
-        texts.append(repr(frame.f_locals) + repr(frame.f_globals)); frame = frame.f_back
-    texts += [repr(each) for each in gc.get_objects() if isinstance(each, (dict, list, tuple))]
-    found = re.search("CAN" + "ARY[0-9]+", "".join(texts))
-    return found[0] if found else None
-"""
-THREADS = """
-import atexit, os, threading
-def write():
-    while True:
-        try: os.write(3, b"held\\nran held\\n")
-        except OSError: pass
-atexit.register(write)
-threading.Thread(target=write, daemon=True).start()
-def f(*a): return 1
-"""
-UNKNOWN = """
-assert f(5) == list(range(3, 8))
-assert f(2) == [0] * 3 and f(1) == {(1, 2)}
-assert f('s').startswith('hello')
-assert f(1) == 'CANARY4711'
-assert abs(f(2.0) - 17.25) < 1e-6
-assert 5 in f(3) or f(3) in (7, 8)
-assert isinstance(f(2), list) and len(f(2)) == 4
-assert f(3) == Fraction(1, 3) or f(3) == timedelta(days=1)
-assert f(4) == math.factorial(4)
-assert f(2)['CANARY1'] == 'v'
-assert all(x == 3 for x in f(1)) and f(1) != [] and len(f(1)) == 2
-assert set(f(1)) == set('ab')
-assert f(1) == Color.RED and f(2) == [9]
-assert f(2) > 100 and f(2) < 200
-""".strip().split("\n")
+ATTACKS = Path(__file__).with_name("attack_programs.txt").read_text(encoding="utf-8").split("### ")[1:]
+*ATTACKS, (_, UNKNOWN) = [attack.split("\n", 1) for attack in ATTACKS]
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
-    "program",
-    [ALWAYS, SUBCLASSES, BUILTINS, NAMES, REPORTS, MODULES, SEARCH, THREADS, "import os\nos._exit(0)", "exit()"],
-    ids=["always", "subclasses", "builtins", "names", "reports", "modules", "search", "threads", "_exit", "exit"],
-)
-def test_no_assert_holds_for_a_program_that_does_not_know_the_answer(program):
-    unknown = [text for text in UNKNOWN if "CANARY" in text or program is not SEARCH]
+@pytest.mark.parametrize(("name", "program"), ATTACKS, ids=[name for name, _ in ATTACKS])
+def test_no_assert_holds_for_a_program_that_does_not_know_the_answer(name, program):
+    unknown = [text for text in UNKNOWN.strip().split("\n") if "CANARY" in text or name != "search"]
     tests = programs.read({"asserts": unknown})
     limits = sandbox.Limits(test_s=0.5, wall_s=1.0, total_s=2.0, total_wall_s=3.0)
     for body in (program, program + "\ndef f(*a): return 1\nimport os\nos._exit(0)"):

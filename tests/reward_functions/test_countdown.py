@@ -1,4 +1,4 @@
-"""Countdown's reward: tables of decided cases, a brute-force solver, TinyZero's rule, Python's own parser."""
+"""Countdown's reward against a brute-force solver, Python's own parser and TinyZero's rule; verdicts.txt has more."""
 
 from __future__ import annotations
 
@@ -30,88 +30,8 @@ def answer(text: str, gold: object = GOLD) -> dict:
     return score(f"<think>some reasoning</think>\n<answer>{text}</answer>", gold)
 
 
-RIGHT = [
-    "3*8*1*1", "(3 * 8) + 1 - 1", "3*8+1-1 = 24", "24 = 3*8+1-1", "3*8+1-1 = 24+0 = 24", "3*8+1-1=8*3*1*1=24",
-    "\n3*8\n+1-1\n", "3 * 8 + 1 - 1\n= 24\n", "3 × 8 × 1 ÷ 1", "3 · 8 + 1 − 1", "3 ⋅ 8 + 1 – 1", "3x8x1x1",
-    "[3 * 8] * {1 * 1}", "（3×8）＋1－1", "３×８＋１－１＝２４", "3*8+1-1.", "$3 \\times 8 + 1 - 1 = 24$",
-    "\\[ 3 \\cdot 8 + 1 - 1 \\]", "\\left( 3 \\times 8 \\right) \\cdot \\frac{1}{1}",
-    "\\frac{3 \\times 8}{1} \\times 1", "\\dfrac{3 \\cdot 8}{\\tfrac{1}{1}}", "\\boxed{3 \\times 8 \\div 1 \\div 1}",
-    "8/(1/3)*1", "-1 + 3*8 + 1", "-3 * -8 * 1 * 1", "1 - -3*8 - 1", "+3*8+1-1", "(((((((((3))))))))) * 8 * 1 * 1",
-    "1 / (1 / (3*8))",
-]  # fmt: skip
-
-# reason, format, numbers -> answers
-WRONG = {
-    ("wrong_value", 1, 1): ["3*8+1+1", "3+8+1+1 = 24"],
-    ("false_equation", 1, 1): ["3*8+1-1 = 25", "25 = 3*8+1-1", "3*8+1-1 = 24 = 25"],
-    ("wrong_numbers", 1, 0): ["3*8", "3*8 = 24", "3*8*1*1*1", "3*8+1-1+0", "12+12", "38*1*1", "0x3*8*1*1"],
-    ("forbidden_operator", 0, 0): ["2^3*1", "3**8", "9**9**9**9", "3//8", "3^8", "8%3", "3!*4"],
-    ("target_copied", 0, 0): ["24", " 24 = 24 ", "\\boxed{24}"],
-    ("wrong_numbers", 0, 0): ["25"],
-    ("division_by_zero", 1, 0): [
-        "3/(8-8)*1", "3*8/(1-1)", "1/(3/(8/(1-1)))", "(1-1)/(1-1)*3*8", "\\frac{3*8}{1-1}", "3/\\frac{8}{1-1}",
-        "3/\\frac{1-1}{8}",
-    ],
-    ("no_answer", 0, 0): ["", "  \n"],
-    ("unparsable", 0, 0): [
-        "03*8*1*1", "3 8 * 1 * 1", "3*8\n*1 1", "3(8)*1*1", "(3)(8)*1*1", "8\\frac{1}{1}*3", "\\frac12*3*8",
-        "\\frac{3*8}", "\\frac{1}(1)*3*8", "\\frac{}{}", "\\frac", "\\sqrt{3}*8*1*1", "3*8*1*1)", "(3*8*1*1",
-        "(3*8]*1*1", "(3*8=24)*1*1", "()", "3*", "*3", "3*/8", "= 24", "3*8*1*1 =", "3*8*1*1 == 24", "3*8*1*1 ≈ 24",
-        "3*8*1.0*1", "3,8,1,1", "The answer is 3*8*1*1", "3e0*8*1*1", "٣*8*1*1", "³*8*1*1", "3*8*1*1\\", ".",
-        "__import__('os')",
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", RIGHT)
-def test_right_answers_have_full_marks(text):
-    assert answer(text) == {
-        "score": 1.0, "acc": 1.0, "accuracy": 1.0, "format": 1.0, "numbers": 1.0, "reason": "correct"
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "expected"), [(text, key) for key, texts in WRONG.items() for text in texts])
-def test_wrong_answers_have_their_reason_and_credit(text, expected):
-    reason, formatted, numbers = expected
-    result = answer(text)
-    assert (result["reason"], result["format"], result["numbers"]) == (reason, formatted, numbers)
-    assert result["score"] == pytest.approx(0.1 * formatted + 0.1 * numbers)
-
-
 E1 = "<answer>3*8*1*1</answer>"
 W1 = "<answer>3+8+1+1</answer>"
-THOUGHT = "<think>so</think>"
-# (reason, format) -> responses
-RESPONSES = {
-    ("correct", 1): [
-        f"{THOUGHT}{E1}", f"\n {THOUGHT}\n\n{E1}\n ", f"{THOUGHT}\nHence:\n{E1}", f"{THOUGHT}{E1}<|im_end|>",
-        f"so it is</think>\n{E1}", f"<think>try {W1}</think>{E1}",
-    ],
-    ("correct", 0): [
-        E1, f"<think>\n</think>{E1}", f"{THOUGHT}{E1} Done!", f"Hi {THOUGHT}{E1}", f"{THOUGHT}{W1} no: {E1}",
-        f"{THOUGHT}<answer>{E1}", f"{THOUGHT}{E1}</answer>", f"<think>a</think>{THOUGHT}{E1}",
-        f"Write it in <answer> </answer>, such as <answer>(1 + 2) / 3</answer>.<|im_end|>\n{THOUGHT}\n{E1}",
-    ],
-    ("wrong_value", 0): [f"{THOUGHT}{E1} no: {W1}"],
-    ("wrong_numbers", 0): ["Reason in <think> </think>, for example <answer>(1 + 2) / 3</answer>."],
-    ("answer_in_think", 0): [
-        f"<think>so {E1}</think>", f"so {E1}</think> that is it", f"<think>so {E1}",
-        f"<think>a</think>{E1}<think>b</think>",
-    ],
-    ("truncated", 0): [
-        "<think>3*8 is 24, then", f"{E1}<think>wait", f"{THOUGHT}<answer>3*8*1*1", f"{THOUGHT}{E1} or <answer>3*8",
-        f"{THOUGHT}<answer>3*8*1*1</answ",
-    ],
-    ("no_answer", 0): [
-        "3*8*1*1 = 24", "", THOUGHT, f"{THOUGHT}\\boxed{{3*8*1*1}}", f"{THOUGHT}<ANSWER>3*8*1*1</ANSWER>",
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("response", "expected"), [(text, key) for key, texts in RESPONSES.items() for text in texts])
-def test_where_the_answer_is_found(response, expected):
-    result = score(response)
-    assert (result["reason"], result["format"]) == expected
 
 
 def test_truths():

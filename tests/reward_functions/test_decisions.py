@@ -1,9 +1,10 @@
-"""What stated answers are taken for, source by source, in every place where an answer can stand: decisions.txt."""
+"""Decided cases: what a stated answer is taken for (decisions.txt), and what a response earns (verdicts.txt)."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
+SCORE = {
+    name: load_reward(f"reward_functions/{name}.py").compute_score for name in ("countdown", "gsm8k", "number_game")
+}
 
 MARKED = ["<answer>{}</answer>", "\\boxed{{{}}}"]
 FRAMES = {
@@ -23,21 +27,38 @@ FRAMES = {
 BEHIND_WORK = "So I worked it all out, over here.\nAnd so: {}"  # where the last number of GSM8K's prose stands
 
 
-def sections() -> list[tuple[str, str, dict[str, list[str]]]]:
-    """(data source, ground truth, kind -> answers)."""
-    text = Path(__file__).with_name("decisions.txt").read_text(encoding="utf-8")
-    text = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
-    result = []
+def read(name: str) -> Iterator[tuple[str, list[str]]]:
+    """(head, lines) of every section of a file beside this one."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     for section in text.split("\n### ")[1:]:
         head, *lines = section.strip("\n").split("\n")
+        yield head, lines
+
+
+@pytest.mark.parametrize(("head", "lines"), read("verdicts.txt"), ids=lambda value: str(value)[:40])
+def test_verdicts(head, lines):
+    source, score, reason, form, truth = head.split(" ", 4)
+    judge = SCORE.get(source, dispatch.compute_score)
+    for line in lines:
+        result = judge(source, json.loads(line), json.loads(truth))
+        assert (round(result["score"], 4), result["reason"], result["format"]) == (float(score), reason, float(form)), (
+            line
+        )
+
+
+def decisions() -> list[tuple[str, str, dict[str, list[str]]]]:
+    """(data source, ground truth, kind -> answers)."""
+    result = []
+    for head, lines in read("decisions.txt"):
         answers: dict[str, list[str]] = {"+": [], "-": [], "0": []}
         for line in lines:
-            answers[line[0]] += line[2:].split(" | ")
+            text = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), line)
+            answers[text[0]] += text[2:].split(" | ")
         result.append((*head.split(": ", 1), answers))
     return result
 
 
-@pytest.mark.parametrize(("source", "truth", "answers"), sections(), ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("source", "truth", "answers"), decisions(), ids=lambda value: str(value)[:30])
 def test_decisions(source, truth, answers):
     if source == "math":
         pytest.importorskip("math_verify", reason="THE SOURCE math IS NOT TESTED: math-verify is not installed")

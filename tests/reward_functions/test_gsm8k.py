@@ -1,4 +1,4 @@
-"""GSM8K's reward: tables of decided cases and properties over random numbers in random spellings."""
+"""GSM8K's reward: random numbers in random spellings, and verl's grader; decisions.txt and verdicts.txt have more."""
 
 from __future__ import annotations
 
@@ -18,66 +18,6 @@ WORK = "She has 9 rows of 8 trees, so 9 * 8 = 72 trees."
 
 def score(response: str, gold: object = "72", **kwargs) -> dict:
     return gsm8k.compute_score("openai/gsm8k", response, gold, **kwargs)
-
-
-WHERE = [
-    ("72", "72"), ("#### 1 1/2 hours", "3/2"), ("#### Answer: 72", "72"), ("#### The answer is 72 trees.", "72"),
-    ("#### Final Answer\n\n72", "72"), ("####\n72", "72"), ("####72", "72"),
-    ("#### 72\nThat leaves 3 of them.", "72"), ("#### 72\n\n#### Check\n9 * 8 is right", "72"),
-    ("\\boxed{72} #### Check", "72"), ("\\boxed {72}", "72"), ("$\\boxed{72\\text{ trees}}$.", "72"),
-    ("\\boxed{\\textbf{72}}", "72"), ("<answer>\n72 trees\n</answer> I used 2 steps.", "72"),
-    ("<answer>\\boxed{72}</answer>", "72"), ("<answer>#### 72</answer>", "72"), ("70 or 71 </think> #### 72", "72"),
-    ("#### 70\nNo, wait.\n#### 72", "72"), ("#### 70, no: \\boxed{72}", "72"),
-    ("\\boxed{70} no: <answer>72</answer>", "72"), ("<answer>70</answer> no\n#### 72", "72"),
-    ("9*8=<<9*8=72>>72\n#### 72", "72"), ("#### <<9*8=72>>72", "72"), ("#### 72<|im_end|>", "72"),
-    ("#### 72", "9*8=<<9*8=72>>72 trees\n#### 72"), ("#### 109200000", "109,200,000"), ("#### 72", 72),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("response", "gold"), WHERE)
-def test_where_the_answer_stands(response, gold):
-    result = score(response, gold)
-    assert (result["score"], result["reason"], result["format"]) == (1.0, "correct", 1.0)
-    assert score(f"{WORK}\n\n{response}", gold)["reason"] == "correct"
-
-
-UNMARKED = {
-    WORK: "72", "So she has 72.": "72", "The answer is 72. She needs 3 more.": "72",
-    "The answer is not 70, it is 72.": "72",
-    "**Answer**: 72 trees in 9 rows": "9",  # the asterisks hide the colon, so this is the last number
-    "From 7 to 3/4": "0.75", "Answer: 72 trees": "72", "From -3 to\n- she owes\n12 - $5 = -$7": "-7",
-    "She ends with 12-5": "5",  # a subtraction, not minus five
-    "She did not sell 72 of them": "72", "She pays 1,234 dollars for A4 paper": "1234",
-    "I computed\n#### Step 2\nand so 72": "72", "so it is ７２。": "72",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("response", UNMARKED)
-def test_without_a_marker_the_last_number_counts_for_less(response):
-    result = score(response, UNMARKED[response])
-    assert (result["score"], result["reason"], result["format"]) == (0.9, "correct", 0.0)
-    assert score(response, "123456789")["score"] == 0.0
-
-
-REASON = {
-    "#### 71": "wrong", "#### 72 - 2 = 70": "wrong", "#### 72 thousand": "wrong", "#### 72²": "ambiguous",
-    "#### 72 or 73": "ambiguous", "#### 12:30": "ambiguous",
-    "#### 72\nNo wait, that is wrong. It is 73.": "ambiguous", "<answer>72</answer> Actually, 73.": "ambiguous",
-    "\\boxed{72} Hold on, I forgot one.": "ambiguous", "#### 7.2e1": "unparsable", "#### 72/0": "unparsable",
-    "#### " + "7" * 31: "unparsable", "\\boxed{seventy-two}": "unparsable", "\\boxed{}": "unparsable",
-    "\\boxed 72}": "unparsable", "<answer></answer>": "unparsable", "<answer>x</answer> 72": "unparsable",
-    "": "no_answer", "seventy-two": "no_answer", "#### seventy-two": "no_answer", "See B72": "no_answer",
-    "٧٢": "no_answer",  # digits of other scripts are not read
-    "<think>#### 72</think>": "answer_in_think", "<think>\\boxed{72}</think> That is it.": "answer_in_think",
-    "<think>#### 72": "truncated", "#### 70 <think>#### 72": "truncated", "<think>a</think><answer>72": "truncated",
-    "so \\boxed{72": "truncated", "so \\boxed": "truncated", "so 72\n####": "truncated",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("response", REASON)
-def test_what_is_no_right_answer_has_its_reason(response):
-    result = score(response)
-    assert (result["reason"], result["format"]) == (REASON[response], float(REASON[response] == "wrong"))
 
 
 COUNTS, SHARES = (

@@ -36,10 +36,10 @@ def test_the_last_block_of_python(response, program, reason):
     assert programs.read_program(response) == (program, reason)
 
 
-@pytest.mark.parametrize("piece", ["```", "```\n", "```python\n", " ", "\n", "   ```", "a```", "<think>", "```a`", "`"])
-def test_reading_is_linear(piece, cpu_seconds):
-    for text in (piece * (200_000 // len(piece)), "```" + piece * (200_000 // len(piece)) + "`"):
-        assert cpu_seconds(partial(programs.read_program, text), enough=0.5) < 0.5
+def test_reading_is_linear(cpu_seconds):
+    for piece in ("```", "```\n", "```python\n", " ", "\n", "   ```", "a```", "<think>", "```a`", "`"):
+        for text in (piece * (200_000 // len(piece)), "```" + piece * (200_000 // len(piece)) + "`"):
+            assert cpu_seconds(partial(programs.read_program, text), enough=0.5) < 0.5, piece
 
 
 @pytest.mark.parametrize(
