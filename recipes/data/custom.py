@@ -289,21 +289,18 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
 
 
 def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
-    where, count = ", ".join(map(str, conversion.train)), f"{len(prompts):,}"
+    count = f"{len(prompts):,} records"
+    fix = "add records, or give validation data with --val_data"
     if conversion.val:
-        what = (
-            f"nothing is left to train on: each of the {count} records has a prompt or an image of the validation data"
-        )
-        return RecipeError(what, where=where, fix="give other validation data with --val_data")
-    if prompts.different > 1:
-        what = f"the {count} records share images, so that none can be trained on while another validates"
-        return RecipeError(what, where=where, fix="give validation data with other images: --val_data")
-    have = "is 1 record" if len(prompts) == 1 else f"are {count} records with one and the same prompt"
-    return RecipeError(
-        f"there {have}; the minimum is 2 records with different prompts, one to train on and one to validate on",
-        where=where,
-        fix="add records, or give validation data with --val_data",
-    )
+        what = f"nothing is left to train on: each of the {count} has a prompt or an image of the validation data"
+        fix = "give other validation data with --val_data"
+    elif prompts.different > 1:
+        what = f"the {count} share images, so that none can be trained on while another validates"
+        fix = "give validation data with other images: --val_data"
+    else:
+        have = "is 1 record" if len(prompts) == 1 else f"are {count} with one and the same prompt"
+        what = f"there {have}; the minimum is 2 records with different prompts, one to train on and one to validate on"
+    return RecipeError(what, where=", ".join(map(str, conversion.train)), fix=fix)
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:

@@ -6,7 +6,7 @@ import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -97,14 +97,12 @@ class Prompts:
             return np.zeros(0, bool)
         group, source = self._groups(), np.array(self._sources)
         codes, rows = np.unique(group * len(self._names) + source, return_counts=True)
-        parts = list(zip(*(each.tolist() for each in (*divmod(codes, len(self._names)), rows)), strict=True))
-        quota = _Quota(parts, share)
-        open_sources = {source for _, source, _ in parts if quota.groups[source] > 0}
-        for _, members in groupby(parts, key=lambda part: part[0]):
-            if not open_sources:
+        parts = zip(*(each.tolist() for each in (*divmod(codes, len(self._names)), rows)), strict=True)
+        quota = _Quota([list(part) for _, part in groupby(parts, key=lambda part: part[0])], share)
+        for members in quota.members:
+            if not quota.room:
                 break
-            quota.take(list(members))
-            open_sources = {each for each in open_sources if not quota.full(each)}
+            quota.take(members)
         for number in range(len(self._names)):
             if not quota.taken_groups[number]:
                 quota.take_smallest(number)
@@ -131,42 +129,45 @@ class _Quota:
     """The groups chosen so far, and how many groups and rows of each data source may be chosen.
 
     Args:
-        parts: (group, data source, rows), for each data source of each group.
+        members: of each group, (group, data source, rows) for each of its data sources.
     """
 
-    def __init__(self, parts: Sequence[tuple[int, int, int]], share: float) -> None:
-        self._parts = parts
-        groups, rows = Counter(source for _, source, _ in parts), Counter()
-        for _, source, count in parts:
+    def __init__(self, members: Sequence[Sequence[tuple[int, int, int]]], share: float) -> None:
+        self.members = members
+        groups: Counter[int] = Counter()
+        rows: Counter[int] = Counter()
+        for _, source, count in chain.from_iterable(members):
+            groups[source] += 1
             rows[source] += count
-        some = {each: min(MOST_VALIDATION, max(1, round(share * count))) for each, count in groups.items()}
-        self.groups = {each: min(count, groups[each] - 1) for each, count in some.items()}
-        self.rows = {each: min(MOST_VALIDATION, max(1, round(share * count))) for each, count in rows.items()}
+
+        def some(count: int) -> int:
+            return min(MOST_VALIDATION, max(1, round(share * count)))
+
+        self.groups = {source: min(some(count), count - 1) for source, count in groups.items()}
+        self.rows = {source: some(count) for source, count in rows.items()}
         self.taken_groups: Counter[int] = Counter()
         self.taken_rows: Counter[int] = Counter()
         self.chosen: set[int] = set()
-
-    def full(self, source: int) -> bool:
-        """Whether nothing more of a source may be chosen."""
-        return self.taken_groups[source] >= self.groups[source] or self.taken_rows[source] >= self.rows[source]
+        self.room = {source for source, count in self.groups.items() if count}
+        """Data sources of which more may be chosen."""
 
     def take(self, members: Sequence[tuple[int, int, int]], too_large_for: int | None = None) -> bool:
         """Choose a group if all its data sources have room for it; the one named may give more rows than its share."""
         for _, source, rows in members:
-            if self.taken_groups[source] >= self.groups[source]:
-                return False
-            if source != too_large_for and self.taken_rows[source] + rows > self.rows[source]:
+            too_many = self.taken_rows[source] + rows > self.rows[source] and source != too_large_for
+            if too_many or self.taken_groups[source] >= self.groups[source]:
                 return False
         for group, source, rows in members:
             self.chosen.add(group)
             self.taken_groups[source] += 1
             self.taken_rows[source] += rows
+            if self.taken_groups[source] >= self.groups[source] or self.taken_rows[source] >= self.rows[source]:
+                self.room.discard(source)
         return True
 
     def take_smallest(self, source: int) -> None:
         """Choose the group of a source with the fewest rows for which the other sources have room."""
-        wanted = {group for group, each, _ in self._parts if each == source}
-        groups = [list(part) for group, part in groupby(self._parts, key=lambda part: part[0]) if group in wanted]
-        for members in sorted(groups, key=lambda members: sum(rows for _, _, rows in members)):
+        its = [members for members in self.members if any(each == source for _, each, _ in members)]
+        for members in sorted(its, key=lambda members: sum(rows for _, _, rows in members)):
             if self.take(members, source):
                 return

@@ -73,11 +73,7 @@ class Assert:
 
 
 def split(text: str) -> Assert:
-    """Read one assert statement.
-
-    Raises:
-        Unsupported: it is something else, cannot be parsed, or cannot be split.
-    """
+    """Read one assert statement. Raises Unsupported: it is something else, cannot be parsed, or cannot be split."""
     if len(text) > MAX_TEXT:
         raise Unsupported(f"an assert of more than {MAX_TEXT} characters")
     try:

@@ -112,11 +112,7 @@ def check_installed() -> None:
 
 
 def check() -> None:
-    """Ask the helper one question.
-
-    Raises:
-        HelperMissing: with what to install.
-    """
+    """Ask the helper one question. Raises HelperMissing: with what to install."""
     check_installed()
     if HELPER_PROCESS.ask("$\\frac{1}{2}$", "$0.5$") != "correct":
         raise HelperMissing(f"math-verify does not find 1/2 equal to 0.5; try it: {sys.executable} {HELPER}")

@@ -143,11 +143,7 @@ def post(url: str, request: dict[str, Any], seconds: float, pauses: tuple[float,
 
 
 def check(url: str) -> None:
-    """Run one program there.
-
-    Raises:
-        FusionError: with what the service answered.
-    """
+    """Run one program there. Raises FusionError: with what the service answered."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise FusionError(f"{url!r} is no address; give the whole one, such as http://127.0.0.1:8080/run_code")

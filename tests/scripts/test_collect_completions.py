@@ -30,8 +30,3 @@ def test_logs_lie_beside_the_rollouts_with_reasons(tmp_path):
     logs = rollouts.parent / "completions" / "rollouts"
     reasons = [json.loads((logs / f"step_1_{kind}.jsonl").read_text())["reason"] for kind in ("success", "fail")]
     assert (reasons, str(logs) in done.stdout) == (["correct", "target_copied"], True)
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    done = collect(tmp_path / "none")
-    assert (done.returncode, "there is no" in done.stderr, "Traceback" in done.stderr) == (2, True, False)

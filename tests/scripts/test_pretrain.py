@@ -52,12 +52,6 @@ def test_a_model_is_written_whole_and_never_overwritten(call, tmp_path, monkeypa
     assert (out / "model.safetensors").read_bytes() == before
 
 
-def test_mistakes_are_named_and_the_old_names_work(call, tmp_path):
-    for wrong, message in (
-        (("--batch", 100), "--batch 100 is larger than --examples 80"),
-        (("--device", "tpu"), "no device 'tpu'"),
-    ):
-        done = call("countdown", *FAST["countdown"], "--out", tmp_path / "tiny", *wrong)
-        assert (done.exit_code, message in done.output) == (2, True), done.output
+def test_the_old_names_are_the_same_commands():
     shown = subprocess.run([sys.executable, SCRIPTS / "pretrain_gsm8k.py", "--help"], capture_output=True, text=True)
     assert (shown.returncode, "--careless" in shown.stdout) == (0, True), shown.stderr

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import tomllib
 
 from recipes.paths import ROOT
 
@@ -212,18 +211,16 @@ def test_what_changed_is_installed_again(checkout):
     assert "making .venv" in checkout.run()[2]
 
 
-def test_uv_leaves_the_environment_alone():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    # Without a [project] table uv ignores `managed` and empties .venv.
-    assert (settings["tool"]["uv"]["managed"], settings["project"]["name"]) == (False, "grpo-recipes")
-
-
 def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):
+    """Also where the launcher's arguments name the hardware."""
     checkout.stub("nvidia-smi", GPU)
     _, out, err = checkout.run()
     assert (out, "several GB" in err) == (checkout.python, True)
     assert any(".[gpu,dev]" in call for call in checkout.calls)
     assert checkout.run(HARDWARE="gpu")[1] == checkout.run(CUDA_VISIBLE_DEVICES="0,1")[1] == checkout.python
+    for words in (["--hardware", "gpu"], ["--hardware=gpu"], ["hardware=gpu"]):
+        checkout.launch(*words, HARDWARE="cpu")
+        assert not (checkout.root / ".venv.cpu").exists()
     for hidden in ("", "-1"):
         assert checkout.run(CUDA_VISIBLE_DEVICES=hidden)[1] == str(checkout.root / ".venv.cpu" / "bin" / "python")
 
@@ -264,14 +261,6 @@ def test_an_active_environment_with_verl_is_used_as_it_is(checkout):
     checkout.stub("uname", "#!/usr/bin/env bash\necho aarch64\n")
     assert checkout.run() == (0, "/somewhere/bin/python", "")
     assert not (checkout.root / ".venv").exists()
-
-
-@pytest.mark.parametrize("words", [["--hardware", "gpu"], ["--hardware=gpu"], ["hardware=gpu"]])
-def test_the_launcher_tells_the_set_up_which_hardware_its_arguments_name(checkout, words):
-    checkout.stub("nvidia-smi", GPU)
-    checkout.launch(*words, HARDWARE="cpu")
-    assert (checkout.root / ".venv" / ".complete").exists()
-    assert not (checkout.root / ".venv.cpu").exists()
 
 
 def test_the_launcher_passes_its_arguments_on_and_stops_when_the_set_up_fails(checkout):

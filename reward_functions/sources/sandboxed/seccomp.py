@@ -107,11 +107,7 @@ def program(machine: str, pid: int) -> list[tuple[int, int, int, int]]:
 
 
 def install(machine: str) -> None:
-    """Put the filter on this process, for good.
-
-    Raises:
-        OSError: the kernel has no seccomp.
-    """
+    """Put the filter on this process, for good. Raises OSError: the kernel has no seccomp."""
     instructions = program(machine, os.getpid())
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in instructions))
     head = ctypes.create_string_buffer(struct.pack("@HP", len(instructions), ctypes.addressof(code)))

@@ -21,11 +21,7 @@ LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refu
 
 
 def encode(value: Any, depth: int = 0) -> str:
-    """JSON for a value, in one line of ASCII.
-
-    Raises:
-        ValueError: nested more than `MAX_DEPTH` deep.
-    """
+    """JSON for a value, in one line of ASCII. Raises ValueError: nested more than `MAX_DEPTH` deep."""
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
     if value is None or value is True or value is False:

@@ -132,36 +132,29 @@ def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
 
 
 def test_many_mistakes_are_counted_and_not_all_listed(tmp_path):
+    wrong = "\n".join(f'{{"prompt": {index}, "ground_truth": 1}}' for index in range(500))
     with pytest.raises(RecipeError) as caught:
-        read(
-            tmp_path,
-            "a.jsonl",
-            "\n".join(f'{{"prompt": {index}, "ground_truth": 1}}' for index in range(500)),
-            source="x",
-        )
+        read(tmp_path, "a.jsonl", wrong, source="x")
     lines = caught.value.what.splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("500 records cannot be used", f"  and {500 - LISTED} more", LISTED + 2)
     with pytest.raises(RecipeError) as caught:
         read(tmp_path, "b.csv", "prompt,ground_truth,data_source\n" + "a,b\n" * 500)
-    assert caught.value.what.splitlines()[1].startswith("  lines 2, 3, 4,")
     assert caught.value.what.splitlines()[1].count(", ") < LISTED + 3
 
 
-@pytest.mark.parametrize(
-    ("raw", "hint"),
-    [
-        ({"question": "q", "ground_truth": 1, "data_source": "x"}, "rename question to prompt"),
-        ({"prompt": "q", "answer": 1, "data_source": "x"}, "rename answer to ground_truth"),
-        ({"promt": "q", "ground_truth": 1, "data_source": "x"}, "rename promt to prompt"),
-        ({"prompt": "q", "ground_truth": 1, "source": "x"}, "rename source to data_source"),
-        ({"prompt": "q", "ground_truth": 1}, "--data_source"),
-    ],
-)
-def test_a_missing_field_comes_with_a_guess_and_an_example(tmp_path, raw, hint):
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, "a.jsonl", json.dumps(raw))
-    assert hint in caught.value.fix
-    assert '"prompt": "What is 17 + 25?"' in caught.value.fix
+def test_a_missing_field_comes_with_a_guess_and_an_example(tmp_path):
+    for name, other in (
+        ("prompt", "question"),
+        ("ground_truth", "answer"),
+        ("prompt", "promt"),
+        ("data_source", "source"),
+    ):
+        raw = {other if key == name else key: value for key, value in GOOD.items()}
+        with pytest.raises(RecipeError) as caught:
+            read(tmp_path, "a.jsonl", json.dumps(raw))
+        assert f"rename {other} to {name}" in caught.value.fix
+        assert '"prompt": "What is 17 + 25?"' in caught.value.fix
+        assert name != "data_source" or "--data_source" in caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -252,14 +245,11 @@ def test_any_bytes_are_records_or_an_error_in_words(tmp_path_factory, content, s
         assert list(records([path]))
 
 
-def test_brackets_without_end_do_not_crash(tmp_path):
+def test_brackets_without_end_and_a_large_array(tmp_path, cpu_seconds):
+    """50,000 rows take half a second; reading the rest of the file again for each of them takes minutes."""
     for name in ("a.json", "a.jsonl"):
         with pytest.raises(RecipeError):
             read(tmp_path, name, "[" * 200_000)
-
-
-def test_a_large_array_is_read_in_linear_time(tmp_path, cpu_seconds):
-    """50,000 rows take half a second; reading the rest of the file again for each of them takes minutes."""
     path = tmp_path / "many.json"
     path.write_text("[" + ",\n".join([LINE] * 50_000) + "]")
     assert len(raw(path)) == 50_000

@@ -1,0 +1,213 @@
+"""The scripts that make data, as a user runs them; what they refuse is in test_mistakes.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recipes.data.rows import read_manifest
+from recipes.paths import ROOT
+from recipes.provenance import sha256
+from recipes.tasks.countdown.data import bucket
+from recipes.tasks.number_game.screens import NAMES
+
+
+def read(folder, split):
+    return pq.read_table(folder / f"{split}.parquet").to_pylist()
+
+
+def run(folder, name, *arguments, **variables):
+    """A script in a process of its own, with its artifacts in a folder."""
+    environ = os.environ | {"ARTIFACTS_DIR": str(folder), "COLUMNS": "120", **variables}
+    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *map(str, arguments)]
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+# Countdown
+
+
+def keys(rows):
+    return [(tuple(sorted(r["extra_info"]["numbers"])), r["extra_info"]["target"]) for r in rows]
+
+
+def test_countdowns_paper_preset(tmp_path):
+    done = run(tmp_path, "data_prep_countdown", "--preset", "paper", "--train_size", "4096", "--seed", "7")
+    assert done.returncode == 0, done.stderr
+    assert "4,608 rows" in done.stdout
+    folder = tmp_path / "data" / "countdown"
+    train, test = read(folder, "train"), read(folder, "test")
+    assert (len(train), len(test), len({*keys(train), *keys(test)})) == (4096, 512, 4608)
+    assert not {numbers for numbers, _ in keys(train)} & {numbers for numbers, _ in keys(test)}
+    manifest = read_manifest(folder / "train.parquet", verify=True)
+    assert manifest["command"] == "python scripts/data_prep_countdown.py --preset paper --train_size 4096 --seed 7"
+    assert (manifest["counts"]["sizes"].keys(), manifest["seed"]) == ({"3", "4"}, 7)
+    assert sum(manifest["counts"]["num_solutions"].values()) == 4096
+    for index, row in enumerate(train):
+        info = row["extra_info"]
+        assert (info["split"], info["index"], info["num_solutions"] >= 1) == ("train", index, True)
+        assert json.loads(row["answer"]) == {"target": info["target"], "numbers": info["numbers"]}
+        assert row["answer"] == row["reward_model"]["ground_truth"]
+
+
+def test_countdowns_tiny_preset_again_with_another_seed_and_by_force(script, tmp_path):
+    call = script("data_prep_countdown")
+    small = ("--preset", "tiny", "--train_size", 300, "--test_size", 100, "--output_dir", tmp_path)
+    assert call(*small).exit_code == 0
+    for split in ("train", "test"):
+        assert {bucket(row["extra_info"]["numbers"]) for row in read(tmp_path, split)} == {split}
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix == ".parquet"}
+    assert call(*small).output.count("unchanged") == 2
+    other = call(*small, "--seed", 1)
+    assert (other.exit_code, "holds other data" in other.output) == (2, True)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix == ".parquet"} == before
+    assert call(*small, "--seed", 1, "--force").output.count("replaced") == 2
+    assert before["train.parquet"] != (tmp_path / "train.parquet").read_bytes()
+
+
+def test_countdowns_hub_file_is_cleaned_and_split(script, tmp_path):
+    """40 good problems and four that must go: twice the same, no solution, a target too large, two numbers."""
+    good = [([a, a + 1, a + 2], 3 * a + 3) for a in range(1, 31)] + [([a, 50, 3, 2], 55 + a) for a in range(4, 14)]
+    rows = [*good, ([3, 2, 1], 6), ([1, 1, 1], 77), ([90, 30, 7], 127), ([5, 6], 11)]
+    copy = tmp_path / "hub.parquet"
+    pq.write_table(pa.table({"target": [target for _, target in rows], "nums": [nums for nums, _ in rows]}), copy)
+    pq.write_table(pa.table({"question": ["?"]}), tmp_path / "other.parquet")
+    inside = sum(bucket(numbers) == "test" for numbers, _ in good)
+    call, given = script("data_prep_countdown"), ("--source", "hub", "--output_dir", tmp_path / "out", "--hub_path")
+    wrong, few = call(*given, tmp_path / "other.parquet"), call(*given, copy)
+    assert (wrong.exit_code, "no column nums, target" in wrong.output) == (2, True)
+    assert (few.exit_code, "were asked for" in few.output, "--train_size" in few.output) == (2, True, True)
+    result = call(*given, copy, "--train_size", len(good) - inside, "--test_size", inside)
+    assert result.exit_code == 0, result.output
+    train, test = read(tmp_path / "out", "train"), read(tmp_path / "out", "test")
+    assert sorted(keys(train) + keys(test)) == sorted((tuple(sorted(n)), t) for n, t in good)
+    manifests = [read_manifest(tmp_path / "out" / f"{split}.parquet") for split in ("train", "test")]
+    assert manifests[0]["source"] == f"hub.parquet, SHA-256 {sha256(copy)}"
+    totals = {reason: sum(each["dropped"][reason] for each in manifests) for reason in manifests[0]["dropped"]}
+    assert totals == {"other_size": 1, "out_of_range": 1, "unsolvable": 1, "duplicate": 1}
+
+
+# GSM8K
+
+QUESTIONS = [
+    ("A hall has 12 rows of 30 seats. How many seats?", "12 * 30 = <<12*30=360>>360 seats.\n#### 360"),
+    ("A farm sells 1,000 eggs and then 250. How many?", "1,000 + 250 = <<1000+250=1250>>1,250 eggs.\n#### 1,250"),
+    ("It is 3° at noon and falls by 8°. What is it?", "3 - 8 = <<3-8=-5>>-5.\n#### -5"),
+]
+
+
+def test_gsm8ks_original_files(script, tmp_path):
+    for name, questions in (("train", QUESTIONS[:2]), ("test", QUESTIONS[2:])):
+        lines = [json.dumps({"question": q, "answer": a}, ensure_ascii=False) for q, a in questions]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    result = script("data_prep_gsm8k")("--source", tmp_path, "--output_dir", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "train.parquet has 2 rows, GSM8K 7,473" in result.output
+    first, second = read(tmp_path / "out", "train")
+    assert (first["answer"], second["answer"], first["data_source"]) == ("360", "1250", "gsm8k")
+    assert first["problem"].startswith(QUESTIONS[0][0] + "\n")
+    facts = {"question": QUESTIONS[0][0], "solution": "12 * 30 = <<12*30=360>>360 seats.", "num_steps": 1}
+    assert first["extra_info"] == {"split": "train", "index": 0, **facts}
+    (test,) = read(tmp_path / "out", "test")
+    assert (test["answer"], "3°" in test["problem"]) == ("-5", True)
+    manifest = read_manifest(tmp_path / "out" / "train.parquet", verify=True)
+    assert manifest["source"] == f"train.jsonl, SHA-256 {sha256(tmp_path / 'train.jsonl')}"
+    assert (manifest["rows"], manifest["published_rows"]) == (2, 7473)
+    assert manifest["counts"] == {"num_steps": {"1": 2}}
+
+
+def test_gsm8ks_tiny_preset(tmp_path):
+    """Under the real reward, which every gold answer has to satisfy; the second time nothing changes."""
+    command = ("data_prep_gsm8k", "--preset", "tiny", "--train_size", "300")
+    tokenizer = ROOT / "recipes" / "tasks" / "gsm8k" / "tiny"
+    done = run(tmp_path, *command, "--tokenizer", tokenizer, "--max_prompt_length", "40")
+    assert done.returncode == 0, done.stderr
+    assert "train: prompts of " in done.stdout and "a limit of 40 drops " in done.stdout  # noqa: PT018
+    folder = tmp_path / "data" / "gsm8k_tiny"
+    train, test = (read_manifest(folder / f"{name}.parquet", verify=True) for name in ("train", "test"))
+    assert (train["rows"], test["rows"], train["counts"]["num_steps"].keys()) == (300, 256, {"1", "2"})
+    assert run(tmp_path, *command).stdout.count("unchanged") == 2
+
+
+def test_an_unreachable_hub_is_an_error(tmp_path):
+    done = run(tmp_path, "data_prep_gsm8k", HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_OFFLINE="0")
+    assert (done.returncode, "openai/gsm8k cannot be read" in done.stderr) == (2, True)
+
+
+# The number game
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Arguments for a small data set in a folder of its own."""
+    return ["--train_size", 9, "--test_size", 9, "--rounds", 9, "--output_dir", tmp_path]
+
+
+def test_screenshots_from_chromium(script, small, tmp_path):
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not any(shutil.which(name) for name in NAMES):
+        pytest.skip("no Chromium: apt-get install chromium")
+    call = script("data_prep_number_game")
+    done = call("--preset", "tiny", "--workers", 1, *small)
+    assert done.exit_code == 0, done.output
+    assert "0 episodes were there, 2 played now: 18 screenshots" in done.output
+    rows = read(tmp_path, "train")
+    assert {row["answer"] for row in rows} == {"0", "1", "2"}
+    assert rows[0]["images"][0]["bytes"].startswith(b"\x89PNG")
+    manifest = read_manifest(tmp_path / "train.parquet", verify=True)
+    assert sum(manifest["counts"]["screens"].values()) == 9
+    assert set(manifest["counts"]["light_and_answer"].values()) == {1}
+    again = call("--preset", "tiny", *small)
+    assert "2 episodes were there, 0 played now" in again.output
+    assert again.output.count("unchanged") == 2
+
+
+def test_ctrl_c_says_that_finished_episodes_are_kept(script, small, monkeypatch):
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    call = script("data_prep_number_game")
+    monkeypatch.setattr(call.module, "collect", interrupted)
+    monkeypatch.setattr(call.module, "openers", lambda *arguments, **keywords: None)
+    done = call(*small)
+    assert (done.exit_code, "finished episodes are kept: repeat the command" in done.output) == (130, True)
+
+
+# Users' files
+
+
+def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    example, tiny = ROOT / "examples/custom_task/data/example.jsonl", ROOT / "recipes/tasks/countdown/tiny"
+    call = script("data_prep_custom")
+    done = call(example, "--tokenizer", tiny, "--max_prompt_length", 40)
+    assert done.exit_code == 0, done.output
+    assert "train: classification" in done.output
+    assert "a limit of 40 drops" in done.output
+    (folder,) = (tmp_path / "data" / "custom").iterdir()
+    train, test = (read_manifest(folder / f"{name}.parquet") for name in ("train", "test"))
+    assert train["rows"] + test["rows"] == len(example.read_text(encoding="utf-8").splitlines())
+    assert train["rows"] >= 256, "a step of the recipe's batch"
+    assert (len(train["data_sources"]), train["repeated_prompts"]) == (6, 0)
+    assert call(example).output.count("there already") == 2
+    done = call(example.with_name("embedded.jsonl"), "--tokenizer", tiny, "--max_prompt_length", 37)
+    assert done.output.count("prompts of 37 to 37 tokens; a limit of 37 drops 0") == 2
+
+
+def test_given_validation_data_a_template_and_a_folder(tmp_path):
+    for name, numbers in (("train", range(4)), ("val", range(4, 6))):
+        lines = [{"prompt": f"q{i}", "ground_truth": i} for i in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "t.jinja").write_text("{{ content }} Be brief.")
+    words = ["--val_data", "val.jsonl", "--template", "t.jinja", "--data_source", "qa", "--output_dir", "out"]
+    done = run(tmp_path, "data_prep_custom", "train.jsonl", *words)
+    assert done.returncode == 0, done.stderr
+    assert [row["problem"] for row in read(tmp_path / "out", "test")] == ["q4 Be brief.", "q5 Be brief."]
+    manifest = read_manifest(tmp_path / "out" / "train.parquet")
+    assert ("scripts/data_prep_custom.py" in manifest["command"], manifest["data_sources"]) == (True, {"qa": 4})
