@@ -117,14 +117,14 @@ def main(
         begin = time.perf_counter()
         if source == "hub":
             screens = HubScreens(hub_path, revision)
-            found = splits(screens.sources(), {"source": screens.source}, screens.dropped)
+            parts = splits(screens.sources(), {"source": screens.source}, screens.dropped)
         else:
             wanted = devices if source == "adb" else None
             make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
-            found = from_screens(settings, seed, folder, make, source)
+            parts = from_screens(settings, seed, folder, make, source)
         manifests = prepare(
             "number_game",
-            found,
+            parts,
             folder,
             score=score,
             gold_response=row_gold_response,

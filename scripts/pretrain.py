@@ -30,14 +30,14 @@ GROUPS = ("annotators", "players")
 
 def plan_values(plan: PretrainPlan) -> dict[str, int | float]:
     """The plan's numbers by option: `--lr`, `--steps`, and of the annotators `--hasty`."""
-    found = {}
+    values = {}
     for field in dataclasses.fields(plan):
         value = getattr(plan, field.name)
         if field.name in GROUPS:
-            found |= dataclasses.asdict(value)
+            values |= dataclasses.asdict(value)
         elif isinstance(value, int | float):
-            found[field.name] = value
-    return found
+            values[field.name] = value
+    return values
 
 
 def changed_plan(plan: PretrainPlan, given: dict[str, Any]) -> PretrainPlan:

