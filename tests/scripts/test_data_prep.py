@@ -16,7 +16,7 @@ from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
 from recipes.provenance import sha256
 from recipes.tasks.countdown.data import bucket
-from recipes.tasks.number_game.screens import NAMES
+from recipes.tasks.number_game.chromium import NAMES
 
 
 def read(folder, split):
