@@ -35,7 +35,7 @@ def read(name: str) -> Iterator[tuple[str, list[str]]]:
         yield head, lines
 
 
-@pytest.mark.parametrize(("head", "lines"), read("verdicts.txt"), ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("head", "lines"), list(read("verdicts.txt")), ids=lambda value: str(value)[:40])
 def test_verdicts(head, lines):
     source, score, reason, form, truth = head.split(" ", 4)
     judge = SCORE.get(source, dispatch.compute_score)
