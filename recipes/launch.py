@@ -87,7 +87,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
             console.print(f"nothing to do: {stop.reason}; to go on, raise trainer.early_stop.patience")
         else:
             if total:
-                console.print(duration.estimate(recipe, total - (last.step if last and resumes else 0)))
+                console.print(duration.estimate(recipe, total))
             outcome = train(recipe, files, total, console, stop, done)
         return close(recipe, files, total, outcome, console, overrides)
 

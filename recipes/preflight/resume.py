@@ -41,6 +41,14 @@ def folder(recipe: Recipe) -> Path:
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
+def steps_done(recipe: Recipe) -> int:
+    """The step that the run goes on from; 0 for one that begins."""
+    if recipe.trainer.load_checkpoint_path or not recipe.trainer.find_last_checkpoint:
+        return 0
+    last = last_checkpoint(folder(recipe))
+    return last.step if last else 0
+
+
 def fingerprint(recipe: Recipe) -> dict[str, Any]:
     """What must be the same for one run to go on from another's checkpoint. Paths below the repository are relative."""
     model = recipe.worker.actor.model
