@@ -92,7 +92,7 @@ def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedToken
         texts,
         r"[0-9]|\s?[A-Za-z]+|[^\sA-Za-z0-9]|\s+",
         special=with_images.SPECIAL if vision else SPECIAL,
-        chat_template=with_images.CHAT_TEMPLATE if vision else CHAT_TEMPLATE,
+        chat_template=(with_images.NumberGame().tiny / "chat_template.jinja").read_text() if vision else CHAT_TEMPLATE,
         max_length=32_768,
     )
     missing = size - len(tokenizer)

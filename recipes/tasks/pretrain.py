@@ -11,6 +11,7 @@ import dataclasses
 import json
 import platform
 import shutil
+import statistics
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -41,6 +42,8 @@ CHAT_TEMPLATE = (
 IGNORED = -100
 """The label that cross-entropy leaves out."""
 MANIFEST = "manifest.json"
+PLAIN_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+"""Generation settings of a tiny model: its distribution as it is."""
 
 
 def train_tokenizer(
@@ -102,7 +105,6 @@ class PretrainPlan:
 
     Attributes:
         lr: peak learning rate, reached after `warmup` steps and then falling linearly to a twentieth.
-        shape: sizes of the network, the task's own dataclass.
     """
 
     seed: int = 1
@@ -111,7 +113,6 @@ class PretrainPlan:
     lr: float
     warmup: int = 50
     weight_decay: float = 0.05
-    shape: Any
 
     def rate(self, step: int) -> float:
         """The learning rate of one step (0-based)."""
@@ -217,7 +218,14 @@ def train(
     model, processor = spec.build(plan)
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.lr, betas=(0.9, 0.98), weight_decay=plan.weight_decay)
-    first, spent = _resume(plan, work, model, optimizer, device)
+    _claim(work, plan)
+    state = work / "state.pt"
+    first, spent = 0, 0.0
+    if state.exists():
+        saved = torch.load(state, map_location=device, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first, spent = saved["step"], saved["seconds"]
     last = min(stop or plan.steps, plan.steps)
     if first >= last:
         return model, processor, spent
@@ -225,7 +233,7 @@ def train(
     model.train()
     if compiled:
         model.model.forward = torch.compile(model.model.forward, dynamic=False)
-    begun = time.perf_counter()
+    begun = time.perf_counter() - spent
     for step in range(first, last):
         for group in optimizer.param_groups:
             group["lr"] = plan.rate(step)
@@ -238,20 +246,16 @@ def train(
         if done % 25 == 0 or done == last:
             progress(done, loss.item())
         if done % save_every == 0 or done == last:
-            seconds = spent + time.perf_counter() - begun
-            state = {"step": done, "seconds": seconds, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save(state, work / "state.tmp")
-            (work / "state.tmp").replace(work / "state.pt")
-    return model, processor, spent + time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
+            saved = {"step": done, "seconds": seconds, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(saved, state.with_suffix(".tmp"))
+            state.with_suffix(".tmp").replace(state)
+    return model, processor, time.perf_counter() - begun
 
 
-def _resume(
-    plan: PretrainPlan, work: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, device: str
-) -> tuple[int, float]:
-    """Load the last state, if there is one: its step and the seconds spent so far."""
-    import torch
-
-    written, state = work / "plan.json", work / "state.pt"
+def _claim(work: Path, plan: PretrainPlan) -> None:
+    """Write the plan into `work`; raise if another one is there."""
+    written = work / "plan.json"
     if not written.exists():
         work.mkdir(parents=True, exist_ok=True)
         written.write_text(json.dumps(plan.as_dict(), indent=2) + "\n", encoding="utf-8")
@@ -261,12 +265,6 @@ def _resume(
             where=str(work),
             fix=f"give the settings in {written}, or delete the folder, or choose another --out",
         )
-    if not state.exists():
-        return 0, 0.0
-    saved = torch.load(state, map_location=device, weights_only=True)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    return saved["step"], saved["seconds"]
 
 
 def results(
@@ -275,12 +273,12 @@ def results(
     """What the task's reward says of one response to each problem (torch's generator decides the samples)."""
     score = load_reward(ROOT / "reward_functions" / f"{spec.name}.py").compute_score
     model.eval()
-    found = []
+    scores = []
     for start in range(0, len(problems), spec.together):
         part = problems[start : start + spec.together]
         responses = spec.respond(model, processor, [problem.prompt for problem in part], sample=sample)
-        found += [score(spec.name, text, problem.truth) for text, problem in zip(responses, part, strict=True)]
-    return found
+        scores += [score(spec.name, text, problem.truth) for text, problem in zip(responses, part, strict=True)]
+    return scores
 
 
 def assess(
@@ -295,9 +293,8 @@ def assess(
     """
     import torch
 
-    def share(numbers: Iterable[float]) -> float:
-        numbers = list(numbers)
-        return round(sum(numbers) / len(numbers), 4)
+    def mean(numbers: Iterable[float]) -> float:
+        return round(statistics.fmean(numbers), 4)
 
     torch.manual_seed(seed)
     greedy = results(spec, model, processor, problems, sample=False)
@@ -307,13 +304,11 @@ def assess(
     return {
         "problems": len(problems),
         "samples": samples,
-        "greedy_pass@1": share(each["accuracy"] for each in greedy),
-        "sampled_pass@1": share(each["accuracy"] for each in sampled),
-        f"sampled_pass@{samples}": round(
-            sum(any(each["accuracy"] == 1 for each in g) for g in groups) / len(groups), 4
-        ),
-        "sampled_score": share(each["score"] for each in sampled),
-        "mixed_groups": share(len({each["score"] for each in group}) > 1 for group in groups),
+        "greedy_pass@1": mean(each["accuracy"] for each in greedy),
+        "sampled_pass@1": mean(each["accuracy"] for each in sampled),
+        f"sampled_pass@{samples}": mean(any(each["accuracy"] == 1 for each in group) for group in groups),
+        "sampled_score": mean(each["score"] for each in sampled),
+        "mixed_groups": mean(len({each["score"] for each in group}) > 1 for group in groups),
         "reasons": dict(Counter(each["reason"] for each in sampled).most_common()),
     }
 
@@ -498,7 +493,7 @@ class TextSpec(Spec):
 
         tokenizer, shape = self.tokenizer(), plan.shape
         torch.manual_seed(plan.seed)
-        eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
         config = getattr(transformers, f"{self.architecture}Config")(
             vocab_size=len(tokenizer),
             hidden_size=shape.hidden,
@@ -511,11 +506,11 @@ class TextSpec(Spec):
             max_window_layers=shape.layers,
             tie_word_embeddings=True,
             bos_token_id=None,
-            eos_token_id=eos,
-            pad_token_id=pad,
+            **ends,
         )
         model = getattr(transformers, f"{self.architecture}ForCausalLM")(config)
-        model.generation_config = sampling(eos, pad)
+        ends["eos_token_id"] = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+        model.generation_config = transformers.GenerationConfig(**ends, **PLAIN_SAMPLING)
         return model, tokenizer
 
     def losses(self, plan: TextPlan, model: PreTrainedModel, processor: Any) -> Callable[[int], torch.Tensor]:
@@ -545,28 +540,18 @@ class TextSpec(Spec):
 
         texts = chat_texts(processor, prompts)
         inputs = processor(texts, return_tensors="pt", padding=True, add_special_tokens=False).to(model.device)
-        choice = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0} if sample else {"do_sample": False}
         with torch.inference_mode():
             output = model.generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
                 max_new_tokens=self.response,
-                **choice,
+                **(PLAIN_SAMPLING if sample else {"do_sample": False}),
             )
         return processor.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
     def save_processor(self, processor: Any, folder: Path) -> None:
         """Write the tokenizer with its chat template inside."""
         processor.save_pretrained(folder, save_jinja_files=False)
-
-
-def sampling(eos: int, pad: int) -> Any:
-    """Generation settings of a tiny model: the plain distribution at temperature 1."""
-    from transformers import GenerationConfig
-
-    return GenerationConfig(
-        eos_token_id=[eos, pad], pad_token_id=pad, do_sample=True, temperature=1.0, top_k=0, top_p=1.0
-    )
 
 
 @dataclass

@@ -158,14 +158,14 @@ def _refill(
     settings: Settings, size: int, buckets: Sequence[str], rng: np.random.Generator, seen: set
 ) -> list[Problem]:
     for _ in range(PATIENCE):
-        found = []
+        problems = []
         for problem in draw(settings, size, buckets, rng):
             key = tuple(sorted(problem.numbers)), problem.target
             if key not in seen:
                 seen.add(key)
-                found.append(problem)
-        if found:
-            return found
+                problems.append(problem)
+        if problems:
+            return problems
     raise RecipeError(
         f"no further problem of {size} numbers from {settings.min_number} to {settings.max_number} with a target from "
         f"{settings.min_target} to {settings.max_target} after {len(seen)} different ones",
@@ -277,13 +277,23 @@ class HubProblems:
         seen: set[tuple[tuple[int, ...], int]] = set()
         order = np.random.default_rng(self._seed).permutation(len(self._table))
         for start in range(0, len(order), BATCH):
-            part = self._table.take(order[start : start + BATCH])
+            part = self._table.take(order[start : start + BATCH]).to_pydict()
             drawn = [
                 (tuple(numbers), target)
-                for numbers, target in zip(part["nums"].to_pylist(), part["target"].to_pylist(), strict=True)
+                for numbers, target in zip(part["nums"], part["target"], strict=True)
                 if bucket(numbers) in buckets and self._fits(numbers, target)
             ]
-            yield from self._solved(drawn, seen)
+            solved = self._solved(drawn)
+            for numbers, target in drawn:
+                key = tuple(sorted(numbers)), target
+                solution, solutions = solved[numbers, target]
+                if key in seen:
+                    self.dropped["duplicate"] += 1
+                elif not solutions:
+                    self.dropped["unsolvable"] += 1
+                else:
+                    seen.add(key)
+                    yield Problem(numbers, target, solution, solutions)
 
     def _fits(self, numbers: list[int], target: int) -> bool:
         settings = self._settings
@@ -296,23 +306,15 @@ class HubProblems:
             return False
         return True
 
-    def _solved(self, drawn: list[tuple[tuple[int, ...], int]], seen: set) -> Iterator[Problem]:
-        found: dict[int, tuple[int, str]] = {}
+    def _solved(self, drawn: list[tuple[tuple[int, ...], int]]) -> dict[tuple[tuple[int, ...], int], tuple[str, int]]:
+        """(numbers, target) -> the plainest solution, and how many there are."""
+        answers = {}
         for size in self._settings.sizes:
-            places = [place for place, (numbers, _) in enumerate(drawn) if len(numbers) == size]
-            if places:
-                numbers, targets = zip(*(drawn[place] for place in places), strict=True)
-                solved = solve(np.array(numbers), np.array(targets))
-                found.update(zip(places, zip(solved.counts.tolist(), solved.solutions, strict=True), strict=True))
-        for place, (numbers, target) in enumerate(drawn):
-            key = tuple(sorted(numbers)), target
-            if key in seen:
-                self.dropped["duplicate"] += 1
-            elif not found[place][0]:
-                self.dropped["unsolvable"] += 1
-            else:
-                seen.add(key)
-                yield Problem(numbers, target, found[place][1], found[place][0])
+            part = [problem for problem in drawn if len(problem[0]) == size]
+            if part:
+                solved = solve(np.array([numbers for numbers, _ in part]), np.array([target for _, target in part]))
+                answers |= dict(zip(part, zip(solved.solutions, solved.counts.tolist(), strict=True), strict=True))
+        return answers
 
 
 @dataclass

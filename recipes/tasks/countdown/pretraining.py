@@ -55,14 +55,14 @@ def expressions(numbers: tuple[int, int, int]) -> dict[str, int]:
     Whatever three numbers can make, they can make over positive whole numbers: (a - b) * c with a < b is no positive
     target, and a / b * c is a * c / b.
     """
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for last in range(3):
         first, second = (number for index, number in enumerate(numbers) if index != last)
         for inner, value, weak in _combine(str(first), first, str(second), second):
             for text, result, _ in _combine(inner, value, str(numbers[last]), numbers[last], weak):
                 if result <= LARGEST:
-                    found[text] = result
-    return found
+                    values[text] = result
+    return values
 
 
 def _combine(left: str, x: int, right: str, y: int, weak: bool = False) -> Iterator[tuple[str, int, bool]]:
@@ -84,10 +84,10 @@ def _combine(left: str, x: int, right: str, y: int, weak: bool = False) -> Itera
         yield f"{right} / {left if left.isdigit() else f'({left})'}", y // x, False
 
 
-def trials(found: dict[str, int], target: int, annotators: Annotators, rng: random.Random) -> list[str]:
+def trials(values: dict[str, int], target: int, annotators: Annotators, rng: random.Random) -> list[str]:
     """The expressions that one annotator writes down, in order; the last one is the answer."""
-    solutions = [text for text, value in found.items() if value == target]
-    nearest = sorted((abs(value - target), text) for text, value in found.items() if value != target)
+    solutions = [text for text, value in values.items() if value == target]
+    nearest = sorted((abs(value - target), text) for text, value in values.items() if value != target)
     written: list[str] = []
     for _ in range(1 if rng.random() < annotators.hasty else annotators.trials):
         if rng.random() < (annotators.learned if written else annotators.known) or not nearest:
@@ -113,10 +113,10 @@ def demonstrate(annotators: Annotators, settings: Settings, rng: random.Random) 
     """One problem, its numbers in random order, with one annotator's response."""
     multiset, target = rng.choice(problems(settings))
     numbers = tuple(rng.sample(multiset, 3))
-    found = expressions(numbers)
-    written = trials(found, target, annotators, rng)
-    reasoning = "\n".join(f"{text} = {found[text]}" for text in written)
-    return Example(prompt(numbers, target), gold_response(written[-1], reasoning), found[written[-1]] == target)
+    values = expressions(numbers)
+    written = trials(values, target, annotators, rng)
+    reasoning = "\n".join(f"{text} = {values[text]}" for text in written)
+    return Example(prompt(numbers, target), gold_response(written[-1], reasoning), values[written[-1]] == target)
 
 
 # As the think tags are in Qwen3: no special tokens.
@@ -155,8 +155,8 @@ class Countdown(TextSpec):
     def held_out(self, plan: TextPlan, count: int) -> list[Problem]:
         """Problems whose multisets of numbers are in neither the pretraining bucket nor that of RL training."""
         return [
-            Problem(prompt(found.numbers, found.target), ground_truth(found.numbers, found.target))
-            for found in islice(generate(plan.settings, ("test",), seed=plan.seed + 1), count)
+            Problem(prompt(problem.numbers, problem.target), ground_truth(problem.numbers, problem.target))
+            for problem in islice(generate(plan.settings, ("test",), seed=plan.seed + 1), count)
         ]
 
 

@@ -61,7 +61,7 @@ def published(folder: Path | None, revision: str) -> dict[str, SplitSource]:
 
 def generated(settings: WordSettings, *, seed: int) -> dict[str, SplitSource]:
     """Generated word problems; train and test share no calculation."""
-    wanted = {
+    sizes = {
         "train": (settings.train_size, settings.train_buckets),
         "test": (settings.test_size, settings.test_buckets),
     }
@@ -72,7 +72,7 @@ def generated(settings: WordSettings, *, seed: int) -> dict[str, SplitSource]:
     }
     return {
         split: SplitSource(islice(generate(settings, buckets, seed=seed), size), size, origin | {"buckets": buckets})
-        for split, (size, buckets) in wanted.items()
+        for split, (size, buckets) in sizes.items()
     }
 
 

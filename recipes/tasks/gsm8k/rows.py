@@ -82,8 +82,8 @@ def from_hub(split: str, revision: str) -> tuple[list[Question], str]:
     """The questions of a split of `openai/gsm8k`, and the source for the manifest."""
     table, commit = load_hub_table(REPOSITORY, name="main", split=split, revision=revision)
     source = f"{REPOSITORY}@{commit}"
-    found = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
-    return [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(found)], source
+    pairs = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
+    return [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(pairs)], source
 
 
 def from_folder(folder: Path, split: str) -> tuple[list[Question], str]:
@@ -94,8 +94,8 @@ def from_folder(folder: Path, split: str) -> tuple[list[Question], str]:
             f"there is no {path}", where="--source", fix="name a folder that holds train.jsonl and test.jsonl"
         )
     with path.open(encoding="utf-8") as lines:
-        found = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-    return found, f"{path.name}, SHA-256 {sha256(path)}"
+        questions = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return questions, f"{path.name}, SHA-256 {sha256(path)}"
 
 
 def _parsed(line: str, where: str) -> Question:

@@ -38,11 +38,11 @@ def serve_page() -> int:
     return server.server_address[1]
 
 
-def find_devices(wanted: str, *, host: str = "127.0.0.1", port: int = 5037) -> list[Any]:
+def find_devices(devices: str, *, host: str = "127.0.0.1", port: int = 5037) -> list[Any]:
     """Connected devices as adbutils objects: those of a list of serials with commas between, or `all`.
 
     Args:
-        wanted: `all`, or for instance `emulator-5554,192.168.0.7:5555`.
+        devices: `all`, or for instance `emulator-5554,192.168.0.7:5555`.
         host, port: of the ADB server.
 
     Raises:
@@ -58,11 +58,11 @@ def find_devices(wanted: str, *, host: str = "127.0.0.1", port: int = 5037) -> l
     except (adbutils.AdbError, OSError, subprocess.SubprocessError) as error:
         fix = "start one: adb start-server"
         raise RecipeError(f"no ADB server answers: {error}", where=f"{host}:{port}", fix=fix) from error
-    if wanted == "all":
+    if devices == "all":
         if not connected:
             raise RecipeError("no device is connected", where="--devices all", fix="see `adb devices`")
         return list(connected.values())
-    serials = [serial.strip() for serial in wanted.split(",") if serial.strip()]
+    serials = [serial.strip() for serial in devices.split(",") if serial.strip()]
     missing = [serial for serial in serials if serial not in connected]
     if missing or not serials:
         raise RecipeError(

@@ -165,14 +165,14 @@ def _read(path: Path, split: str) -> pa.Table:
 
 
 def _image_column(table: pa.Table, source: str) -> str:
-    found = next((name for name in IMAGE_COLUMNS if name in table.column_names), None)
-    if found is None or "answer" not in table.column_names:
+    column = next((name for name in IMAGE_COLUMNS if name in table.column_names), None)
+    if column is None or "answer" not in table.column_names:
         raise RecipeError(
             f"the set has the columns {', '.join(table.column_names)}",
             where=source,
             fix="use one with images (or image) and answer",
         )
-    return found
+    return column
 
 
 @dataclass

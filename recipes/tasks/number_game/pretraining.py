@@ -16,150 +16,26 @@ from recipes.paths import ROOT, data_dir
 from recipes.tasks.number_game.data import QUESTION, gold_response
 from recipes.tasks.number_game.pixels import Box, find_cards
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
+from recipes.tasks.pretrain import PLAIN_SAMPLING, PretrainPlan, Problem, Spec, train_tokenizer
 from recipes.tasks.pretrain import SPECIAL as CHAT
-from recipes.tasks.pretrain import PretrainPlan, Problem, Spec, sampling, train_tokenizer
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
     from transformers import PreTrainedTokenizerFast, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
-IMAGE, VIDEO = "<|image_pad|>", "<|video_pad|>"
-VISION_START, VISION_END = "<|vision_start|>", "<|vision_end|>"
-SPECIAL = (*CHAT, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
+SPECIAL = (*CHAT, "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
 """Qwen2.5-VL's own names; verl and vLLM look some of them up."""
-
-# Qwen's chat format, where an image stands between marks. Unlike Qwen2.5's it adds no system message.
-CHAT_TEMPLATE = (
-    "{%- for message in messages %}"
-    "{{- '<|im_start|>' + message.role + '\\n' }}"
-    "{%- if message.content is string %}{{- message.content }}"
-    "{%- else %}{%- for part in message.content %}"
-    "{%- if part.type == 'image' or 'image' in part or 'image_url' in part %}"
-    "{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
-    "{%- elif part.type == 'video' or 'video' in part %}"
-    "{{- '<|vision_start|><|video_pad|><|vision_end|>' }}"
-    "{%- elif 'text' in part %}{{- part.text }}{%- endif %}"
-    "{%- endfor %}{%- endif %}"
-    "{{- '<|im_end|>\\n' }}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
-)
 
 # What is cut out before BPE: digits one by one, marks with the blank behind them, blanks, line breaks. What lies
 # between is one piece, so that a whole clause becomes one token.
 PIECES = r"[0-9]|[.:,?] ?|\n"
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
+def build_tokenizer(chat_template: str) -> PreTrainedTokenizerFast:
     """The tokenizer, the same one each time; every piece of the question and of a demonstration is one token."""
     corpus = [QUESTION, "user", "assistant", "system", *phrases()]
-    return train_tokenizer(corpus, PIECES, special=SPECIAL, chat_template=CHAT_TEMPLATE, max_length=2048)
-
-
-PATCH, MERGE, FRAMES = 14, 2, 2  # pixels, patches of a token's side, frames: as Qwen2.5-VL
-# The processor's own limits, in pixels, for who loads the model without a recipe: from 4 tokens to 256.
-MIN_PIXELS, MAX_PIXELS = 56 * 56, 448 * 448
-WINDOW = 448  # pixels of a side; no image is larger, so tokens keep their order
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of both networks. Heads have 32 dimensions because vLLM's CPU attention takes no smaller ones.
-
-    Attributes:
-        hidden, layers, heads, kv_heads, intermediate, positions: of the language model.
-        sections: of a head's 16 rotary frequencies, how many turn with time, height and width.
-        base: of these frequencies. Width gets the lowest; at the usual 10,000 they would not tell five columns apart.
-        spread: standard deviation of the first weights, about one over the root of `hidden`.
-        vision, vision_layers, vision_heads, vision_intermediate: of the vision tower, whose layers all attend to the
-            whole image.
-    """
-
-    hidden: int = 128
-    layers: int = 3
-    heads: int = 4
-    kv_heads: int = 2
-    intermediate: int = 384
-    positions: int = 2048
-    sections: tuple[int, int, int] = (4, 6, 6)
-    base: float = 10.0
-    spread: float = 0.08
-    vision: int = 64
-    vision_layers: int = 2
-    vision_heads: int = 2
-    vision_intermediate: int = 192
-
-
-def build_model(tokenizer: PreTrainedTokenizerFast, shape: Shape, seed: int) -> Qwen2_5_VLForConditionalGeneration:
-    """A freshly initialised Qwen2.5-VL in float32 whose vocabulary is exactly the tokenizer's."""
-    import torch
-    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
-
-    torch.manual_seed(seed)
-    identity = tokenizer.convert_tokens_to_ids
-    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    config = Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(tokenizer),
-            "hidden_size": shape.hidden,
-            "intermediate_size": shape.intermediate,
-            "num_hidden_layers": shape.layers,
-            "initializer_range": shape.spread,
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.kv_heads,
-            "max_position_embeddings": shape.positions,
-            "max_window_layers": shape.layers,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": shape.base,
-                "mrope_section": list(shape.sections),
-            },
-            "bos_token_id": None,
-            "eos_token_id": eos,
-            "pad_token_id": pad,
-            "tie_word_embeddings": True,
-        },
-        vision_config={
-            "depth": shape.vision_layers,
-            "initializer_range": shape.spread,
-            "hidden_size": shape.vision,
-            "intermediate_size": shape.vision_intermediate,
-            "num_heads": shape.vision_heads,
-            "out_hidden_size": shape.hidden,
-            "window_size": WINDOW,
-            "fullatt_block_indexes": list(range(shape.vision_layers)),
-            "patch_size": PATCH,
-            "spatial_merge_size": MERGE,
-            "temporal_patch_size": FRAMES,
-        },
-        image_token_id=identity(IMAGE),
-        video_token_id=identity(VIDEO),
-        vision_start_token_id=identity(VISION_START),
-        vision_end_token_id=identity(VISION_END),
-        tie_word_embeddings=True,
-    )
-    model = Qwen2_5_VLForConditionalGeneration(config)
-    model.generation_config = sampling(eos, pad)
-    return model
-
-
-def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLProcessor:
-    """Qwen2.5-VL's processor with this tokenizer, for images from `MIN_PIXELS` to `MAX_PIXELS`."""
-    from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
-
-    sizes = {
-        "patch_size": PATCH,
-        "merge_size": MERGE,
-        "temporal_patch_size": FRAMES,
-        "size": {"shortest_edge": MIN_PIXELS, "longest_edge": MAX_PIXELS},
-    }
-    return Qwen2_5_VLProcessor(
-        image_processor=Qwen2VLImageProcessor(**sizes),
-        video_processor=Qwen2VLVideoProcessor(**sizes),
-        tokenizer=tokenizer,
-        chat_template=tokenizer.chat_template,
-    )
+    return train_tokenizer(corpus, PIECES, special=SPECIAL, chat_template=chat_template, max_length=2048)
 
 
 @dataclass(frozen=True)
@@ -255,8 +131,8 @@ def phrases() -> Iterator[str]:
     for light in RANKS:
         for position in POSITIONS:
             digits = [4, 5, 6]
-            wanted = digits.pop(RANKS[light])
-            digits.insert(position, wanted)
+            asked = digits.pop(RANKS[light])
+            digits.insert(position, asked)
             yield careful(Deal(light, (digits[0], digits[1], digits[2])))
 
 
@@ -279,7 +155,6 @@ class GamePlan(PretrainPlan):
     deals: int = 128
     reading: int = 400
     players: Players = field(default_factory=Players)
-    shape: Shape = field(default_factory=Shape)
 
     def stage(self, step: int) -> tuple[str, float]:
         """The stage of a step (0-based), and how much of it is over, from 0 to 1."""
@@ -312,9 +187,22 @@ class NumberGame(Spec):
         self.screenshots = screenshots or data_dir("number_game_tiny")
 
     def build(self, plan: GamePlan) -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
-        """See `Spec.build`."""
-        processor = build_processor(build_tokenizer())
-        return build_model(processor.tokenizer, plan.shape, plan.seed), processor
+        """See `Spec.build`. Network, processor and chat template are those of the shipped folder's files.
+
+        Heads have 32 dimensions because vLLM's CPU attention takes no smaller ones. Of the rotary frequencies width
+        gets the lowest; at Qwen's base of 10,000 they would not tell five columns apart, so it is 10. The standard
+        deviation of the first weights is about one over the root of the hidden size, and all layers of the vision
+        tower attend to the whole image, in one window of 448 pixels, so that tokens keep their order.
+        """
+        import torch
+        from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VLForConditionalGeneration
+
+        torch.manual_seed(plan.seed)
+        model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(self.tiny))
+        model.generation_config = GenerationConfig.from_pretrained(self.tiny)
+        processor = AutoProcessor.from_pretrained(self.tiny)
+        processor.tokenizer = build_tokenizer(processor.chat_template)
+        return model, processor
 
     def losses(self, plan: GamePlan, model: Any, processor: Any) -> Callable[[int], torch.Tensor]:
         """See `Spec.losses`: what each stage of the plan teaches."""
@@ -329,7 +217,7 @@ class NumberGame(Spec):
 
     def respond(self, model: Any, processor: Any, prompts: Sequence[Screenshot], *, sample: bool) -> list[str]:
         """See `Spec.respond`."""
-        choice = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0} if sample else {"do_sample": False}
+        choice = PLAIN_SAMPLING if sample else {"do_sample": False}
         responses = [""] * len(prompts)
         for places in by_size(prompts).values():
             batch = inputs(processor, [prompts[place].image for place in places])
@@ -350,9 +238,9 @@ class NumberGame(Spec):
 
     def facts(self) -> dict[str, Any]:
         """The screenshots, for the manifest."""
-        manifests = {split: read_manifest(self.screenshots / f"{split}.parquet") for split in ("train", "test")}
         kept = ("rows", "source", "command", "seed", "sha256")
-        return {"screenshots": {split: {name: found[name] for name in kept} for split, found in manifests.items()}}
+        manifests = {split: read_manifest(self.screenshots / f"{split}.parquet") for split in ("train", "test")}
+        return {"screenshots": {split: {name: each[name] for name in kept} for split, each in manifests.items()}}
 
 
 def ablation(deals: Sequence[Deal], responses: Sequence[str], seed: int = 0) -> dict[str, float]:
@@ -369,14 +257,9 @@ def ablation(deals: Sequence[Deal], responses: Sequence[str], seed: int = 0) -> 
         "digits exchanged": [Deal(deal.light, other.digits) for deal, other in zip(deals, others, strict=True)],
         "both exchanged": others,
     }
-    return {
-        name: round(
-            sum(
-                score("number_game", text, str(truth.answer))["accuracy"]
-                for text, truth in zip(responses, truth_of, strict=True)
-            )
-            / len(deals),
-            4,
-        )
-        for name, truth_of in truths.items()
-    }
+    accuracies = {}
+    for name, exchanged in truths.items():
+        pairs = zip(responses, exchanged, strict=True)
+        right = sum(score("number_game", text, str(truth.answer))["accuracy"] for text, truth in pairs)
+        accuracies[name] = round(right / len(deals), 4)
+    return accuracies

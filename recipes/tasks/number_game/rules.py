@@ -75,11 +75,11 @@ def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
     Args:
         split: `train` or `test`.
     """
-    found: dict[tuple[str, int], list[Deal]] = {(light, position): [] for light in LIGHTS for position in POSITIONS}
+    every: dict[tuple[str, int], list[Deal]] = {(light, position): [] for light in LIGHTS for position in POSITIONS}
     for deal in all_deals():
-        found[deal.light, deal.answer].append(deal)
+        every[deal.light, deal.answer].append(deal)
     part = slice(HELD_OUT) if split == "test" else slice(HELD_OUT, None)
-    return {cell: sorted(deals, key=_hash)[part] for cell, deals in found.items()}
+    return {cell: sorted(deals, key=_hash)[part] for cell, deals in every.items()}
 
 
 def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:

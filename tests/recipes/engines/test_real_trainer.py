@@ -73,8 +73,7 @@ class Run:
 
 def start(name: str, changes: dict[str, Any], **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the trainer to its end."""
-    given = {**CHEAP, **changes}
-    arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
+    arguments = [f"{key}={json.dumps(value)}" for key, value in {**CHEAP, **changes}.items()]
     recipe = load("countdown", arguments=arguments, environ={"EXPERIMENT_NAME": name, **environ}, hardware="cpu")
     check(recipe)
     folder = run_dir(name)

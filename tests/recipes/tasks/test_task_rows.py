@@ -9,6 +9,7 @@ import pytest
 
 from recipes.data.rows import write_split
 from recipes.tasks.countdown import data as countdown
+from recipes.tasks.countdown import pretraining as countdown_model
 from recipes.tasks.countdown.data import Problem, rows
 from recipes.tasks.gsm8k import data as gsm8k
 from recipes.tasks.gsm8k.problems import TINY
@@ -45,19 +46,7 @@ def path(tmp_path):
     return target
 
 
-@pytest.fixture
-def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", pad_token="<unk>")
-    made.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
-    return made
-
-
-def test_verl_reads_it(path, tokenizer, tmp_path, monkeypatch):
+def test_verl_reads_it(path, tmp_path, monkeypatch):
     dataset = pytest.importorskip("verl.utils.dataset.rl_dataset")
     from omegaconf import OmegaConf
 
@@ -70,6 +59,7 @@ def test_verl_reads_it(path, tokenizer, tmp_path, monkeypatch):
             "filter_overlong_prompts_workers": 1,
         }
     )
+    tokenizer = countdown_model.SPEC.tokenizer()
     read = dataset.RLHFDataset(str(path), tokenizer, config)
     assert len(read) == 2
     first = read[0]

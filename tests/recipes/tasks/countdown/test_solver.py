@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.solver import canonical, check_exact, count, solve, template, tree
+from recipes.tasks.countdown.solver import check_exact, count, solve, template, tree
 
 PRIME = (1 << 61) - 1
 VARIABLES = (123456789123, 987654321987, 555555555333, 777777777111)
@@ -112,18 +112,6 @@ def test_a_batch_is_its_problems_one_by_one():
     for row in rng.integers(0, 3000, 60):
         alone = solve(numbers[row : row + 1], targets[row : row + 1])
         assert (alone.counts[0], alone.solutions[0]) == (together.counts[row], together.solutions[row])
-
-
-def test_canonical_form_ignores_order_grouping_and_signs():
-    same = [
-        [("-", 0, ("-", 1, 2)), ("+", 2, ("-", 0, 1)), ("-", ("+", 0, 2), 1)],
-        [("/", 0, ("/", 1, 2)), ("*", 2, ("/", 0, 1)), ("/", ("*", 2, 0), 1)],
-        [("*", ("-", 0, 1), ("-", 2, 3)), ("*", ("-", 3, 2), ("-", 1, 0))],
-    ]
-    forms = [{canonical(shape, range(4)) for shape in group} for group in same]
-    assert ([len(group) for group in forms], len(set.union(*forms))) == ([1, 1, 1], 3)
-    assert canonical(("-", 0, 1), range(2)) != canonical(("-", 1, 0), range(2))
-    assert canonical(("+", 0, ("*", ("-", 1, 1), 2)), range(3)) == canonical(("-", 0, ("*", ("-", 1, 1), 2)), range(3))
 
 
 def test_exactness_is_guarded():

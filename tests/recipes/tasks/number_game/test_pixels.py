@@ -9,7 +9,6 @@ from PIL import Image, ImageDraw
 
 from recipes.tasks.number_game.pixels import (
     BrokenPNG,
-    as_png,
     decoded,
     find_button,
     find_cards,
@@ -43,13 +42,6 @@ def test_other_screens_are_scaled_to_whole_patches(screen):
     assert width % 28 == height % 28 == 0
     assert tokens(width, height) <= 756
     assert width / height == pytest.approx(screen[0] / screen[1], rel=0.2)
-
-
-def test_other_formats_become_png():
-    assert size(as_png(encoded(Image.new("RGB", (30, 40), (9, 8, 7)), "JPEG"))) == (30, 40)
-    assert as_png(WHOLE) is WHOLE
-    with pytest.raises(BrokenPNG):
-        as_png(b"GIF89a")
 
 
 @pytest.mark.parametrize("theme", CHOICES["theme"])
