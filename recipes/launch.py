@@ -68,26 +68,23 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
     experiment = recipe.trainer.experiment_name or recipe.name
     total = accounting(recipe, data.rows(recipe)).total_steps or None
     with runs.opened(experiment) as files:
-        resumes = recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
-        if resumes:
-            resume.repair(recipe)
-        last = last_checkpoint(resume.folder(recipe))
-        if last and resumes and mark_lost_step(files.metrics, last.step):
-            console.print(f"note: step {last.step} was saved, but the run ended before it logged the step's metrics")
-        history = read_history(files.metrics)
-        if last and resumes:
-            limits = agreement.bounds(recipe, os.environ)
-            agreement.refuse_checkpoint_after_mismatch(history, last.step, limits, str(shown(last.folder.parent)))
-        done = [step for step in history if last and resumes and step.step <= last.step]
+        resume.repair(recipe)
+        last, done = resume.steps_done(recipe), []
+        if last:
+            if mark_lost_step(files.metrics, last):
+                console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
+            history, limits = read_history(files.metrics), agreement.bounds(recipe, os.environ)
+            agreement.refuse_checkpoint_after_mismatch(history, last, limits, str(shown(resume.folder(recipe))))
+            done = [step for step in history if step.step <= last]
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
-        if last and total and resumes and last.step >= total:
+        if total and last >= total:
             console.print(f"nothing to do: the experiment {experiment} has all {total} steps; `more steps` goes on")
         elif stop.reason:
             console.print(f"nothing to do: {stop.reason}; to go on, raise trainer.early_stop.patience")
         else:
             if total:
-                console.print(duration.estimate(recipe, total - (last.step if last and resumes else 0)))
+                console.print(duration.estimate(recipe, total))
             outcome = train(recipe, files, total, console, stop, done)
         return close(recipe, files, total, outcome, console, overrides)
 

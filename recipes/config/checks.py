@@ -55,7 +55,7 @@ def _adapters(recipe: Recipe) -> list[str]:
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
-    trainer, tensor = recipe.trainer, recipe.worker.rollout.tensor_parallel_size
+    trainer = recipe.trainer
     if recipe.hardware == "gpu" and gpus is not None and trainer.n_gpus_per_node > gpus:
         yield recipe.error(
             f"trainer.n_gpus_per_node is {trainer.n_gpus_per_node}, but this machine has "
@@ -63,15 +63,8 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
             f"set GPUS_PER_NODE={gpus}" if gpus else "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             "trainer.n_gpus_per_node",
         )
-    if recipe.n_gpus % tensor:
-        yield recipe.error(
-            f"worker.rollout.tensor_parallel_size {tensor} does not divide the {recipe.n_gpus} GPUs",
-            f"set TENSOR_PARALLEL_SIZE to {either(nearest_divisors(tensor, recipe.n_gpus))}",
-            "worker.rollout.tensor_parallel_size",
-            "trainer.n_gpus_per_node",
-        )
-    for role in ("actor", "critic") if recipe.has_critic else ("actor",):
-        key = f"worker.{role}.ulysses_size"
+    roles = ("actor", "critic") if recipe.has_critic else ("actor",)
+    for key in ("worker.rollout.tensor_parallel_size", *(f"worker.{role}.ulysses_size" for role in roles)):
         size = recipe.value(key)
         if recipe.n_gpus % size:
             yield recipe.error(

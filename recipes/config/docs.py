@@ -38,11 +38,6 @@ def environment_table() -> str:
     return markdown(("variable", "also known as", "key", "type", "meaning"), rows)
 
 
-def control_table() -> str:
-    """Variables that steer the launcher."""
-    return markdown(("variable", "meaning"), ((f"`{control.name}`", control.doc) for control in CONTROLS))
-
-
 def schema_table() -> str:
     """Every key by group: default, type, meaning, verl's name, and what an engine cannot do."""
     groups: dict[str, list[Leaf]] = {}
@@ -71,12 +66,12 @@ def algorithm_table() -> str:
     grpo = resolve.algorithm("grpo").values
     rows = []
     for name in sorted(resolve.algorithms(), key=_in_order):
-        found = resolve.algorithm(name)
-        own = {path: value for path, value in found.values.items() if name == "grpo" or grpo.get(path, grpo) != value}
+        chosen = resolve.algorithm(name)
+        own = {path: value for path, value in chosen.values.items() if name == "grpo" or grpo.get(path, grpo) != value}
         keys = "<br>".join(f"`{path}: {flow(value)}`" for path, value in own.items() if path not in _UNREMARKABLE)
-        engines = ", ".join(ENGINES[engine] for engine in ENGINES if _runs_on(engine, found.values))
-        paper = f"[{found.paper}](https://arxiv.org/abs/{found.paper.removeprefix('arXiv:')})"
-        rows.append((f"`{name}`", f"{found.title}: {found.changes}", keys, found.use, engines, paper))
+        engines = ", ".join(ENGINES[engine] for engine in ENGINES if _runs_on(engine, chosen.values))
+        paper = f"[{chosen.paper}](https://arxiv.org/abs/{chosen.paper.removeprefix('arXiv:')})"
+        rows.append((f"`{name}`", f"{chosen.title}: {chosen.changes}", keys, chosen.use, engines, paper))
     return markdown(
         ("`ALGORITHM`", "what it changes", "keys (`grpo`: all; others: beside `grpo`)", "when", "engines", "paper"),
         rows,
@@ -110,7 +105,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "algorithms": algorithm_table,
     "environment": environment_table,
     "kl": kl_table,
-    "controls": control_table,
+    "controls": lambda: markdown(("variable", "meaning"), ((f"`{name}`", doc) for name, doc in CONTROLS)),
     "schema": schema_table,
 }
 

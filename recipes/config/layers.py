@@ -264,16 +264,14 @@ def _refuse_group(schema: type[BaseModel], setting: Setting) -> None:
 
 
 def _refuse_two_values(one: Setting, other: Setting) -> None:
-    if one.value == other.value or one.spelled == other.spelled:
-        return
-    if one.source.layer != other.source.layer and not (one.source.by_user and other.source.by_user):
-        return
-    raise RecipeError(
-        f"{one.path} is {one.value!r} as {one.spelled or one.path}, but {other.value!r} as "
-        f"{other.spelled or other.path}",
-        where=f"{one.source.where}; {other.source.where}",
-        fix="give one of the two",
-    )
+    together = one.source.layer == other.source.layer or (one.source.by_user and other.source.by_user)
+    if together and one.value != other.value and one.spelled != other.spelled:
+        names = [setting.spelled or setting.path for setting in (one, other)]
+        raise RecipeError(
+            f"{one.path} is {one.value!r} as {names[0]}, but {other.value!r} as {names[1]}",
+            where=f"{one.source.where}; {other.source.where}",
+            fix="give one of the two",
+        )
 
 
 @dataclass

@@ -237,14 +237,9 @@ _QWEN2 = {"architecture": "Qwen2", "rms_norm_eps": 1e-6, "rope_theta": 1e6, "voc
 _QWEN3 = {**_QWEN2, "architecture": "Qwen3", "model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8}
 _VISION = {"architecture": "Qwen2_5_VL", "mrope_section": [16, 24, 24]}
 _TOWER = {
-    "depth": 32,
-    "hidden_size": 1280,
-    "intermediate_size": 3420,
-    "num_heads": 16,
-    "patch_size": 14,
-    "window_size": 112,
+    "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14, "window_size": 112,
     "fullatt_block_indexes": [7, 15, 23, 31],
-}
+}  # fmt: skip
 
 
 def _sizes(hidden: int, intermediate: int, layers: int, heads: int, tied: bool, **others: Any) -> dict[str, Any]:

@@ -84,20 +84,14 @@ def load(
 
 def find(task_or_path: str) -> Path:
     """The YAML file of a task, or the file itself. Raises RecipeError naming the nearest task."""
-    given = Path(task_or_path)
-    if given.suffix in (".yaml", ".yml"):
-        if not given.is_file():
-            raise RecipeError("the recipe does not exist", where=str(given), fix=f"use one of {', '.join(tasks())}")
-        return given
-    path = CONFIGS / f"{task_or_path}.yaml"
-    if not path.is_file():
-        known = tasks()
-        raise RecipeError(
-            f"unknown task {task_or_path!r}",
-            where=str(CONFIGS),
-            fix=did_you_mean(task_or_path, known) or f"use one of {', '.join(known)}",
-        )
-    return path
+    is_file = Path(task_or_path).suffix in (".yaml", ".yml")
+    path = Path(task_or_path) if is_file else CONFIGS / f"{task_or_path}.yaml"
+    if path.is_file():
+        return path
+    known = tasks()
+    fix = ("" if is_file else did_you_mean(task_or_path, known)) or f"use one of {', '.join(known)}"
+    what = "the recipe does not exist" if is_file else f"unknown task {task_or_path!r}"
+    raise RecipeError(what, where=str(path if is_file else CONFIGS), fix=fix)
 
 
 def tasks() -> list[str]:
@@ -173,15 +167,12 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
 
 
 def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str], in_file: Any, shown: str) -> str:
+    """The first that says something: the caller, the argument, the variable, the file."""
     variable = environ.get("HARDWARE", "").strip() or None
-    places = (
-        (given, "hardware"),
-        (argument, f"argument hardware={argument}"),
-        (variable, f"variable HARDWARE={variable}"),
-        (in_file, shown),
-    )
-    asked, where = next((place for place in places if place[0] is not None), (None, ""))
-    return machine.kind_of_machine(asked, where, environ)
+    sources = ("hardware", f"argument hardware={argument}", f"variable HARDWARE={variable}", shown)
+    kinds = zip((given, argument, variable, in_file), sources, strict=True)
+    kind, where = next((pair for pair in kinds if pair[0] is not None), (None, ""))
+    return machine.kind_of_machine(kind, where, environ)
 
 
 def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting], user: list[Setting]) -> list[Setting]:
@@ -198,9 +189,7 @@ def _embedded(
 ) -> bool:
     """As the user asks; else where there is no GPU, unless the user brings what the block would have provided."""
     asked = is_on(environ if argument is None else {"EMBEDDED": argument}, "EMBEDDED")
-    if asked is not None:
-        return asked
-    return kind == "cpu" and not any(setting.path in unless for setting in user)
+    return kind == "cpu" and not any(setting.path in unless for setting in user) if asked is None else asked
 
 
 EXPERIMENT = "{experiment_name}"

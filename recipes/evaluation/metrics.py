@@ -256,42 +256,34 @@ class Collector:
 
     def _quantiles(self) -> dict[str, int] | None:
         counts = self.lengths[True] + self.lengths[False]
-        total = sum(counts.values())
-        if total < len(self.right) * self.sampling.n:
+        if counts.total() < len(self.right) * self.sampling.n:
             return None
-        lengths = sorted(counts)
-        reached = np.cumsum([counts[length] for length in lengths])
+        lengths = np.repeat(*zip(*sorted(counts.items()), strict=True))
         ranks = {"p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
-        return {name: lengths[int(np.searchsorted(reached, share * total))] for name, share in ranks.items()}
+        return {name: int(np.quantile(lengths, rank, method="inverted_cdf")) for name, rank in ranks.items()}
 
     def _histograms(self, grouped: bool) -> dict[str, Any]:
-        lengths = sorted(self.lengths[True] | self.lengths[False])
+        longest = max(self.lengths[True] | self.lengths[False], default=None)
         histograms: dict[str, Any] = {"tokens": None}
-        if lengths:
+        if longest is not None:
             # Whole tokens, and the same width for every pass under one limit, so that two models compare.
             width = math.ceil(self.sampling.max_tokens / LENGTH_BINS)
-            edges = list(range(0, lengths[-1] + width + 1, width))
-            histograms["tokens"] = {"edges": edges} | {
-                name: _weighted(self.lengths[right], edges) for name, right in (("right", True), ("wrong", False))
-            }
-        if grouped:
-            for name in ("mean_score", "group_entropy_bits", "token_entropy_nats"):
-                values = self.column(name)
-                histograms[name] = None if values is None else _histogram(values, unit=name != "token_entropy_nats")
+            edges = list(range(0, longest + width + 1, width))
+            histograms["tokens"] = {"edges": edges}
+            for right, name in ((True, "right"), (False, "wrong")):
+                lengths, counts = list(self.lengths[right]), list(self.lengths[right].values())
+                binned, _ = np.histogram(lengths, edges, weights=counts)
+                histograms["tokens"][name] = binned.astype(int).tolist()
+        for name in ("mean_score", "group_entropy_bits", "token_entropy_nats") if grouped else ():
+            values = self.column(name)
+            histograms[name] = None
+            if values is not None:
+                top = max(values.max(), 0.0 if name == "token_entropy_nats" else 1.0) or 1.0
+                counts, edges = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))
+                histograms[name] = {"edges": edges.tolist(), "counts": counts.tolist()}
         return histograms
 
     def _variance_by_accuracy(self) -> list[tuple[float, float, int]]:
         pairs = zip(self.columns["accuracy"], self.variance, strict=True)
         counts = Counter((round(accuracy, 3), round(variance, 3)) for accuracy, variance in pairs)
         return [(accuracy, variance, count) for (accuracy, variance), count in sorted(counts.items())]
-
-
-def _histogram(values: np.ndarray, *, unit: bool) -> dict[str, list[float]]:
-    low, high = float(min(values.min(), 0.0)), float(values.max())
-    counts, edges = np.histogram(values, bins=BINS, range=(low, max(high, 1.0) if unit else high or 1.0))
-    return {"edges": edges.tolist(), "counts": counts.tolist()}
-
-
-def _weighted(counts: Counter[int], edges: list[int]) -> list[int]:
-    lengths = list(counts)
-    return np.histogram(lengths, bins=edges, weights=[counts[length] for length in lengths])[0].astype(int).tolist()

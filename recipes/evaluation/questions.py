@@ -114,14 +114,11 @@ def _records(
     file: pq.ParquetFile, columns: list[str], wanted: set[int], batch_size: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Row number and values of the wanted rows, in the file's order."""
-    import pyarrow as pa
-
     start, last = 0, max(wanted)
     for batch in file.iter_batches(batch_size=batch_size, columns=columns):
         rows = [row for row in range(start, start + batch.num_rows) if row in wanted]
         if rows:
-            records = batch.take(pa.array([row - start for row in rows])).to_pylist()
-            yield from zip(rows, records, strict=True)
+            yield from zip(rows, batch.take([row - start for row in rows]).to_pylist(), strict=True)
         start += batch.num_rows
         if start > last:
             return

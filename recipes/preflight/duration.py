@@ -10,6 +10,7 @@ from recipes.errors import RecipeError
 from recipes.monitor.metrics import read_history, seconds_per_step
 from recipes.monitor.progress import duration
 from recipes.paths import run_dir
+from recipes.preflight import resume
 
 SIZES = (
     *("name", "engine", "hardware", "trainer.nnodes", "trainer.n_gpus_per_node", "algorithm.adv_estimator"),
@@ -21,8 +22,9 @@ LOOKED_AT = 10
 """So many runs, the last ones, are looked at."""
 
 
-def estimate(recipe: Recipe, steps: int) -> str:
-    """A line on the time that so many further steps will take, and on what that is measured."""
+def estimate(recipe: Recipe, total: int) -> str:
+    """A line on the time that the run's remaining steps will take, and on what that is measured."""
+    steps = total - resume.steps_done(recipe)
     own = run_dir(recipe.trainer.experiment_name or recipe.name)
     others = [path.parent for path in own.parent.glob("*/metrics.jsonl") if path.parent != own]
     others.sort(key=lambda folder: (folder / "metrics.jsonl").stat().st_mtime, reverse=True)
@@ -30,8 +32,8 @@ def estimate(recipe: Recipe, steps: int) -> str:
         if not _has_same_sizes(recipe, folder / "config.yaml"):
             continue
         if seconds := seconds_per_step(read_history(folder / "metrics.jsonl")):
-            total = f"about {duration(steps * seconds)} for {steps} step{'s' * (steps != 1)}"
-            return f"time: {total}, at {seconds:.3g} s a step as measured in the run {folder.name}"
+            time = f"about {duration(steps * seconds)} for {steps} step{'s' * (steps != 1)}"
+            return f"time: {time}, at {seconds:.3g} s a step as measured in the run {folder.name}"
     return "time: known after the first step; no run of these sizes has been measured here"
 
 

@@ -13,7 +13,6 @@ import psutil
 
 from recipes.config import Recipe, accounting, path_keys
 from recipes.config.machine import nvidia_smi
-from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config, text_config, weight_files
 from recipes.paths import run_dir
@@ -214,8 +213,7 @@ def _saves_to_come(recipe: Recipe) -> int:
     trainer = recipe.trainer
     if trainer.save_freq <= 0:
         return 0
-    last = last_checkpoint(resume.folder(recipe)) if trainer.find_last_checkpoint else None
-    steps = accounting(recipe, data.rows(recipe)).total_steps - (last.step if last else 0)
+    steps = accounting(recipe, data.rows(recipe)).total_steps - resume.steps_done(recipe)
     return max(0, -(-steps // trainer.save_freq))
 
 

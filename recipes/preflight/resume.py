@@ -100,11 +100,23 @@ def check_resume(recipe: Recipe) -> list[str]:
     return [*instead, f"resuming from step {last.step}, in {last.folder}", *changed_settings(recipe, experiment)]
 
 
+def _goes_on(recipe: Recipe) -> bool:
+    """Whether the run goes on from its own last checkpoint, where there is one."""
+    return recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
+
+
+def steps_done(recipe: Recipe) -> int:
+    """The step that the run goes on from; 0 for one that begins."""
+    last = last_checkpoint(folder(recipe)) if _goes_on(recipe) else None
+    return last.step if last else 0
+
+
 def repair(recipe: Recipe) -> None:
     """Have verl go on from the last whole checkpoint where its tracker names another; `check_resume` reports it."""
-    last, problem = resumable(folder(recipe))
-    if last and problem and recipe.engine == "verl":
-        go_on_from(last)
+    if _goes_on(recipe) and recipe.engine == "verl":
+        last, problem = resumable(folder(recipe))
+        if last and problem:
+            go_on_from(last)
 
 
 def changed_settings(recipe: Recipe, experiment: str) -> list[str]:

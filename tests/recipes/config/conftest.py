@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,9 +35,8 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
     """Write a recipe's YAML and give its path."""
 
     def write_text(text: str, name: str = "toy.yaml") -> Path:
-        path = tmp_path / name
-        path.write_text(textwrap.dedent(text), encoding="utf-8")
-        return path
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
 
     return write_text
 

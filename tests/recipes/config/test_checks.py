@@ -6,7 +6,6 @@ import pytest
 
 from recipes.config import check, load, remarks
 from recipes.config.resolve import algorithms
-from recipes.engines import verl
 from recipes.errors import RecipeError
 
 MICRO = "worker.actor.micro_batch_size_per_device_for_"
@@ -79,21 +78,6 @@ def test_gpus_that_are_not_there(resolve, write):
     path = write(resting + "data: {rollout_batch_size: 256}\n", "resting.yaml")
     given = ["worker.actor.model.model_path=a/b", "worker.rollout.n=4"]
     check(load(str(path), arguments=given, environ={}, hardware="gpu"))  # only the user's keys must have an effect
-
-
-def test_kl_and_averages_can_be_put_elsewhere(resolve):
-    def places(**environ):
-        keys = verl.translate(resolve(**environ))
-        return keys["algorithm.use_kl_in_reward"], keys["actor_rollout_ref.actor.use_kl_loss"]
-
-    assert places(ALGORITHM="rloo") == (True, False)
-    assert places(ALGORITHM="rloo", USE_KL_LOSS="1") == (False, True)
-    assert places(ALGORITHM="rloo", DISABLE_KL="1") == (False, False)
-    assert places(ALGORITHM="dapo", DISABLE_KL="0", USE_KL_LOSS="1") == (False, True)
-    with pytest.raises(RecipeError, match=r"algorithm.disable_kl and algorithm.use_kl_loss are both true"):
-        check(resolve(ALGORITHM="dapo", USE_KL_LOSS="1"))
-    check(recipe := resolve(ALGORITHM="grpo", LOSS_AGG_MODE="token-mean"))
-    assert verl.translate(recipe)["actor_rollout_ref.actor.loss_agg_mode"] == "token-mean"
 
 
 @pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game", "custom"])

@@ -11,42 +11,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import layers
-from recipes.config.layers import Setting, Source, flatten, merge, nest, parse_as, settings_of, validated
-from recipes.config.schema import Recipe, Section, key, leaves
+from recipes.config.layers import Source, flatten, nest, parse_as, validated
+from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 
 Names = list[Literal["console", "file"]]
 EASYR1 = json.loads(Path(__file__).with_name("easyr1_keys.json").read_text(encoding="utf-8"))
 VALIDATION = "worker.rollout.val_override_config"
-# Where a default differs from EasyR1's dataclasses, and why.
+# Where a default differs from EasyR1's dataclasses.
 OTHER_DEFAULTS = {
-    "data.prompt_key": "the row has a column for each engine",
-    "worker.actor.model.trust_remote_code": "running downloaded code is a choice",
-    "worker.critic.model.trust_remote_code": "running downloaded code is a choice",
-    "worker.ref.fsdp.enable_cpu_offload": "EasyR1's example has it on, and verl knows nothing else",
-    "worker.rollout.enable_chunked_prefill": "EasyR1's default is for vLLM's V0 engine",
-    "trainer.project_name": "ours",
-    "trainer.experiment_name": "the recipe's name",
-    "trainer.logger": "W&B has to be asked for",
+    "data.prompt_key",
+    "worker.actor.model.trust_remote_code",
+    "worker.critic.model.trust_remote_code",
+    "worker.ref.fsdp.enable_cpu_offload",
+    "worker.rollout.enable_chunked_prefill",
+    *(f"trainer.{name}" for name in ("project_name", "experiment_name", "logger")),
 }
 
 
 @pytest.mark.parametrize(
     ("text", "annotation", "value"),
     [
-        ("3", str, "3"),
         ("1e-6", float, 1e-6),
         ("2E5", float, 2e5),
         ("None", str | None, None),
-        ("none", str, "none"),
         ("1", bool, True),
         ("Off", bool, False),
         ("1", int, 1),
         ("console,file", Names, ["console", "file"]),
         ("[console, file]", Names, ["console", "file"]),
-        ("a.parquet", str | list[str], "a.parquet"),
         ("[a.parquet, b.parquet]", str | list[str], ["a.parquet", "b.parquet"]),
-        ("0.9,0.95", list[float], [0.9, 0.95]),
         ("on", Literal["on", "off"], "on"),
         ("word", int, "word"),
         ("{a: 1}", dict, {"a": 1}),
@@ -79,49 +73,20 @@ def test_what_is_written_is_read_again(tmp_path_factory, tree):
             assert layers.parse(layers.flow(value)) == value
 
 
-class Part(Section):
-    rate: float = key(0.1, "a rate", gt=0)
-    names: list[str] = key(list, "names")
-    options: dict[str, int | dict[str, int]] = key(dict, "a free mapping")
-
-
-class Whole(Section):
-    part: Part = Part()
-
-
-def test_another_schema_uses_the_same_layers():
-    file = settings_of(Whole, {"part": {"rate": 1, "options": {"a": 1, "b": {"c": 2}}}}, Source("recipe", "file"))
-    argument = Source("argument", "argument")
-    user = [Setting("part.options.b.d", "3", argument), Setting("part.rate", "1e-3", argument)]
-    values, sources = merge(Whole, [*file, *user])
-    whole = validated(Whole, values, sources)
-    assert whole.part.options == {"a": 1, "b": {"c": 2, "d": 3}}
-    assert whole.part.rate == 1e-3
-    assert (sources["part.rate"].layer, sources["part.options"].layer) == ("argument", "argument")
-    with pytest.raises(RecipeError, match=r"unknown key part\.rat") as raised:
-        settings_of(Whole, {"part": {"rat": 1}}, Source("recipe", "file"))
-    assert (raised.value.where, raised.value.fix) == ("file", "did you mean part.rate?")
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
+def test_types_are_strict_and_the_error_names_key_value_layer_and_what_to_give():
+    for path, value in (
         ("data.rollout_batch_size", 64.0),
         ("data.rollout_batch_size", True),
         ("data.shuffle", 1),
         ("worker.actor.optim.betas", [0.9]),
         ("trainer.logger", "console"),
-        ("trainer.logger", ["console", "paper"]),
         ("worker.actor.model.override_config", []),
-    ],
-)
-def test_types_are_strict_and_the_error_names_key_value_layer_and_what_to_give(key, value):
-    with pytest.raises(RecipeError) as raised:
-        validated(Recipe, {key: value}, {key: Source("recipe", "toy.yaml")})
-    assert key in raised.value.what
-    assert repr(value) in raised.value.what or "paper" in raised.value.what
-    assert raised.value.where == "toy.yaml"
-    assert raised.value.fix.startswith(("give ", "did you mean "))
+    ):
+        with pytest.raises(RecipeError) as raised:
+            validated(Recipe, {path: value}, {path: Source("recipe", "toy.yaml")})
+        assert raised.value.what.startswith(f"{path} is {value!r}, expected ")
+        assert raised.value.where == "toy.yaml"
+        assert raised.value.fix.startswith("give ")
 
 
 def test_every_key_of_easyr1_is_known_with_its_default():

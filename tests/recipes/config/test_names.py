@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from recipes.config import load, names
-from recipes.config.names import aliases, canonical, check_verl_value, verl_defaults, verl_package
+from recipes.config.names import aliases, canonical, verl_defaults, verl_package
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.errors import RecipeError
 
@@ -24,19 +24,15 @@ ACTOR, NATIVE = "worker.actor", "verl.actor_rollout_ref"
         ("actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
         ("verl.actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
         ("actor_rollout_ref.model.path", f"{ACTOR}.model.model_path"),
-        ("algorithm.kl_ctrl.kl_coef", "algorithm.kl_coef"),
         # endings, as documents type them
         ("actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
         ("ppo_micro_batch_size_per_gpu", f"{ACTOR}.micro_batch_size_per_device_for_update"),
         ("rollout.n", "worker.rollout.n"),
-        ("lr", f"{ACTOR}.optim.lr"),
         ("critic.optim.lr", "worker.critic.optim.lr"),
-        ("kl_loss_coef", "algorithm.kl_loss_coef"),
         ("test_freq", "trainer.val_freq"),
         # what only verl has
         ("over_sample_rate", f"{NATIVE}.rollout.over_sample_rate"),
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.a.b", f"{NATIVE}.rollout.engine_kwargs.vllm.a.b"),
-        ("trainer.v1.sampler.sampler_kwargs.mine", "verl.trainer.v1.sampler.sampler_kwargs.mine"),
         ("actor_rollout_ref.rollout.dtype", f"{NATIVE}.rollout.dtype"),  # bf16 is bfloat16 there
         ("+ray_kwargs.ray_init.num_gpus", "verl.+ray_kwargs.ray_init.num_gpus"),
     ],
@@ -51,9 +47,7 @@ def test_a_key_by_every_name(written, key):
         ("n", ["worker.rollout.n", "worker.rollout.val_override_config.n", "write more of the name"]),
         ("temperature", ["worker.rollout.val_override_config.temperature", "write worker.rollout.temperature"]),
         ("data.train_batchsize", ["unknown key", "did you mean data.train_batch_size?"]),
-        ("trainer.total_training_step", ["did you mean trainer.total_training_steps?"]),
         ("actor_rollout_ref.rollout.nn", ["verl has no key", "did you mean actor_rollout_ref.rollout.n?"]),
-        ("verl.trainer.no_such_thing_at_all", ["verl has no key"]),
         ("zzz.qqqqqqq", ["unknown key zzz.qqqqqqq", "docs/CONFIGURATION.md"]),
     ],
 )
@@ -79,7 +73,6 @@ def test_without_verl_its_names_are_taken_unchecked(monkeypatch, tmp_path):
     monkeypatch.setattr(names, "_verl_groups", frozenset)
     assert canonical("actor_rollout_ref.no_such_key", HERE) == "verl.actor_rollout_ref.no_such_key"
     assert canonical("rollout.n", HERE) == "worker.rollout.n"
-    check_verl_value("verl.actor_rollout_ref.no_such_key", 1, HERE)
     names._endings.cache_clear()
     (tmp_path / "verl").mkdir()
     (tmp_path / "verl/__init__.py").write_text("")
@@ -94,8 +87,7 @@ def test_verls_tree_may_be_typed_into_a_file(tmp_path):
         "actor_rollout_ref: {actor: {loss_agg_mode: token-mean, ppo_mini_batch_size: 8}, rollout: {n: 4}}\n"
         "data: {train_batch_size: 16}\nalgorithm: {kl_ctrl: {kl_coef: 0.02}}\n"
     )
-    recipe = load(str(path), environ={}, hardware="gpu", arguments=["actor.ppo_micro_batch_size_per_gpu=2"])
+    recipe = load(str(path), environ={}, hardware="gpu")
     assert (recipe.worker.actor.loss_agg_mode, recipe.worker.actor.global_batch_size) == ("token-mean", 8)
     assert (recipe.worker.rollout.n, recipe.data.rollout_batch_size, recipe.algorithm.kl_coef) == (4, 16, 0.02)
-    assert recipe.worker.actor.micro_batch_size_per_device_for_update == 2
     assert recipe.verl == {}

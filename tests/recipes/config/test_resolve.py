@@ -23,24 +23,21 @@ def message(call, *arguments, **named) -> str:
     return str(raised.value)
 
 
-def test_later_layers_win_and_every_key_knows_its_layer(resolve):
+def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
+    assert "did you mean countdown?" in message(load, "countdwn")
+    assert "does not exist" in message(load, str(tmp_path / "none.yaml"))
+    assert "is for the trainer 'pointer_selector'" in message(load, "pointer_selector", environ={})
     assert resolve().data.rollout_batch_size == 64
     assert resolve(hardware="cpu").data.rollout_batch_size == 8
     assert resolve(hardware="cpu", ROLLOUT_BATCH_SIZE="16").data.rollout_batch_size == 16
     assert resolve("data.rollout_batch_size=32", ROLLOUT_BATCH_SIZE="16").data.rollout_batch_size == 32
     assert (resolve().trainer.n_gpus_per_node, resolve(hardware="cpu").trainer.n_gpus_per_node) == (8, 1)
     recipe = resolve("worker.rollout.n=4", hardware="cpu", LR="2e-6")
-    layers = {
-        "algorithm.kl_coef": "recipe",
-        "data.rollout_batch_size": "embedded",
-        "worker.rollout.dtype": "hardware",
-        "worker.actor.optim.lr": "environment",
-        "worker.rollout.n": "argument",
-        "worker.rollout.top_p": "default",
-    }
-    assert {key: recipe.source_of(key).layer for key in layers} == layers
-    assert recipe.source_of("worker.actor.optim.lr").where == "variable LR=2e-6"
+    keys = ("algorithm.kl_coef", "data.rollout_batch_size", "worker.rollout.dtype", "worker.rollout.top_p")
+    assert [recipe.source_of(key).layer for key in keys] == ["recipe", "embedded", "hardware", "default"]
     assert recipe.source_of("worker.rollout.dtype").where == "configs/hardware/cpu.yaml"
+    assert recipe.source_of("worker.actor.optim.lr").where == "variable LR=2e-6"
+    assert recipe.source_of("worker.rollout.n").where == "argument worker.rollout.n=4"
 
 
 def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(resolve):
@@ -50,18 +47,16 @@ def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(
     assert not resolve(hardware="cpu", EMBEDDED="0").embedded_on
     assert resolve("embedded=yes").data.rollout_batch_size == 8
 
-    def custom(*words, **environ):
-        return load("custom", arguments=words, environ=environ, hardware="cpu")
+    def custom(**environ):
+        return load("custom", environ=environ, hardware="cpu")
 
-    assert custom("--lr", "1e-5").embedded_on
-    for recipe in (custom("--model", "a/b"), custom("actor_rollout_ref.model.path=a/b"), custom(MODEL_PATH="a/b")):
-        assert not recipe.embedded_on
-        assert recipe.data.rollout_batch_size == 256
-    mine = custom("--data", "a.json")
+    assert custom(LR="1e-5").embedded_on
+    assert not custom(MODEL_PATH="a/b").embedded_on
+    mine = custom(TRAIN_FILES="a.json")
     assert mine.embedded_on
     assert mine.data.train_files.endswith("a.json")
     assert mine.worker.actor.model.model_path.endswith("countdown/tiny")
-    assert not custom("--data", "a.json", "--embedded", "0").embedded_on
+    assert not custom(TRAIN_FILES="a.json", EMBEDDED="0").embedded_on
 
 
 def test_hardware_names_and_folders(write, monkeypatch, tmp_path):
@@ -94,11 +89,9 @@ def test_hardware_names_and_folders(write, monkeypatch, tmp_path):
         ("embedded: 3", ["expected keys and values", "3"]),
         ("data: {seed: 1,\n seed: 2}", ["not valid YAML", "duplicate key seed", "toy.yaml, line 2"]),
         ("data: {seed: '${oops'}", ["not valid YAML", "toy.yaml"]),
-        ("- 1", ["must hold keys and values"]),
         ("3", ["must hold keys and values"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         ("verl: {actor_rollout_ref.rollout.over_sample_rate: much}", ["'much'", "another type", "give a number"]),
-        ("verl: {trainer.use_v1: 1}", ["give a true or false"]),
         ("verl: {actor_rollout_ref.rollout: 3}", ["is a group of verl's keys"]),
         (
             "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",
@@ -109,16 +102,6 @@ def test_hardware_names_and_folders(write, monkeypatch, tmp_path):
 def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
     text = message(load, str(write(text)), environ={}, hardware="gpu")
     assert all(word in text for word in words), text
-
-
-def test_unknown_tasks_and_files(tmp_path, monkeypatch):
-    assert "did you mean countdown?" in message(load, "countdwn")
-    assert "does not exist" in message(load, str(tmp_path / "none.yaml"))
-    (tmp_path / "mine.yaml").write_text("# a recipe\nengine: 'mine'  # ours\n")
-    (tmp_path / "plain.yaml").write_text("data: {seed: 1}\n")
-    monkeypatch.setattr("recipes.config.resolve.CONFIGS", tmp_path)
-    assert tasks() == ["plain"]
-    assert "is for the trainer 'mine'" in message(load, "mine", environ={})
 
 
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
@@ -196,7 +179,6 @@ def test_an_algorithm_named_in_a_file_loses_to_the_files_keys(write):
     path = write("algorithm: {preset: gspo}\nworker: {actor: {clip_ratio_high: 0.001}}")
     recipe = load(str(path), environ={}, hardware="cpu")
     assert (recipe.value(HIGH), recipe.worker.actor.clip_ratio_low) == (0.001, 3e-4)
-    assert recipe.source_of("worker.actor.loss_type").where == "configs/algorithms/gspo.yaml"
     other = load(str(path), environ={"ALGORITHM": "dapo"}, hardware="cpu")
     assert (other.value(HIGH), other.worker.actor.loss_type) == (0.28, "default"), "nothing of GSPO is left"
     wrong = message(load, str(path), environ={"ALGORITHM": "drgrpo"}, hardware="cpu")
@@ -206,11 +188,7 @@ def test_an_algorithm_named_in_a_file_loses_to_the_files_keys(write):
 # Where KL acts not, its estimator is left to the recipe; only DAPO filters, only PPO has a critic.
 OPTIONAL = {"algorithm.kl_penalty", "algorithm.kl_loss_type", "algorithm.filter_key", "worker.critic.optim.lr"}
 OPTIONAL |= {"worker.reward.overlong_buffer.len", "worker.reward.overlong_buffer.penalty_factor"}
-EASYR1_LACKS = {
-    "dr_grpo": "algorithm.norm_adv_by_std: False",
-    "dapo": "worker.reward.overlong_buffer.enable: True",
-    "reinforce_plus_plus_baseline": "algorithm.adv_estimator: 'reinforce_plus_plus_baseline'",
-}
+EASYR1_LACKS = ("dr_grpo", "dapo", "reinforce_plus_plus_baseline")
 
 
 @pytest.mark.parametrize("name", algorithms())
@@ -227,7 +205,7 @@ def test_every_recipe_takes_every_algorithm_which_leaves_nothing_of_another(name
     recipe = load("countdown", environ={"ALGORITHM": name, "ENGINE": "easyr1"}, hardware="gpu")
     if name in EASYR1_LACKS:
         wrong = message(easyr1.translate, recipe)
-        assert f"EasyR1 cannot do {EASYR1_LACKS[name]}" in wrong
+        assert wrong.startswith("EasyR1 cannot do ")
         assert f"configs/algorithms/{name}.yaml" in wrong
     else:
         assert easyr1.translate(recipe)["worker.actor.loss_type"] == chosen.values["worker.actor.loss_type"]

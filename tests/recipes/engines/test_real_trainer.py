@@ -73,7 +73,8 @@ class Run:
 
 def start(name: str, changes: dict[str, Any], **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the trainer to its end."""
-    arguments = [f"{key}={json.dumps(value)}" for key, value in {**CHEAP, **changes}.items()]
+    given = {**CHEAP, **changes}
+    arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
     recipe = load("countdown", arguments=arguments, environ={"EXPERIMENT_NAME": name, **environ}, hardware="cpu")
     check(recipe)
     folder = run_dir(name)

@@ -94,26 +94,3 @@ def test_a_link_to_a_won_question_opens_it(open_page, reports):
     page.wait_for_function(f"document.getElementById('row-{won[0]}').open")
     assert page.locator(f"#row-{won[0]} pre.answer").first.is_visible()
     assert page.locator("select[name=outcome]").input_value() == ""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read(open_page, scheme):
-    page = open_page("comparison", color_scheme=scheme)
-    for element, style, ground, least in (("h1", "color", "body", 7), ("figure text", "fill", "figure", 4.5)):
-        colours = page.evaluate(
-            f"[getComputedStyle(document.querySelector('{element}')).{style},"
-            f" getComputedStyle(document.querySelector('{ground}')).backgroundColor]"
-        )
-        assert contrast(*colours) > least
-
-
-def contrast(one, other):
-    """WCAG's ratio of two CSS rgb() colours."""
-
-    def luminance(colour):
-        parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    dark, light = sorted([luminance(one), luminance(other)])
-    return (light + 0.05) / (dark + 0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
+import safetensors
 
 from recipes.errors import RecipeError
 from recipes.evaluation import vllm_engine
@@ -21,12 +21,6 @@ from recipes.evaluation.vllm_engine import CPU_ENVIRONMENT, QUIET, Engine, VllmS
 from recipes.paths import ROOT
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """The tiny model in a folder of its own."""
-    return Path(shutil.copytree(TINY, tmp_path / "copy"))
 
 
 def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data, make_row):
@@ -40,20 +34,7 @@ def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data,
     room = int(found.value.fix.removeprefix("use --max_tokens "))
     assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
 
-
-def test_the_window_is_what_the_questions_need(make_data):
-    sampler = VllmSampler(TINY, load_questions(make_data(3)), 100, Engine())
-    assert 100 < sampler._window < 200
-
-
-def test_a_model_without_a_chat_template(copy, make_data):
-    for path in copy.glob("chat_template*"):
-        path.unlink()
-    settings = json.loads((copy / "tokenizer_config.json").read_text())
-    settings.pop("chat_template", None)
-    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(RecipeError, match="no chat template"):
-        VllmSampler(copy, load_questions(make_data(1)), 8, Engine())
+    assert 100 < VllmSampler(TINY, load_questions(make_data(3)), 100, Engine())._window < 200, "what they need"
 
 
 def test_the_recipes_chat_template_replaces_the_models(make_data):
@@ -62,26 +43,30 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     other = VllmSampler(TINY, questions, 8, Engine(chat_template="{{ messages[0].content }}"))
     assert other._tokens(questions[0]) != own._tokens(questions[0])
     assert other._tokenizer.decode(other._tokens(questions[0])) == questions[0].text
-
-
-def test_what_changes_the_answers_is_in_the_caches_key():
     names = [Engine().generator, Engine(dtype="float16").generator, Engine(chat_template="x").generator]
-    assert len(set(names)) == 3
+    assert len(set(names)) == 3, "what changes the answers is in the cache's key"
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
 
 
-@pytest.mark.parametrize("config", ["{}", '{"model_type": "no such type"}', "no JSON"])
-def test_a_model_of_no_known_kind(make_model, make_data, config):
-    folder = make_model()
-    (folder / "config.json").write_text(config)
-    with pytest.raises(RecipeError, match=r"config\.json does not load"):
-        VllmSampler(folder, load_questions(make_data(1)), 8, Engine())
-
-
-def test_a_model_without_a_tokenizer(copy, make_data):
-    for path in copy.glob("tokenizer*"):
-        path.unlink()
-    with pytest.raises(RecipeError, match="has no tokenizer"):
+@pytest.mark.parametrize(
+    ("files", "mistake"),
+    [
+        ({"config.json": "{}"}, r"config\.json does not load"),
+        ({"config.json": '{"model_type": "no such type"}'}, r"config\.json does not load"),
+        ({"config.json": "no JSON"}, r"config\.json does not load"),
+        ({"tokenizer.json": None, "tokenizer_config.json": None}, "has no tokenizer"),
+        ({"chat_template.jinja": None, "tokenizer_config.json": {"chat_template": None}}, "no chat template"),
+    ],
+)
+def test_a_model_that_cannot_be_asked(tmp_path, make_data, files, mistake):
+    copy = Path(shutil.copytree(TINY, tmp_path / "copy"))
+    for name, content in files.items():
+        path = copy / name
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
+    with pytest.raises(RecipeError, match=mistake):
         VllmSampler(copy, load_questions(make_data(1)), 8, Engine())
 
 
@@ -97,7 +82,8 @@ class Choice:
 def test_greedy_responses_have_no_entropy_but_broken_ones_show():
     assert _response(Choice(-1.5), entropy=True).logprob == -1.5
     assert _response(Choice(-1.5), entropy=False).logprob is None
-    assert _response(Choice(float("nan")), entropy=False).logprob != _response(Choice(-1.5), entropy=False).logprob
+    with pytest.raises(RecipeError, match="log-probability"):
+        Group(0, (_response(Choice(float("nan")), entropy=False),)).check(1)
 
 
 @pytest.fixture
@@ -147,26 +133,19 @@ def test_a_spawned_engine_imports_the_script_again_without_running_it(task):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_without_vllm_the_server_is_named_as_a_way_out(fake_vllm, monkeypatch, make_data):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(RecipeError, match="vllm is not installed") as found:
-        fake_vllm(1, make_data)
-    assert "--api_base" in found.value.fix
-
-
-@pytest.mark.parametrize("kind", ["SafetensorError", "RuntimeError", "KeyError"])
-def test_a_model_that_vllm_does_not_load(fake_vllm, monkeypatch, make_data, kind):
-    import safetensors
-
-    error = getattr(safetensors, kind, None) or getattr(builtins, kind)
-
+@pytest.mark.parametrize("error", [safetensors.SafetensorError, RuntimeError, KeyError])
+def test_a_model_that_vllm_does_not_load(fake_vllm, monkeypatch, make_data, error):
     def fail(**keys):
         raise error("incomplete")
 
     monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=fail))
-    with pytest.raises(RecipeError, match="did not start") as found:
+    with pytest.raises(RecipeError, match="did not start") as caught:
         fake_vllm(0, make_data)
-    assert kind in found.value.fix
+    assert error.__name__ in caught.value.fix
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(RecipeError, match="vllm is not installed") as caught:
+        fake_vllm(1, make_data)
+    assert "--api_base" in caught.value.fix
 
 
 # In a process of its own: vLLM changes the environment and the threads of the one it runs in.
@@ -236,8 +215,3 @@ def by_transformers(question, text, tokens):
         logits = model(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
     warped = TopPLogitsWarper(0.9)(None, TemperatureLogitsWarper(0.8)(None, logits))
     return float(torch.log_softmax(warped, -1).gather(1, torch.tensor(answer)[:, None]).sum())
-
-
-def test_nan_from_the_engine_is_found_under_greedy_decoding_too():
-    with pytest.raises(RecipeError, match="log-probability"):
-        Group(0, (_response(Choice(float("nan")), entropy=False),)).check(1)
