@@ -20,8 +20,8 @@ CHINESE = re.compile(r"[一-鿿]")
 PAIRS = {"README.md": "README_zh.md"}
 PAIRS |= {f"docs/{page.name}": f"docs/zh/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))}
 PAIRS |= {
-    str(page.relative_to(ROOT)): str(page.relative_to(ROOT).with_name("README_zh.md"))
-    for page in sorted((ROOT / "examples").glob("*/README.md"))
+    str(page.relative_to(ROOT).with_name("README.md")): str(page.relative_to(ROOT))
+    for page in sorted((ROOT / "examples").glob("*/README_zh.md"))  # a task of one's own needs none
 }
 del PAIRS["docs/ARCHITECTURE.md"]  # for contributors
 
