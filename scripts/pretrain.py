@@ -1,4 +1,4 @@
-"""Pretrain a tiny model: `python scripts/pretrain.py countdown`, `gsm8k` or `number_game`."""
+"""Pretrain a tiny model: `python scripts/pretrain.py countdown`, `gsm8k`, `number_game` or `custom`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ import typer
 
 from recipes.errors import reported_errors
 from recipes.tasks.countdown.pretraining import Countdown
+from recipes.tasks.custom.pretraining import Custom
 from recipes.tasks.gsm8k.pretraining import GSM8K
 from recipes.tasks.number_game.pretraining import NumberGame
 from recipes.tasks.pretrain import PretrainPlan, Spec, run
 
-SPECS: dict[str, type[Spec]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame)}
+SPECS: dict[str, type[Spec]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame, Custom)}
 GROUPS = ("annotators", "players")
 """Fields of a plan whose own fields are options; `shape` and `settings` belong to the shipped configuration."""
 

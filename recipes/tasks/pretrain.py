@@ -174,6 +174,11 @@ class Spec(ABC):
     def respond(self, model: PreTrainedModel, processor: Any, prompts: Sequence[Any], *, sample: bool) -> list[str]:
         """One response to each prompt, greedy or at temperature 1."""
 
+    def reward(self) -> Callable[[str, Problem], dict[str, Any]]:
+        """What scores a response to a problem: the task's own reward."""
+        compute_score = load_reward(ROOT / "reward_functions" / f"{self.name}.py").compute_score
+        return lambda response, problem: compute_score(self.name, response, problem.truth)
+
     def save_processor(self, processor: Any, folder: Path) -> None:
         """Write the tokenizer or processor."""
         processor.save_pretrained(folder)
@@ -271,13 +276,13 @@ def results(
     spec: Spec, model: PreTrainedModel, processor: Any, problems: Sequence[Problem], *, sample: bool
 ) -> list[dict[str, Any]]:
     """What the task's reward says of one response to each problem (torch's generator decides the samples)."""
-    score = load_reward(ROOT / "reward_functions" / f"{spec.name}.py").compute_score
+    score = spec.reward()
     model.eval()
     scores = []
     for start in range(0, len(problems), spec.together):
         part = problems[start : start + spec.together]
         responses = spec.respond(model, processor, [problem.prompt for problem in part], sample=sample)
-        scores += [score(spec.name, text, problem.truth) for text, problem in zip(responses, part, strict=True)]
+        scores += [score(text, problem) for text, problem in zip(responses, part, strict=True)]
     return scores
 
 
