@@ -25,16 +25,27 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def main(
     runs: Annotated[list[Path], typer.Argument(help="runs' folders, such as artifacts/runs/countdown; one per seed")],
     output: Annotated[Path, typer.Option("--output", help="path without an ending; .json and .svg are written")],
-    command: Annotated[str, typer.Option("--command", help="the command that made the runs, kept in the JSON")] = "",
+    reports: Annotated[
+        list[Path] | None, typer.Option("--report", help="report.json of an evaluation against the base; one per seed")
+    ] = None,
+    command: Annotated[str | None, typer.Option("--command", help="the command that made the runs")] = None,
+    machine: Annotated[str | None, typer.Option("--machine", help="where they were made")] = None,
+    learned: Annotated[str | None, typer.Option("--learned", help="what was learned, in a sentence")] = None,
 ) -> None:
-    """Held-out accuracy with intervals, KL wherever it acts, and the last validation against the first."""
+    """Held-out accuracy with intervals, KL wherever it acts, pass@k, and the last validation against the first.
+
+    Command, machine and sentence stay as OUTPUT.json has them where they are not given.
+    """
     from recipes.monitor.learning import draw, learning
 
     with reported_errors():
-        result = learning(runs)
+        result = learning(runs, reports or ())
         output.parent.mkdir(parents=True, exist_ok=True)
-        figures = {"command": command, **asdict(result)}
-        output.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        file = output.with_suffix(".json")
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        given = {"command": command, "machine": machine, "learned": learned}
+        notes = {name: kept.get(name, "") if value is None else value for name, value in given.items()}
+        file.write_text(json.dumps({**notes, **asdict(result)}, indent=1) + "\n", encoding="utf-8")
         draw(result, output.with_suffix(".svg"))
     for curve in result.curves:
         paired, change = curve.paired, curve.paired.difference
@@ -50,6 +61,10 @@ def main(
             "" if change.low is None else f"95% interval over seeds {100 * change.low:+.1f} to {100 * change.high:+.1f}"
         )
         print(f"{mean} ({span or change.method})")
+    for k, each in result.pass_at_k.items():
+        change = each.change
+        span = change.method if change.low is None else f"{100 * change.low:+.1f} to {100 * change.high:+.1f}"
+        print(f"pass@{k}: {100 * each.before.value:.1f}% to {100 * each.after.value:.1f}% ({span})")
 
 
 if __name__ == "__main__":

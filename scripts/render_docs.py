@@ -19,6 +19,7 @@ from recipes.config.docs import markdown, rendered, stale
 from recipes.config.official import block as comparison
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
+from recipes.monitor.learning import results_table
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory
@@ -35,16 +36,22 @@ def memory_table() -> str:
     )
 
 
+def learning_table() -> str:
+    """What each recipe's tiny model learned, from the files of `scripts/plot_learning.py`."""
+    return results_table(sorted((ROOT / "docs" / "results").glob("*_tiny_cpu.json")))
+
+
 BLOCKS = {
     **RECIPE_BLOCKS,
     "comparison": comparison,
     "memory": memory_table,
     "pointer-selector-keys": key_table,
     "health-rules": documented,
+    "learning": learning_table,
 }
 PAGES = tuple(
     f"docs/{name}.md"
-    for name in ("ALGORITHMS", "COMPARISON", "CONFIGURATION", "MEMORY", "MONITORING", "POINTER_SELECTOR")
+    for name in ("ALGORITHMS", "COMPARISON", "CONFIGURATION", "MEMORY", "MONITORING", "POINTER_SELECTOR", "RESULTS")
 )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from recipes.config.docs import markdown
 from recipes.data.rewards import is_right
 from recipes.drawing import BAD, BLUE, SLATE, STYLE
 from recipes.errors import RecipeError
@@ -52,12 +55,23 @@ class Curve:
         run: its name.
         validation: step -> greedy accuracy with its interval over the questions (Wilson).
         training: one entry a step: `step`, and those of `TRAINING` that the run logged.
+        seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
     """
 
     run: str
     validation: dict[int, Interval]
     training: list[dict[str, float]]
     paired: Paired
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """One quantity of the base model and of the trained ones, and trained minus base."""
+
+    before: Interval
+    after: Interval
+    change: Interval
 
 
 @dataclass(frozen=True)
@@ -67,18 +81,21 @@ class Learning:
     Attributes:
         mean: step -> mean accuracy over the runs, Student's t interval; steps that every run validated.
         change: last minus first of those steps, one value per run.
+        pass_at_k: k -> pass@k before and after, each the mean over the runs; empty where no report was given.
     """
 
     curves: list[Curve]
     mean: dict[int, Interval]
     change: Interval
+    pass_at_k: dict[int, BeforeAfter] = field(default_factory=dict)
 
 
-def learning(runs: Sequence[Path]) -> Learning:
+def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
     """The curves of runs that differ in their seed.
 
     Args:
         runs: folders such as `artifacts/runs/<experiment>`, with `metrics.jsonl` and `validation/<step>.jsonl`.
+        reports: `report.json` of evaluations that compare a run's checkpoint with its base model.
 
     Raises:
         RecipeError: a run with fewer than two validations, or runs without two common ones.
@@ -93,7 +110,38 @@ def learning(runs: Sequence[Path]) -> Learning:
         )
     mean = {step: mean_over_seeds([curve.validation[step].value for curve in curves]) for step in steps}
     changes = [curve.validation[steps[-1]].value - curve.validation[steps[0]].value for curve in curves]
-    return Learning(curves, mean, mean_over_seeds(changes))
+    return Learning(curves, mean, mean_over_seeds(changes), pass_at_k(reports))
+
+
+def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:
+    """pass@k before and after; of several reports the mean over seeds (Student's t), of one its own intervals.
+
+    Raises:
+        RecipeError: a report that compares no two models, or none at these k.
+    """
+    entries: dict[int, list[dict[str, Any]]] = {}
+    for report in reports:
+        comparison = json.loads(report.read_text(encoding="utf-8")).get("comparison") or {}
+        if not comparison.get("pass_at_k"):
+            raise RecipeError(
+                "the report has no pass@k of two models",
+                where=str(report),
+                fix="python scripts/eval.py TASK --model_path TRAINED --base_model_path BASE --rollout_n 16",
+            )
+        for entry in comparison["pass_at_k"]:
+            entries.setdefault(entry["k"], []).append(entry)
+
+    def over_questions(interval: dict[str, Any]) -> Interval:
+        return Interval(interval["value"], interval["low"], interval["high"], "over questions")
+
+    def over_runs(of: list[dict[str, Any]], name: str) -> Interval:
+        return over_questions(of[0][name]) if len(of) == 1 else mean_over_seeds([each[name]["value"] for each in of])
+
+    return {
+        k: BeforeAfter(over_questions(of[0]["base"]), over_runs(of, "trained"), over_runs(of, "difference"))
+        for k, of in sorted(entries.items())
+        if len(of) == len(reports)
+    }
 
 
 def learning_curve(run: Path, upto: float = math.inf) -> Curve:
@@ -129,7 +177,55 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
             if TRAINING["score"] in step.data
         ],
         paired=Paired(first, last, *compared),
+        seconds=_seconds(run),
     )
+
+
+def _seconds(run: Path) -> float | None:
+    """Launch to last metrics, by the log's line of its only attempt and the time of the metrics file."""
+    log = run / "train.log"
+    if not log.is_file():
+        return None
+    attempts = re.findall(r"^==== attempt of (\S+)$", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    if len(attempts) != 1:
+        return None
+    return (run / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()
+
+
+def results_table(results: Sequence[Path]) -> str:
+    """One row a recipe, from the JSON files that `scripts/plot_learning.py` wrote: what was run and what it brought."""
+    rows = []
+    for path in results:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        curves, change = result["curves"], result["change"]
+        steps = list(result["mean"])
+        paired = change if len(curves) > 1 else curves[0]["paired"]["difference"]
+        seconds = [curve["seconds"] for curve in curves if curve.get("seconds")]
+        rows.append(
+            (
+                f"`{result['command']}`",
+                result["machine"],
+                str(len(curves)),
+                steps[-1],
+                f"{min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min" if seconds else "-",
+                f"{result['mean'][steps[0]]['value']:.3f}",
+                f"{result['mean'][steps[-1]]['value']:.3f}",
+                f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})",
+                result["learned"],
+            )
+        )
+    header = (
+        "command",
+        "machine",
+        "seeds",
+        "steps",
+        "time",
+        "before",
+        "after",
+        "points, 95% interval",
+        "what was learned",
+    )
+    return markdown(header, rows)
 
 
 def validation_files(run: Path) -> dict[int, Path]:
@@ -147,19 +243,41 @@ def draw(result: Learning, path: Path) -> None:
     from matplotlib.figure import Figure
 
     places = [name for name in KL_LABELS if any(entry.get(name) for curve in result.curves for entry in curve.training)]
+    layout = [["accuracy"], ["kl"]] if places else [["accuracy"]]
+    if result.pass_at_k:
+        layout = [[*row, "pass@k"] for row in layout]
     with mpl.rc_context({**STYLE, "svg.hashsalt": "learning"}):
-        figure = Figure(figsize=(7.2, 5.0 if places else 3.6))
-        upper, *lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2]) if places else [figure.subplots()]
-        _draw_accuracies(upper, result)
+        figure = Figure(figsize=(10.6 if result.pass_at_k else 7.2, 5.0 if places else 3.6))
+        heights, widths = ([3, 1.2] if places else [1]), ([2, 1] if result.pass_at_k else [1])
+        axes = figure.subplot_mosaic(layout, height_ratios=heights, width_ratios=widths)
+        _draw_accuracies(axes["accuracy"], result)
         for name in places:
             for curve in result.curves:
                 points = [(entry["step"], entry[name]) for entry in curve.training if name in entry]
                 label = KL_LABELS[name] if curve is result.curves[0] else None
-                lower[0].plot(*zip(*points, strict=True), "-" if name == "kl_reward" else "--", color=BAD, label=label)
-            lower[0].set_ylabel("nats")
-            lower[0].legend(loc="upper left")
-        figure.axes[-1].set_xlabel("step")
+                style = "-" if name == "kl_reward" else "--"
+                axes["kl"].plot(*zip(*points, strict=True), style, color=BAD, label=label)
+        if places:
+            axes["kl"].sharex(axes["accuracy"])
+            axes["accuracy"].tick_params(labelbottom=False)
+            axes["kl"].set_ylabel("nats")
+            axes["kl"].legend(loc="upper left")
+        axes["kl" if places else "accuracy"].set_xlabel("step")
+        if result.pass_at_k:
+            _draw_pass_at_k(axes["pass@k"], result.pass_at_k)
         figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _draw_pass_at_k(axes: Any, points: dict[int, BeforeAfter]) -> None:
+    for name, color in (("before", SLATE), ("after", BLUE)):
+        curve = {k: getattr(point, name) for k, point in points.items()}
+        values = [interval.value for interval in curve.values()]
+        axes.plot(list(curve), values, color=color, marker="o", label=f"{name} training")
+        axes.fill_between(list(curve), *_ends(curve), color=color, alpha=0.15)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(points), [str(k) for k in points])
+    axes.set(ylim=(0, 1), xlabel="k", ylabel="pass@k, temperature 1")
+    axes.legend(loc="lower right")
 
 
 def _draw_accuracies(axes: Any, result: Learning) -> None:

@@ -59,7 +59,18 @@ def test_several_seeds(tmp_path):
         )
         for seed, counts in rights.items()
     ]
-    result = learning(runs)
+    reports = [tmp_path / f"report{seed}.json" for seed in rights]
+    for seed, report in enumerate(reports):
+        values = {"base": 0.9, "trained": 0.9 + 0.01 * seed, "difference": 0.01 * seed}
+        entry = {name: {"value": value, "low": value - 0.1, "high": value + 0.1} for name, value in values.items()}
+        report.write_text(json.dumps({"comparison": {"pass_at_k": [{"k": 16, **entry}]}}))
+    result = learning(runs, reports)
+    point = result.pass_at_k[16]
+    assert (point.before.low, point.after.value, point.change.value) == pytest.approx((0.8, 0.91, 0.01))
+    assert point.change.low < 0 < point.change.high, "three seeds of 0, 1 and 2 points"
+    reports[0].write_text("{}")
+    with pytest.raises(RecipeError, match="pass@k"):
+        learning(runs, reports)
     half = t.ppf(0.975, 2) * 0.1 / 3**0.5
     assert (result.mean[20].value, result.mean[20].low) == pytest.approx((0.7, 0.7 - half))
     assert (result.change.value, result.change.high) == pytest.approx((0.5, 0.5 + half))
