@@ -156,6 +156,7 @@ class Custom(TextSpec):
     what = "a tiny Qwen3 for multiple choice and code, pretrained on demonstrations by careful and hasty annotators"
     architecture = "Qwen3"
     response = 48
+    stop = 900
     plan = TextPlan(
         examples=60_000,
         steps=1500,
