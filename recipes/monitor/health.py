@@ -241,7 +241,7 @@ def _reward_and_validation(run: Evidence) -> Verdict:
         kind, first, last, then = "validation", run.validations[steps[0]], run.validations[steps[-1]], steps[-1]
     else:
         known = [(step, run.groups[step].accuracy) for step in sorted(run.groups)]
-        first, last = map(fmean, run.windows(known))
+        first, last = map(fmean, run.windows(known, least=5))  # each step has other prompts
         kind, then = "training accuracy", known[-1][0]
     scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= then]
     before, now = map(fmean, run.windows(scores))
