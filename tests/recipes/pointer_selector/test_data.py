@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from recipes.errors import RecipeError
 from recipes.pointer_selector import candidates
 from recipes.pointer_selector.config import FilterConfig, SplitConfig
-from recipes.pointer_selector.data import collate, read_data, shuffled
+from recipes.pointer_selector.data import collate, read_data
 from recipes.pointer_selector.embeddings import load_table
-from recipes.pointer_selector.preparation import by_split, count, filtered, shown_counts, some_queries
+from recipes.pointer_selector.preparation import by_split, filtered
 
 
 def read(tmp_path, content, queries=5):
@@ -53,8 +53,6 @@ def test_other_layouts(tmp_path):
         assert np.isnan(older.scores["vqa_correct"]).all()
     shared = read(tmp_path, {"0": one([8, 3]), "1": one([0])})
     assert collate(shared, np.array([0, 1])).pool.shape == (2, 9, 3)
-    assert shared.pointers.tolist() == [[8, 3], [0, -1]]
-    assert read(tmp_path, {"4": {"pool": ["1", "2"], **one([2, "1"])}}).pointers.tolist() == [[1, 0]]
     failed = {"pointer": [1], "eval_failed": True, "vqa_gt_prob": None}
     some = {"0": {"pointer_candidates": [failed, {"pointer": [2]}]}, "1": {"pointer_candidates": [failed]}}
     data = read(tmp_path, some)
@@ -66,21 +64,11 @@ NAN = '{"3": {"pointer_candidates": [{"pointer": [1], "vqa_gt_prob": NaN}]}}'
 MISTAKES = {
     "query '4' picks 5, which is not among the 2": {"4": {"pool": [1, 2], **one([1, 5])}},
     r"pool of query '4' is \[1\]: ids are": {"4": {"pool": [[1], [2]], **one([1])}},
-    "embedding_id of query '4' is": {"4": {"embedding_id": [1], **one([1])}},
-    "beam_score of query '3' is 1000": {"3": one([1], beam_score=10**400)},
-    "nested too deep in or after query '3'": '{"3": ' + "[" * 100_000,
-    "query '3' needs the embedding of 99": {"3": one([99])},
     r"pointer of query '3' is \[4, 1, 4\]: holds an example twice": {"3": one([4, 1, 4])},
     "vqa_gt_prob of query '3' is nan: Input should be a finite number": NAN,
     "beam_score of query '3' is 'high': Input should be a valid number": {"3": one([1], beam_score="high")},
-    "vqa_correct of query '3' is 2": {"3": one([1], vqa_correct=2)},
-    r"pointer of query '3' is \[\]": {"3": one([])},
     "pointer_candidates of query '3' is .*Field required": {"3": {"candidates": []}},
-    "query '3' has 1 sequences": {"3": {"id_list": [[1]], "score_list": []}},
-    r"pool of query '3' is \[1, 1\]: holds an example twice": {"3": {"pool": [1, 1], **one([1])}},
-    "query '3' has no pool, unlike": {"1": {"pool": [1], **one([1])}, "3": one([1])},
     "expected one of {": [1, 2],
-    "holds no query": {},
     "query '3' stands in the file twice": '{"3": {"pointer_candidates": [{"pointer": [1]}]}, "3": {}}',
 }
 
@@ -91,7 +79,7 @@ def test_mistakes_are_named(tmp_path, message):
         read(tmp_path, MISTAKES[message])
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100, 1 << 20])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 def test_the_stream_is_the_json_and_truncation_names_the_last_query(tmp_path, chunk, monkeypatch):
     monkeypatch.setattr(candidates, "CHUNK", chunk)
     content = {"a": {"x": [1, 2.5, "}{"]}, 'é"': 12345, "c": None, "d": {"deep": [[{}]]}}
@@ -103,9 +91,6 @@ def test_the_stream_is_the_json_and_truncation_names_the_last_query(tmp_path, ch
         path.write_text(text[:end], encoding="utf-8")
         with pytest.raises(RecipeError, match="cut off or malformed (in or after query '|before its first query)"):
             dict(candidates.stream_entries(path))
-    path.write_bytes(b'{"0": {}, "\xff')
-    with pytest.raises(RecipeError, match="not text in UTF-8"):
-        dict(candidates.stream_entries(path))
 
 
 def test_tables_in_all_formats(tmp_path):
@@ -129,16 +114,10 @@ class Malicious:
 ONES = np.ones((2, 2))
 TABLES = {
     "embedding of 'b' holds values": ("npz", {"query_embeddings": ONES * [[1], [np.nan]], "query_ids": ["a", "b"]}),
-    "1 distinct": ("npz", {"query_embeddings": ONES, "query_ids": ["a", "a"]}),
-    "no query_embeddings; it has more, vectors": ("npz", {"vectors": ONES, "more": ONES}),
     r"shape \(2,\)": ("npz", {"query_embeddings": ONES[0]}),
     "without pickles": ("npz", {"query_embeddings": np.array([Malicious()], dtype=object)}),
     "pickled objects other than tensors": ("pt", {"query_embeddings": torch.ones(2, 2), "x": Malicious()}),
-    r"embedding of 1 has shape \(3,\), and": ("pt", {"query_embeddings": [torch.ones(2), torch.ones(3)]}),
-    "not readable as a torch file|pickled objects": ("pt", b"PK"),
     "not readable as safetensors": ("safetensors", b"\0" * 20),
-    ".csv": ("csv", b"1"),
-    "no file": ("npz", None),
 }
 
 
@@ -148,34 +127,16 @@ def test_mistakes_in_tables_are_named_and_no_pickle_is_executed(tmp_path, messag
     path = tmp_path / f"t.{suffix}"
     if isinstance(content, bytes):
         path.write_bytes(content)
-    elif content:
+    else:
         np.savez(path, **content) if suffix == "npz" else torch.save(content, path)
     with pytest.raises(RecipeError, match=message):
         load_table(path, "query")
-
-
-def test_counts(tmp_path):
-    entries = [
-        {"pointer": p, "vqa_correct": c, "gen_method": m}
-        for p, c, m in (([1, 2], 1, "beam"), ([2, 1], 0, "beam"), ([1, 2], 1, "random"))
-    ]
-    wrong = one([5], [6], vqa_correct=0)
-    data = read(tmp_path, {"0": {"pointer_candidates": entries}, "1": wrong, "2": one([3], vqa_correct=1)})
-    counts = count(data)
-    expected = {"queries": 3, "groups": 3, "candidates": 6, "methods": {"beam": 2, "random": 1, "other": 3}}
-    expected |= {"shots": {1: 2, 2: 1}, "correct_share": 0.5, "queries_without_correct": 1, "groups_all_equal": 2}
-    expected |= {"single_candidate_groups": 1, "duplicate_sequences": 1, "duplicate_sets": 1}
-    assert {name: counts[name] for name in expected} == expected
-    assert counts["scores"]["vqa_correct"][0::6] == [0.0, 1.0]
-    assert dict(shown_counts(counts))["groups with one candidate"] == "1, the first in query '2'"
-    assert json.dumps(counts)
 
 
 def test_filters_drop_and_count(tmp_path):
     fallback = {"vqa_eval_mode": "fallback"}
     entries = [
         {"pointer": [1], "vqa_correct": 0, "vqa_gt_prob": 0.01},
-        {"pointer": [2], "vqa_correct": 0, "vqa_gt_prob": 0.4},
         {"pointer": [2], "vqa_correct": 0, "vqa_gt_prob": 0.4},
         {"pointer": [3], "vqa_correct": 1, "vqa_gt_prob": 0.01, **fallback},
         {"pointer": [3], "vqa_correct": 1, "vqa_gt_prob": 0.01},  # repeats only what another filter drops
@@ -190,8 +151,6 @@ def test_filters_drop_and_count(tmp_path):
         "repeated sequences": 1,
         "queries without a correct candidate": 1,
     }
-    with pytest.raises(RecipeError, match="leave no query"):
-        filtered(data.keep_queries(np.array([False, True])), FilterConfig(require_positive=True))
 
 
 def test_splits_by_the_file_and_by_hash(tmp_path, data):
@@ -204,10 +163,6 @@ def test_splits_by_the_file_and_by_hash(tmp_path, data):
     fewer = {q: record for q, record in content.items() if int(q) % 2}
     again = by_split(read(tmp_path, fewer, 400), SplitConfig())
     assert set(again["test"].query_ids) == {q for q in names[2] if int(q) % 2}  # a query keeps its part as data changes
-    few, more = (set(some_queries(again["train"], n).query_ids) for n in (20, 50))
-    assert (len(few), len(more), few < more) == (20, 50, True)
-    with pytest.raises(RecipeError, match="left for validation|left for test|left for train"):
-        by_split(read(tmp_path, {"0": one([1])}), SplitConfig())
 
 
 @pytest.mark.parametrize("kept", [range(12), range(0, 12, 2)])
@@ -229,5 +184,3 @@ def test_a_batch_holds_what_the_data_holds(data, kept):
         assert picks == data.pointers[row][: data.lengths[row]].tolist()
         assert data.candidate_query[row] == queries[b]
     assert all(not batch.steps[:, :column, step].any() for step, column in enumerate(batch.first))
-    orders = {tuple(np.concatenate(shuffled(50, 8, *key))) for key in ((1, "rce", 0), (1, "rce", 1), (1, "grpo", 0))}
-    assert [sorted(order) for order in orders] == [list(range(50))] * 3

@@ -19,7 +19,7 @@ from recipes.pointer_selector import checkpoints, workload
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
 from recipes.pointer_selector.data import read_data
-from recipes.pointer_selector.metrics import MetricsFile, findings_of_curves, findings_of_epoch
+from recipes.pointer_selector.metrics import MetricsFile
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.training import Trainer
 from recipes.pointer_selector.workload import FrozenModel
@@ -80,10 +80,10 @@ def whole(made, tmp_path_factory):
     return run.policy.state_dict(), progress, folder
 
 
-FAULTS = [("log", 1, 0), ("log", 8, 0), ("log", 7, 3), ("log", 11, 3)]  # what fails, at which step or call, save_steps
-FAULTS += [("save", 4, 0), ("replace_file", 1, 0), ("replace_file", 8, 0), ("prune", 4, 0)]
+FAULTS = [("log", 1, 0), ("log", 11, 3), ("save", 4, 0), ("replace_file", 8, 0), ("prune", 4, 0)]
 
 
+# What fails, at which step or call, save_steps.
 @pytest.mark.parametrize(("what", "when", "save_steps"), FAULTS)
 def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, monkeypatch, what, when, save_steps):
     recipe = changed(RECIPE, {"trainer.save_steps": save_steps})
@@ -136,16 +136,13 @@ def test_the_best_checkpoint_is_kept_and_a_finished_run_does_nothing_more(made, 
     values = {(r.phase, r.epoch): r.metrics["val-core/pointer_selector/accuracy/mean"] for r in seen}
     assert progress.best.value == max(values.values())
     assert progress.best.value == values[(progress.best.phase, progress.best.epoch)]
-    again = run.validator(load_policy(tmp_path)[0])[1]
-    assert again == progress.best.value
+    assert run.validator(load_policy(tmp_path)[0])[1] == progress.best.value
     warm_up = max(value for (phase, _), value in values.items() if phase == "rce")
     assert values[("grpo", 0)] == warm_up  # GRPO starts from the best warm-up, not the last
-    files = sorted(path.name for path in tmp_path.iterdir())
     pointed = {json.loads((tmp_path / name).read_text())["folder"] for name in ("best.json", "warm_up.json")}
     pointed.add(f"global_step_{(tmp_path / checkpoints.LATEST).read_text().strip()}")
     assert {path.name for path in tmp_path.glob("global_step_*")} == pointed
     assert trainer(made, tmp_path).run().as_dict() == progress.as_dict()  # a finished run does nothing more
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
 def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch):
@@ -165,31 +162,6 @@ def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch)
     assert next(values) == 0.7
 
 
-def test_a_run_can_start_from_another_ones_weights(made, whole, tmp_path):
-    warm_up = whole[2] / whole[1].warm_up.folder
-    frozen = trainer(
-        made, tmp_path, changed(RECIPE, {"trainer.warm_up_from": str(warm_up), "grpo.freeze_backbone": True})
-    )
-    frozen.run()
-    moved = {
-        name for name, value in frozen.policy.state_dict().items() if not torch.equal(value, weights(warm_up)[name])
-    }
-    assert moved
-    assert not {name for name in moved if "tower" in name}
-    run = trainer(made, tmp_path / "a", changed(RECIPE, {"trainer.warm_up_from": str(warm_up)}))
-    assert run.run().warm_up.folder == "global_step_0"
-    assert same(run.policy.state_dict(), whole[0])
-    assert same(weights(tmp_path / "a" / "global_step_0"), weights(warm_up))
-    started = trainer(made, tmp_path / "b", changed(RECIPE, {"trainer.start_from": str(warm_up)}))
-    assert same(started.policy.state_dict(), weights(warm_up))
-    for key, values, message in (
-        ("warm_up_from", {"data.shot_num": 3}, "trained for 4 shots, and this run asks for 3"),
-        ("start_from", {"policy.layers": 2}, "'layers': 1.*'layers': 2"),
-    ):
-        with pytest.raises(RecipeError, match=message):
-            trainer(made, tmp_path / "c", changed(RECIPE, {f"trainer.{key}": str(warm_up), **values})).run()
-
-
 @pytest.mark.parametrize("phase", ["rce", "grpo"])
 def test_either_phase_learns_which_logged_candidates_are_right(tmp_path, phase):
     path, table = write_data(tmp_path, queries=16)
@@ -204,38 +176,6 @@ def test_either_phase_learns_which_logged_candidates_are_right(tmp_path, phase):
     assert curve[0] < 0.75 < 0.9 < max(curve)
 
 
-def test_another_run_is_not_resumed(made, whole):
-    parts, model = made
-    for values, message in (
-        ({"data.shot_num": 2}, "trained for 4 shots, and this run asks for 2"),
-        ({"grpo.lr": 1e-5}, "another recipe .*grpo.lr: 0.001 -> 1e-05"),
-        ({"trainer.resume": False}, "trainer.resume is off"),
-    ):
-        with pytest.raises(RecipeError, match=message):
-            trainer(made, whole[2], changed(RECIPE, values)).run()
-    fewer = parts | {"train": parts["train"].keep_queries(np.arange(len(parts["train"])) > 0)}
-    with pytest.raises(RecipeError, match="trained on other data"):
-        Trainer(RECIPE, fewer, model, whole[2]).run()
-    state = checkpoints.read_state(checkpoints.latest(whole[2]))["fingerprint"]
-    state["keys"].pop("trainer.start_from")  # a checkpoint that is older than the key
-    checkpoints.require_same(state, trainer(made, whole[2]).fingerprint, "here")
-
-
-def test_broken_checkpoints_are_named(made, whole, tmp_path):
-    shutil.copytree(whole[2], tmp_path, dirs_exist_ok=True)
-    state = checkpoints.latest(tmp_path) / "trainer_state.pt"
-    state.write_bytes(state.read_bytes()[:1000])
-    with pytest.raises(RecipeError, match="state is broken"):
-        trainer(made, tmp_path).run()
-    state.unlink()
-    with pytest.raises(RecipeError, match="cannot be resumed from"):
-        trainer(made, tmp_path).run()
-    best = checkpoints.resolve(tmp_path) / "model.safetensors"
-    best.write_bytes(best.read_bytes()[:100])
-    with pytest.raises(RecipeError, match="selector cannot be read"):
-        load_policy(tmp_path)
-
-
 def test_bad_gradients_name_the_queries(made, tmp_path):
     run = trainer(made, tmp_path)
     with torch.no_grad():
@@ -245,9 +185,28 @@ def test_bad_gradients_name_the_queries(made, tmp_path):
     assert any(query in caught.value.where for query in made[0]["train"].query_ids)
 
 
-def test_findings():
-    metrics = {"actor/kl_loss": 0.5, "actor/pg_clipfrac": 0.5, "actor/ratio_max": 40.0}
-    assert [finding.code for finding in findings_of_epoch(metrics)] == ["kl_high", "clip_high", "ratio_high"]
-    (low,) = findings_of_epoch({"actor/kl_loss": 0.002, "actor/kl_coef": 0.0})
-    assert "KL_BETA" not in low.text  # a weight of 0 cannot be lowered
-    assert [f.code for f in findings_of_curves([0.5, 0.7, 0.8, 0.9], [0.5, 0.6, 0.58, 0.55])] == ["over_fit"]
+def test_a_run_can_start_from_another_ones_weights(made, whole, tmp_path):
+    warm_up = whole[2] / whole[1].warm_up.folder
+    run = trainer(made, tmp_path / "a", changed(RECIPE, {"trainer.warm_up_from": str(warm_up)}))
+    run.run()
+    assert same(run.policy.state_dict(), whole[0])
+    values = {"trainer.warm_up_from": str(warm_up), "data.shot_num": 3}
+    with pytest.raises(RecipeError, match="trained for 4 shots, and this run asks for 3"):
+        trainer(made, tmp_path / "b", changed(RECIPE, values)).run()
+
+
+def test_another_run_and_broken_checkpoints_are_not_resumed(made, whole, tmp_path):
+    parts, model = made
+    with pytest.raises(RecipeError, match=r"another recipe .*grpo.lr: 0.001 -> 1e-05"):
+        trainer(made, whole[2], changed(RECIPE, {"grpo.lr": 1e-5})).run()
+    fewer = parts | {"train": parts["train"].keep_queries(np.arange(len(parts["train"])) > 0)}
+    with pytest.raises(RecipeError, match="trained on other data"):
+        Trainer(RECIPE, fewer, model, whole[2]).run()
+    shutil.copytree(whole[2], tmp_path, dirs_exist_ok=True)
+    for path, message in (
+        (checkpoints.latest(tmp_path) / "trainer_state.pt", "state is broken"),
+        (checkpoints.resolve(tmp_path) / "model.safetensors", "selector cannot be read"),
+    ):
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(RecipeError, match=message):
+            trainer(made, tmp_path).run() if path.suffix == ".pt" else load_policy(tmp_path)
