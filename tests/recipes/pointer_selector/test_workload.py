@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -69,15 +68,3 @@ def test_the_frozen_model_follows_its_formula(made):
 def test_the_same_seed_makes_the_same_files(made, tmp_path):
     manifest = made[1]
     assert workload.build(tmp_path / "again", CONFIG)["sha256"] == manifest["sha256"]
-
-
-def test_draws_follow_plackett_luce_and_the_beam_finds_its_best():
-    scores = torch.randn(1, 5, generator=torch.Generator().manual_seed(0))
-    sequences = torch.tensor(list(permutations(range(5), 3)))
-    log_probs = workload.log_prob(scores, sequences[None])[0]
-    drawn = workload.draw(scores, 3, 40_000, torch.Generator().manual_seed(0))[0]
-    for sequence, log_probability in zip(sequences, log_probs, strict=True):
-        assert float((drawn == sequence).all(-1).double().mean()) == pytest.approx(
-            float(log_probability.exp()), abs=0.01
-        )
-    assert torch.equal(workload.beam(scores, 3, 4)[0][0], sequences[log_probs.argmax()])
