@@ -86,20 +86,9 @@ def test_writers_do_not_mix_and_see_what_was_written_before_them(filled):
         assert 7 in late
 
 
-@pytest.mark.parametrize("logprob", [float("nan"), float("inf"), float("-inf")])
-def test_groups_must_be_complete_and_finite(logprob):
-    with pytest.raises(RecipeError, match="log-probability of response 1 to row 3"):
-        Group(3, (Response("", 1, "stop", -1.0), Response("", 1, "stop", logprob))).check(2)
-    with pytest.raises(RecipeError, match="1 responses instead of 2"):
-        Group(3, (Response("", 1, "stop", None),)).check(2)
-
-
 @pytest.mark.parametrize(
     "change",
-    [
-        *({"model": "other"}, {"data": "other"}, {"generator": "server"}),
-        *({"n": 8}, {"temperature": 0.7}, {"top_p": 0.9}, {"max_tokens": 65}, {"seed": 1}),
-    ],
+    [{"model": "other"}, {"data": "other"}, {"generator": "server"}, {"temperature": 0.7}, {"seed": 1}],
     ids=str,
 )
 def test_whatever_changes_the_answers_changes_the_file(artifacts, change):
@@ -123,23 +112,3 @@ def test_a_models_hash_follows_its_files_and_is_not_computed_twice(make_model):
     os.utime(weights, ns=(times + 1, times + 1))
     assert cache.hash_file(weights) == hashlib.sha256(b"changed").hexdigest()
     assert cache.hash_model(one) != first
-
-
-def test_seeds_differ_by_row_and_not_by_company():
-    seeds = [SAMPLING.request_seed(row) for row in range(2000)]
-    assert len(set(seeds)) == 2000
-    assert all(0 <= seed < 2**31 for seed in seeds)
-    assert replace(SAMPLING, seed=1).request_seed(0) != seeds[0]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"n": 0}, {"max_tokens": 0}, {"top_p": 0.0}, {"top_p": 1.1}),
-        *({"temperature": -0.1}, {"temperature": 0.0}, {"temperature": float("nan")}),
-    ],
-    ids=str,
-)
-def test_sampling_that_makes_no_sense_is_refused(change):
-    with pytest.raises(RecipeError):
-        replace(SAMPLING, **change)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
-from recipes.errors import RecipeError
 from recipes.evaluation import evaluate
 from recipes.evaluation.cli import make_app
-from recipes.evaluation.plan import _recipes_data
 
 
 @pytest.fixture
@@ -69,21 +66,7 @@ def test_options_may_stand_before_or_after_the_word(eval_sums, server):
     assert (sampled["n"], sampled["max_tokens"]) == (4, 32), "the recipe's where nothing is asked for"
 
 
-def test_base_against_trained(eval_sums, server):
-    server.models = [{"id": "tiny", "owned_by": "vllm"}, {"id": "base", "owned_by": "vllm"}]
-    outcome = eval_sums("--model_path", "tiny", "--base_model_path", "base", "--limit", 4)
-    assert report_of(outcome)["kind"] == "comparison"
-    asked = {
-        name: sorted((str(one["messages"]), one["seed"]) for one in server.requests if one["model"] == name)
-        for name in ("tiny", "base")
-    }
-    assert asked["tiny"] == asked["base"] != []
-    assert "trained - base" in outcome.stdout
-    assert "No difference is shown" in outcome.stdout, "the same answers from both"
-    assert "within 4 samples: 0 questions newly solved, 0 no longer" in outcome.stdout
-
-
-def test_what_stops_half_way_resumes(eval_sums, server, artifacts, monkeypatch):
+def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
     server.die_after = 5
     outcome = eval_sums("--model_path", "tiny", "analyse", "--concurrency", 1)
     assert (outcome.exit_code, reports_in(artifacts)) == (2, [])
@@ -96,77 +79,27 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts, monkeypatch):
     server.nan_from = None
     assert report_of(eval_sums("--model_path", "tiny", "analyse"))["generated"] == {"model_sampled": 5}
 
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluate, "run", interrupted)
-    outcome = eval_sums("--model_path", "tiny", "analyse")
-    assert outcome.exit_code == 130
-    assert "the same command goes on" in outcome.stderr
-
-
-def test_a_local_folder_behind_a_server_is_known_by_its_weights(eval_sums, server, make_model):
-    folder = make_model()
-    server.models = [{"id": "tiny", "owned_by": "vllm"}]
-    for weights in (b"weights", b"other weights"):
-        (folder / "model.safetensors").write_bytes(weights)
-        server.requests.clear()
-        report_of(eval_sums("--model_path", folder, "--served_model", "tiny", "analyse", "--limit", 4))
-        assert len(server.requests) == 4
-
 
 @pytest.mark.parametrize(
     ("arguments", "mistake"),
     [
         (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "groups of one"),
-        (["--model_path", "tiny", "analyse", "--base_model_path", "x"], "looks at one model"),
-        (["--model_path", "tiny", "--base_model_path", "tiny"], "same model"),
-        (["--model_path", "tiny", "--limit", "0"], "--limit 0"),
-        (["--model_path", "tiny", "--data_path", "none.parquet"], "no data file"),
         (["--model_path", "tiny", "--reward_path", "none.py"], "no reward file"),
         (["--model_path", "other"], "has no model other"),
-        (["--model_path", "tiny", "--temperature", "0", "--rollout_n", "4"], "same answer 4 times"),
-        (["--model_path", "tiny", "--filter_out", "kept.parquet"], "needs the signal probe"),
-        (["--model_path", "tiny", "--data_path", "empty.parquet"], "empty"),
         (["--model_path", "tiny", "--data_path", "bare.parquet"], "no field ground_truth"),
-        (["--model_path", "tiny", "--reward_path", "nan.py", "analyse"], "no finite score"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k is neither an option nor"),
         ([], "no model is named"),
     ],
 )
 def test_mistakes_are_named_in_one_message(eval_sums, make_data, tmp_path, monkeypatch, artifacts, arguments, mistake):
     monkeypatch.chdir(tmp_path)
-    pq.write_table(pq.read_table(make_data(1, name="empty")).slice(0, 0), "empty.parquet")
     make_data(name="bare", rows=[{"prompt": [{"role": "user", "content": "1 + 1?"}], "data_source": "sums"}])
-    Path("nan.py").write_text("def compute_score(*a, **k):\n    return {'score': float('nan')}\n")
     outcome = eval_sums(*arguments)
     assert outcome.exit_code == 2
     assert mistake in outcome.stderr
     assert outcome.stderr.count("error:") == 1
     assert "Traceback" not in outcome.stderr
     assert reports_in(artifacts) == []
-
-
-def test_the_names_people_know_have_their_task():
-    outcome = CliRunner().invoke(make_app("countdown"), ["--model_path", "tiny", "gsm8k"])
-    assert (outcome.exit_code, "gsm8k is neither" in outcome.stderr) == (2, True)
-    assert "no task is named" in CliRunner().invoke(make_app(), ["--model_path", "tiny"]).stderr
-
-
-def test_the_data_of_a_recipe(recipe, tmp_path, make_data):
-    (tmp_path / "test.parquet").rename(tmp_path / "kept.parquet")
-    script = tmp_path / "make.py"
-    paths = [str(tmp_path / name) for name in ("kept.parquet", "test.parquet")]
-    script.write_text(f"import shutil; shutil.copy(*{paths})")
-    log = []
-    recipe.write_text(recipe.read_text() + f"prepare: [{script}]\n")
-    assert _recipes_data(load(str(recipe)), log.append, train=False) == tmp_path / "test.parquet"
-    assert log == [f"making the data: python {script}"]
-    assert _recipes_data(load(str(recipe)), pytest.fail, train=False) == tmp_path / "test.parquet"
-    both = [str(make_data(3, name)) for name in ("easy", "hard")]
-    with pytest.raises(RecipeError, match="names 2 data files") as error:
-        _recipes_data(load(str(recipe), arguments=[f"data.val_files={both}"]), print, train=False)
-    assert "hard.parquet" in error.value.fix
 
 
 def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make_model, artifacts):
@@ -183,11 +116,6 @@ def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make
     assert (report["kind"], report["task"]) == ("comparison", "sums")
     assert report["models"]["trained"]["name"] == "sums global_step_40"
     assert report["models"]["base"]["asked"] == "some/base"
-    root = artifacts / "checkpoints" / "sums"
-    outcome = eval_sums("--run", folder, "--model_path", root / "global_step_7", served=False, task=())
-    assert outcome.exit_code == 2
-    assert "global_step_5/actor/huggingface, global_step_40/actor/huggingface" in outcome.stderr
-    assert "is not a run" in eval_sums("--run", folder / "none", task=()).stderr
 
 
 def test_a_users_own_file_and_reward(eval_sums, tmp_path):

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.evaluation.openai_server import NEUTRAL, Server, ServerSampler
+from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import load_questions, with_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine
@@ -52,7 +52,7 @@ def test_every_question_is_answered_n_times_with_bounded_concurrency(ask, server
     assert {request["seed"] for request in server.requests} == {SAMPLED.request_seed(row) for row in range(12)}
 
 
-@pytest.mark.parametrize("statuses", [[500, 503], [429], [0], [408, 0]])
+@pytest.mark.parametrize("statuses", [[500, 429], [408, 0]])
 def test_what_passes_is_tried_again(ask, server, statuses):
     server.statuses = list(statuses)
     assert len(ask()) == 1
@@ -87,20 +87,6 @@ def test_a_server_that_gives_fewer_choices_is_asked_for_the_rest(ask, server):
     assert seeds == [SAMPLED.request_seed(1) + already for already in range(4)]
 
 
-@pytest.mark.parametrize(("owner", "keys"), [("vllm", NEUTRAL), ("sglang", NEUTRAL), ("someone", {})])
-def test_the_models_own_sampling_defaults_are_switched_off_where_that_is_possible(ask, server, owner, keys):
-    server.models = [{"id": "tiny", "owned_by": owner}]
-    ask()
-    assert {name: value for name, value in server.requests[0].items() if name in NEUTRAL} == keys
-
-
-def test_a_model_that_is_not_served_is_named(ask, server):
-    server.models = [{"id": "other", "owned_by": "vllm"}]
-    with pytest.raises(RecipeError, match="has no model tiny, but other"):
-        ask()
-    assert server.requests == []
-
-
 @pytest.mark.parametrize("changes", [{"temperature": 0.7}, {"top_p": 0.9}, {"temperature": 0.0, "n": 1}])
 def test_log_probabilities_of_another_distribution_give_no_entropy(ask, changes):
     sampling = Sampling(**({"n": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 32} | changes))
@@ -118,26 +104,14 @@ def test_broken_log_probabilities_are_found_at_any_temperature(ask, server, logp
         group.check(2)
 
 
-def test_what_a_server_does_not_report(ask, server):
-    server.logprobs_known, server.finish = False, "length"
-    responses = ask(logprobs=False)[0].responses
-    assert server.requests[0]["logprobs"] is False
-    assert {(one.tokens, one.logprob, one.truncated) for one in responses} == {(None, None, True)}
-    server.most_choices = 1
-    assert all(one.tokens == len(one.text.split()) for one in ask()[0].responses), "usage counts a lone choice"
-
-
 @pytest.mark.parametrize(
     ("reply", "mistake"),
     [
         ({"choices": []}, "reply to row 0 holds no chat completion"),
-        ({"choices": None}, "reply to row 0 holds no chat completion"),
         ({"detail": "Not Found"}, "reply to row 0 holds no chat completion"),
-        ({"choices": [{"text": "a completion"}]}, "reply to row 0 holds no chat completion"),
         ({"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"token": "a"}]}}]}, "no chat completion"),
         ([], "no JSON object"),
         ({"choices": [{"message": {"content": "", "reasoning": "0 and 0"}}]}, "takes the thinking out"),
-        ({"choices": [{"message": {"content": "", "reasoning_content": "0"}}]}, "takes the thinking out"),
     ],
 )
 def test_replies_that_cannot_be_scored(ask, server, reply, mistake):

@@ -105,6 +105,7 @@ def test_filters_drop_and_count(tmp_path):
     entries = [
         {"pointer": [1], "vqa_correct": 0, "vqa_gt_prob": 0.01},
         {"pointer": [2], "vqa_correct": 0, "vqa_gt_prob": 0.4},
+        {"pointer": [2], "vqa_correct": 0, "vqa_gt_prob": 0.4},
         {"pointer": [3], "vqa_correct": 1, "vqa_gt_prob": 0.01, **fallback},
         {"pointer": [3], "vqa_correct": 1, "vqa_gt_prob": 0.01},  # repeats only what another filter drops
     ]
