@@ -112,21 +112,17 @@ class ScriptedSampler:
 
     def __init__(self, skill: float, salt: str = "", first: dict[int, str] | None = None) -> None:
         self.skill, self.salt, self.first = skill, salt, first or {}
-        self.die_after: int | None = None
-        self.logprob, self.finish = -0.25, "stop"
         self.asked: list[int] = []
         self.closed = False
 
     def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
         for question in questions:
-            if self.die_after is not None and len(self.asked) >= self.die_after:
-                raise KeyboardInterrupt
             self.asked.append(question.row)
             texts = [scripted_text(question.row, sample, self.skill, self.salt) for sample in range(sampling.n)]
             texts[0] = self.first.get(question.row, texts[0])
             lengths = [len(text.split()) for text in texts]
-            logprobs = [None if sampling.greedy else self.logprob * length for length in lengths]
-            yield Group(question.row, tuple(map(Response, texts, lengths, [self.finish] * sampling.n, logprobs)))
+            logprobs = [None if sampling.greedy else -0.25 * length for length in lengths]
+            yield Group(question.row, tuple(map(Response, texts, lengths, ["stop"] * sampling.n, logprobs)))
 
     def close(self) -> None:
         self.closed = True
@@ -149,9 +145,7 @@ class ScriptedServer:
         self.die_after: int | None = None  # replies until every connection breaks
         self.most_choices = 1_000
         self.logprob: Any = -0.5
-        self.logprobs_known = True
         self.nan_from: int | None = None  # number of the reply from which log-probabilities are NaN
-        self.finish = "stop"
         self.served = self.running = self.most_running = 0
         self.slow = 0.0  # seconds before a reply
         self.reply = self.completion  # request -> payload
@@ -191,8 +185,8 @@ class ScriptedServer:
         content = [{"token": token, "logprob": logprob} for token in text.split()]
         return {
             "message": {"role": "assistant", "content": text},
-            "finish_reason": self.finish,
-            "logprobs": {"content": content} if self.logprobs_known else None,
+            "finish_reason": "stop",
+            "logprobs": {"content": content},
         }
 
 

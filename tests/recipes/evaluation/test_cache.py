@@ -38,7 +38,6 @@ def filled(tmp_path):
     with opened(path, append=True) as file:
         for row in (4, 0, 9):
             file.append(group(row, f"one {row}", "two\nlines"))
-            assert file.read(row) == group(row, f"one {row}", "two\nlines"), "reading and writing take turns"
     return path
 
 
@@ -95,7 +94,6 @@ def test_whatever_changes_the_answers_changes_the_file(artifacts, change):
     def path(model="m", data="d", generator="vllm", **sampling):
         return cache.responses_for(model, data, replace(SAMPLING, **sampling), generator).path
 
-    assert path() == path()
     assert path().is_relative_to(artifacts)
     assert path(**change) != path()
 

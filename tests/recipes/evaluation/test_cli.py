@@ -35,8 +35,8 @@ def eval_sums(recipe, server, monkeypatch):
     """Run the command with the recipe; returns the outcome."""
     monkeypatch.setattr(evaluate, "draw_all", lambda result: [])
 
-    def run(*arguments, served=True, task=(recipe,)):
-        extra = ["--api_base", server.api_base, "--retries", "1"] if served else []
+    def run(*arguments, task=(recipe,)):
+        extra = ["--api_base", server.api_base, "--retries", "1"]
         return CliRunner().invoke(make_app(), [*map(str, (*task, *arguments)), *extra])
 
     return run

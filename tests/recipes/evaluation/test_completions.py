@@ -11,11 +11,6 @@ from recipes.evaluation.completions import split_rollouts
 from recipes.evaluation.scoring import Reward
 
 
-def record(prompt, answer, score, gold="4", thought="adding the two numbers gives their sum", **more):
-    text = f"<think>{thought}</think><answer>{answer}</answer>"
-    return {"input": prompt, "output": text, "gts": gold, "score": score, "step": 1} | more
-
-
 def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -23,23 +18,18 @@ def lines(path):
 @pytest.fixture
 def run(tmp_path):
     """A run with two steps; in the second, groups are out of order as batch balancing leaves them."""
-    return dump(
-        tmp_path / "rollouts",
-        {
-            10: [
-                record("q", "4", 1.0, uid="a_0_0"),
-                record("q", "5", 0.1, uid="a_1_0"),
-                record("q", "4", 1.0, uid="b_0_0"),
-            ],
-            2: [record("x", "4", 1.0), record("y", "9", 0.1), record("x", "3", 0.1), record("y", "4", 1.0)],
-        },
-    )
-
-
-def dump(folder, steps):
+    steps = {
+        10: [("q", "4", 1.0, "a_0_0"), ("q", "5", 0.1, "a_1_0"), ("q", "4", 1.0, "b_0_0")],
+        2: [("x", "4", 1.0, None), ("y", "9", 0.1, None), ("x", "3", 0.1, None), ("y", "4", 1.0, None)],
+    }
+    folder = tmp_path / "rollouts"
     folder.mkdir()
-    for step, records in steps.items():
-        (folder / f"{step}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+    for step, responses in steps.items():
+        with (folder / f"{step}.jsonl").open("w") as file:
+            for prompt, answer, score, uid in responses:
+                record = {"input": prompt, "output": f"<think>a sum</think><answer>{answer}</answer>", "gts": "4"}
+                record |= {"score": score, "step": step} | ({"uid": uid} if uid else {})
+                file.write(json.dumps(record) + "\n")
     return folder
 
 
@@ -56,18 +46,6 @@ def test_success_and_fail_hold_every_response_once(run, tmp_path, reward_path):
     reward_path.write_text(reward_path.read_text().replace("0.1 * tagged", "0.2 * tagged"))
     steps = split_rollouts(run, tmp_path / "out", Reward(str(reward_path)), "sums")
     assert [step.differs for step in steps] == [2, 1], "another reward file than training's"
-
-
-def test_without_a_reward_file_the_logged_values_stand(tmp_path):
-    records = [record(f"q{n}", "same", 0.1, gold=str(n), reason="wrong_value", accuracy=0.0) for n in range(9)]
-    run = dump(tmp_path / "validation", {0: [*records, record("p", "same", 1.0, thought="")]})
-    (step,) = split_rollouts(run, tmp_path / "out", None, "sums")
-    assert lines(tmp_path / "out" / "step_0_fail.jsonl")[0]["reason"] == "wrong_value", "validation dumps have it"
-    assert lines(tmp_path / "out" / "step_0_success.jsonl")[0]["reason"] == "right"
-    assert step.counts.flags["right without reasoning"] == 1
-    (line,) = lines(tmp_path / "out" / "step_0_suspicious.jsonl")
-    assert line["suspicious"] == ["right without reasoning"]
-    assert step.counts.same_answer[0]["answer"] == "same"
 
 
 @pytest.mark.parametrize(

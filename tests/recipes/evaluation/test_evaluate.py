@@ -26,7 +26,6 @@ def test_the_probe_writes_everything(world):
     result, folder = world.run(world.plan())
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert report == json.loads(json.dumps(asdict(result)))
-    assert report["kind"] == "analyse"
     summary = result.models["model"].passes["sampled"]
     questions = lines(folder / "questions.jsonl")
     assert [question["row"] for question in questions] == list(range(30))
@@ -40,8 +39,6 @@ def test_the_probe_writes_everything(world):
     assert len(good) + len(bad) == 240
     assert len(good) / 240 == pytest.approx(summary.figures["pass@1"].value)
     assert {line["accuracy"] for line in good} == {1.0}
-    names = {"report.json", "report.html", "report.md", "questions.jsonl", "completions"}
-    assert {path.name for path in folder.iterdir()} == names
 
 
 def test_base_against_trained_scores_every_response_once(world):
@@ -56,12 +53,8 @@ def test_base_against_trained_scores_every_response_once(world):
     for name in ("accuracy", "mean_tokens", "token_entropy_nats", "pass@8"):
         base, trained = (models[label].passes["sampled"].figures[name].value for label in ("base", "trained"))
         assert comparison.differences["sampled"][name].value == pytest.approx(trained - base), name
-    primary = comparison.primary
-    assert len(primary.won) + len(primary.lost) + primary.both_right + primary.both_wrong == 30
     assert result.headline.level == "good"
     greedy = models["base"].passes["greedy"]
-    assert (greedy.responses, greedy.groups) == (30, None)
-    assert "score_variance" not in greedy.figures
     assert greedy.figures["token_entropy_nats"] is None, "the likelihood of greedy answers is no entropy"
 
 
@@ -95,9 +88,6 @@ def test_a_folder_of_something_else_is_not_overwritten(world, tmp_path):
         world.run(world.plan(output=target))
     assert world.samplers["model"].asked == [], "seen before the work"
     world.run(world.plan(output=target, overwrite=True))
-    world.run(world.plan(output=target))
-    with pytest.raises(RecipeError, match="holds something else"):
-        world.run(world.plan(output=target, limit=3))
 
 
 @pytest.fixture
@@ -133,12 +123,9 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
 def test_filtering_does_no_harm(world, split, tmp_path, artifacts):
     new, there = tmp_path / "new.parquet", tmp_path / "there.parquet"
     there.write_text("mine")
-    for changes, mistake in (
-        ({"filter_out": split}, "data itself"),
-        ({"filter_out": there}, "exists"),
-    ):
+    for path, mistake in ((split, "data itself"), (there, "exists")):
         with pytest.raises(RecipeError, match=mistake):
-            world.plan(data=split, **changes)
+            world.plan(data=split, filter_out=path)
     world.samplers["model"].skill = 1.0
     with pytest.raises(RecipeError, match="nothing would be left"):
         world.run(world.plan(data=split, filter_out=new))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.evaluation import suspicious
 from recipes.evaluation.scoring import Score
 from recipes.evaluation.suspicious import (
     NO_REASONING,
@@ -53,18 +52,11 @@ def test_rules_are_linear_in_the_text(cpu_seconds):
         ([["7", str(n)] for n in range(20)], range(20), [{"answer": "7", "groups": 20, "share": 1.0}]),
         ([["7"]] * 18 + [["8"]] * 2, range(20), [{"answer": "7", "groups": 18, "share": 0.9}]),
         ([["7"]] * 20, [7] * 20, []),
-        (
-            [["7", f"rare {n}", f"odd {n}"] for n in range(200)],
-            range(200),
-            [{"answer": "7", "groups": 200, "share": 1.0}],
-        ),
     ],
-    ids=["every group", "nine tenths", "one gold answer", "rare ones are forgotten"],
+    ids=["every group", "nine tenths", "one gold answer"],
 )
-def test_one_answer_in_every_group(monkeypatch, answers, golds, expected):
-    monkeypatch.setattr(suspicious, "TRACKED_ANSWERS", 50)
+def test_one_answer_in_every_group(answers, golds, expected):
     same = SameAnswer()
     for group, gold in zip(answers, golds, strict=True):
         same.add(str(gold), [f"#### {answer}" for answer in group])
     assert same.found() == expected
-    assert len(same._counts) <= 53

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -41,26 +39,6 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
 
 
-@pytest.mark.parametrize(
-    ("files", "mistake"),
-    [
-        ({"config.json": "no JSON"}, r"config\.json does not load"),
-        ({"tokenizer.json": None, "tokenizer_config.json": None}, "has no tokenizer"),
-        ({"chat_template.jinja": None, "tokenizer_config.json": {"chat_template": None}}, "no chat template"),
-    ],
-)
-def test_a_model_that_cannot_be_asked(tmp_path, make_data, files, mistake):
-    copy = Path(shutil.copytree(TINY, tmp_path / "copy"))
-    for name, content in files.items():
-        path = copy / name
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
-    with pytest.raises(RecipeError, match=mistake):
-        VllmSampler(copy, load_questions(make_data(1)), 8, Engine())
-
-
 def test_a_spawned_engine_imports_the_script_again_without_running_it():
     script = "import runpy, sys; runpy.run_path('scripts/eval_countdown.py', run_name='__mp_main__')"
     checked = f"{script}; assert not {{'torch', 'vllm'}} & set(sys.modules)"
@@ -88,10 +66,6 @@ for name, sampling in {
               for group in sampler.generate(questions, sampling)}
     found[name] = [groups[question.row] for question in questions]
 sampler.close()
-second = VllmSampler(model, questions, 24, Engine())
-found["second engine"] = [[(r.text, r.tokens, r.finish, r.logprob) for r in g.responses]
-                          for g in second.generate(questions[:1], Sampling(n=1, temperature=0.0, max_tokens=24))]
-second.close()
 print("RESULT" + json.dumps(found))
 """
 
@@ -110,7 +84,6 @@ def test_the_real_engine_agrees_with_transformers(make_data):
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))[6:])
     assert found["sampled"] == found["again"], "one seed, one answer"
-    assert found["second engine"][0] == found["greedy"][0]
     assert len({answer[0] for group in found["sampled"] for answer in group}) > 4, "samples differ"
     for question, group, greedy in zip(load_questions(data), found["sampled"], found["greedy"], strict=True):
         assert len(group) == 3
