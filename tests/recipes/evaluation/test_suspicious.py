@@ -15,7 +15,6 @@ from recipes.evaluation.suspicious import (
 )
 
 FULL, PARTIAL = Score(1.0, 1.0, True, "correct"), Score(0.1, 0.0, False, "wrong")
-NONE = Score(0.0, 0.0, False, "wrong")
 THOUGHT = "First 3 times 8 is 24, and 1 minus 1 is nothing, so the sum stays 24."
 GOLD = '{"target": 24, "numbers": [3, 8, 1, 1]}'
 COPIED = f"<think>{THOUGHT}</think><answer>24</answer>"
