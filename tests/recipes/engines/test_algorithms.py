@@ -158,14 +158,8 @@ def test_losses_and_gradients(configured, name):
         torch.testing.assert_close(new.grad, expected.grad)
 
 
-def test_the_batch_tells_the_losses_apart():
-    """Estimators that are named for their advantages have PPO's loss."""
-    names = ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "ppo")
-    assert len({round(float(reference_loss(name, NEW)), 6) for name in names}) == len(names)
-
-
 KL_IN_REWARD = {"reinforce_plus_plus", "rloo", "ppo"}
-KL_IN_LOSS = {"grpo": "low_var_kl", "reinforce_plus_plus_baseline": "mse"}
+KL_IN_LOSS = {"grpo", "reinforce_plus_plus_baseline"}
 
 
 @pytest.mark.parametrize("name", resolve.algorithms())
@@ -174,37 +168,7 @@ def test_verl_accepts_an_algorithm_and_kl_acts_where_its_paper_has_it(configured
     from verl.utils.config import validate_config
 
     config = configured(name)
-    actor = config.actor_rollout_ref.actor
-    assert (config.algorithm.use_kl_in_reward, actor.use_kl_loss) == (name in KL_IN_REWARD, name in KL_IN_LOSS)
-    if name in KL_IN_LOSS:
-        assert (actor.kl_loss_type, actor.kl_loss_coef) == (KL_IN_LOSS[name], 0.01)
-    if name in KL_IN_REWARD:
-        assert (config.algorithm.kl_penalty, config.algorithm.kl_ctrl.kl_coef) == ("kl", 0.01)
-    assert need_critic(config) == (name == "ppo")
+    in_loss = config.actor_rollout_ref.actor.use_kl_loss
+    assert (config.algorithm.use_kl_in_reward, in_loss) == (name in KL_IN_REWARD, name in KL_IN_LOSS)
     assert need_reference_policy(config) == (name in KL_IN_REWARD or name in KL_IN_LOSS)
-    assert config.algorithm.filter_groups.enable == (name == "dapo")
-    if name == "dapo":
-        assert config.reward.reward_kwargs.overlong_buffer_cfg.len == 409, "a fifth of 2,048 tokens"
     validate_config(config, need_reference_policy(config), need_critic(config))
-
-
-@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
-def test_a_critic_is_laid_out_as_the_actor(configured, hardware):
-    config = configured("ppo", "worker.actor.offload.offload_optimizer=true", hardware=hardware)
-    actor, critic = config.actor_rollout_ref.actor, config.critic
-    for key in ("ppo_mini_batch_size", "ppo_micro_batch_size_per_gpu", "use_dynamic_bsz", "strategy", "ppo_epochs"):
-        assert actor[key] == critic[key], key
-    assert critic.fsdp.optimizer_offload
-    assert critic.model.path == config.actor_rollout_ref.model.path
-    assert critic.optim.lr == 1e-5
-    assert hardware == "gpu" or critic.fsdp.mixed_precision.param_dtype == "fp32"
-    assert critic.model.external_lib == config.actor_rollout_ref.model.external_lib
-
-
-def test_the_users_value_wins_over_the_algorithms(configured):
-    config = configured("dapo", "worker.actor.clip_ratio_high=0.5", "worker.reward.overlong_buffer.len=100")
-    assert config.actor_rollout_ref.actor.clip_ratio_high == 0.5
-    assert config.reward.reward_kwargs.overlong_buffer_cfg.len == 100
-    for name, native, value in (("gspo", "loss_agg_mode", "token-mean"), ("dr_grpo", "loss_scale_factor", 512)):
-        actor = configured(name, f"actor_rollout_ref.actor.{native}={value}").actor_rollout_ref.actor
-        assert actor[native] == value

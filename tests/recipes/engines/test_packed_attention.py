@@ -1,6 +1,7 @@
 """Packed attention: the same logits and gradients as each sequence alone under transformers' own attention."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
 from verl.models.transformers.monkey_patch import apply_monkey_patch
 
 from recipes.engines import packed_attention
-from recipes.errors import RecipeError
 
 packed_attention.register()
 
@@ -75,9 +75,6 @@ def assert_same_gradients(left, right):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
-
-
 MODELS = {
     "policy": lambda: text_model(Qwen3ForCausalLM),
     "critic": lambda: text_model(Qwen3ForTokenClassification, num_labels=1, classifier_dropout=0.0),
@@ -85,30 +82,33 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_packed_is_each_alone_and_padded_too(model, monkeypatch):
-    """Logits and gradients; the bounds are found once for all layers and their recomputation."""
-    searches = []
-    original = packed_attention._bounds
-    monkeypatch.setattr(packed_attention, "_bounds", lambda positions: searches.append(1) or original(positions))
-    plain = model()
-    rows = [torch.randint(1, 60, (length,)) for length in LENGTHS]
-    weights = torch.randn(sum(LENGTHS), plain.config.num_labels if plain.config.num_labels == 1 else 64)
-
-    alone = torch.cat([plain(input_ids=row[None], use_cache=False).logits[0] for row in rows])
+def alone_with_gradients(model, sequences):
+    """The logits of each sequence alone, and the weights of their sum that was derived."""
+    alone = torch.cat([model(**inputs, use_cache=False).logits[0] for inputs in sequences])
+    weights = torch.randn_like(alone)
     (alone * weights).sum().backward()
+    return alone.detach(), weights
 
-    packed = with_packed_attention(plain)
-    packed.zero_grad()
-    packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    packed.train()
-    together = packed(
-        input_ids=torch.cat(rows)[None], attention_mask=None, position_ids=POSITIONS.clone(), use_cache=False
-    ).logits[0]
+
+def assert_packed_is(alone, weights, packed, sequences):
+    along = {"input_ids": -1, "position_ids": -1, "pixel_values": 0, "image_grid_thw": 0}
+    inputs = {name: torch.cat([one[name] for one in sequences], dim=along[name]) for name in sequences[0]}
+    together = packed(**inputs, attention_mask=None, use_cache=False).logits[0]
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     (together * weights).sum().backward()
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_packed_is_each_alone_and_padded_too(model):
+    plain = model()
+    packed = with_packed_attention(plain)
+    packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    packed.train()
+    rows = [torch.randint(1, 60, (length,)) for length in LENGTHS]
+    sequences = [{"input_ids": row[None], "position_ids": torch.arange(len(row))[None]} for row in rows]
+    alone, weights = alone_with_gradients(plain, sequences)
+    assert_packed_is(alone, weights, packed, sequences)
     assert_same_gradients(packed, plain)
-    assert len(searches) == 1
 
     padded = torch.nested.nested_tensor(rows).to_padded_tensor(0)
     mask = torch.arange(padded.shape[1]) < torch.tensor(LENGTHS)[:, None]
@@ -155,56 +155,21 @@ def verl_patches(monkeypatch):
 def test_vision_language_model_as_verl_patches_it(verl_patches):
     """Images of two sizes, so windows differ; verl's attention for this model asks for flash-attn's function."""
     plain = vision_model()
-    grids = [(1, 8, 4), (1, 12, 8)]
-    rows, positions, pixels = [], [], []
-    for grid in grids:
-        images = grid[0] * grid[1] * grid[2] // 4
-        ids = torch.tensor([3, VISION_START, *[IMAGE] * images, *torch.randint(1, 50, (6,)).tolist()])
+    sequences = []
+    for grid in ([1, 8, 4], [1, 12, 8]):
+        images = math.prod(grid) // 4
+        ids = torch.tensor([[3, VISION_START, *[IMAGE] * images, *torch.randint(1, 50, (6,)).tolist()]])
+        sizes = {"image_grid_thw": torch.tensor([grid])}
         places, _ = plain.model.get_rope_index(
-            ids[None],
-            mm_token_type_ids=(ids == IMAGE).int()[None],
-            image_grid_thw=torch.tensor([grid]),
-            attention_mask=torch.ones_like(ids)[None],
+            ids, mm_token_type_ids=(ids == IMAGE).int(), attention_mask=torch.ones_like(ids), **sizes
         )
-        rows.append(ids)
-        positions.append(torch.cat([torch.arange(len(ids))[None], places[:, 0]]))
-        pixels.append(torch.randn(grid[0] * grid[1] * grid[2], 3 * 2 * 4 * 4))
-    alone = torch.cat(
-        [
-            plain(
-                input_ids=ids[None],
-                position_ids=places[:, None],
-                pixel_values=image,
-                image_grid_thw=torch.tensor([grid]),
-                use_cache=False,
-            ).logits[0]
-            for ids, places, image, grid in zip(rows, positions, pixels, grids, strict=True)
-        ]
-    )
-    weights = torch.randn_like(alone)
-    (alone * weights).sum().backward()
-
+        positions = torch.cat([torch.arange(ids.shape[1])[None, None], places])
+        pixels = torch.randn(math.prod(grid), 3 * 2 * 4 * 4)
+        sequences.append({"input_ids": ids, "position_ids": positions, "pixel_values": pixels, **sizes})
+    alone, weights = alone_with_gradients(plain, sequences)
     packed = with_packed_attention(plain)
     packed.zero_grad()
     assert packed.model.visual.config._attn_implementation == packed_attention.NAME
     verl_patches(packed)
-    together = packed(
-        input_ids=torch.cat(rows)[None],
-        attention_mask=None,
-        position_ids=torch.cat(positions, dim=1)[:, None],
-        pixel_values=torch.cat(pixels),
-        image_grid_thw=torch.tensor(grids),
-        use_cache=False,
-    ).logits[0]
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-    (together * weights).sum().backward()
+    assert_packed_is(alone, weights, packed, sequences)
     assert_same_gradients(packed, plain)
-
-
-def test_a_feature_that_the_kernel_lacks_is_refused():
-    model = with_packed_attention(text_model(Qwen3ForCausalLM, attention_dropout=0.5)).train()
-    with pytest.raises(RecipeError, match="dropout"):
-        model(input_ids=torch.tensor([[1, 2, 3]]), use_cache=False)
-    q = torch.randn(1, 2, 3, 4)
-    with pytest.raises(RecipeError, match="softcap"):
-        packed_attention.attention_forward(model, q, q, q, None, softcap=30.0)
