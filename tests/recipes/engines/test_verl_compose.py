@@ -1,4 +1,4 @@
-"""verl itself reads what we hand it: its own Hydra composition, its own check, its own dataclasses, its own KL."""
+"""verl itself reads what we hand it: its own Hydra composition, its own check, its own dataclasses."""
 
 from __future__ import annotations
 

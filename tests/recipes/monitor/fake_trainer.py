@@ -71,7 +71,7 @@ def main(mode, steps):
     if mode == "ignore_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if mode in ("daemons", "daemons_crash", "ignore_sigterm"):
+    if mode in ("daemons", "ignore_sigterm"):
         Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()} {daemon().pid}")
     if mode == "crash_at_start":
         crash()
@@ -80,7 +80,7 @@ def main(mode, steps):
         write_step(step, blind=mode == "blind" and step >= 2)
         if "FAKE_CHECKPOINTS" in os.environ:
             save(step)
-        if mode in ("crash", "daemons_crash") and step == 2:
+        if mode == "crash" and step == 2:
             crash()
         if mode == "hang_after_exception" and step == 2:
             say(RAY + "Traceback (most recent call last):")
@@ -89,8 +89,6 @@ def main(mode, steps):
             time.sleep(600)
         if mode in ("daemons", "ignore_sigterm", "hang") and step == 2:
             time.sleep(600)
-        if mode == "killed" and step == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
     say("done")
 
 

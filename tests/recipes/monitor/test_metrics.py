@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-
 from recipes.data.rows import make_row, write_split
 from recipes.monitor.metrics import (
     LOST,
@@ -16,10 +12,8 @@ from recipes.monitor.metrics import (
     adopt_leftovers,
     mark_lost_step,
     read_history,
-    unreadable_lines,
-    validation,
 )
-from recipes.monitor.rollouts import Groups, Rollouts, Sources
+from recipes.monitor.rollouts import Groups, Rollouts
 
 
 def line(step, **data):
@@ -49,23 +43,6 @@ def test_what_an_abandoned_attempt_wrote_is_adopted_once_and_a_saved_step_withou
     assert (history.read_text(), attempt.exists()) == (line(1) + line(2), False)
     assert [mark_lost_step(history, saved) for saved in (2, 3, 3, 9)] == [False, True, False, False]
     assert read_history(history)[-1] == Step(3, {LOST: 1})
-    adopt_leftovers([], tmp_path / "other.jsonl")
-    assert not (tmp_path / "other.jsonl").exists()
-
-
-def test_broken_lines_are_passed_over_and_null_counts_as_absent(tmp_path):
-    history = tmp_path / "metrics.jsonl"
-    history.write_text(line(1, a=None, b=2, c="text") + "{oops\n" + '{"step": null, "data": {}}\n' + line(2))
-    assert ([step.step for step in read_history(history)], unreadable_lines(history)) == ([1, 2], 2)
-    assert read_history(tmp_path / "none.jsonl") == []
-    step = read_history(history)[0]
-    assert (step.get("a", "b"), step.get("a", "c", "d")) == (2.0, None)
-
-
-def test_validation_accuracy_by_source_and_a_rewards_mean_where_there_is_no_accuracy():
-    data = {"val-core/countdown/acc/mean@1": 0.5, "val-aux/countdown/score/mean@1": 0.6, "val-core/x/acc/best@4": 0.9}
-    data |= {"val-core/countdown/reward/mean@1": 0.7, "val-core/a/reward/mean@1": 0.25}
-    assert validation(Step(0, data)) == {"countdown": 0.5, "a": 0.25}
 
 
 def response(uid, score, **more):
@@ -82,18 +59,13 @@ def test_groups_are_measured_once_a_file_is_whole_and_of_this_attempt(tmp_path):
     file.write_text("".join(lines))
     assert rollouts.of(3, since=file.stat().st_mtime + 1) is None
     assert rollouts.among([2, 3, 4]) == {3: Groups(groups=3, zero_variance=2, all_right=1, accuracy=0.4)}
-    file.unlink()
-    assert rollouts.of(3).zero_variance_share == pytest.approx(2 / 3), "the file is read once"
-    assert Rollouts(None).of(3) is None
 
 
 ROWS = (
     ("math", "Compute 1 + 1.", "2"),
     ("qa", "How many moons has Mars?", "2"),
     ("qa", "How many moons has Mars? In French, please.", "deux"),
-    ("qa", "Who?", "Ada"),
-    ("label", "Who? A or B?", "A"),
-    ("label", "Yes or no?", "Ada"),
+    ("label", "Who? A or B?", "2"),
 )
 
 
@@ -112,27 +84,9 @@ def rollout(prompt, truth, score):
 
 def test_each_response_is_counted_for_its_data_source(tmp_path):
     files = [write(tmp_path / "a.parquet", ROWS[:2]), write(tmp_path / "b.parquet", ROWS[2:])]
-    sources = Sources(files)
-    for source, prompt, truth in ROWS:
-        assert sources.of(truth, f"system\nuser\n{prompt}\nassistant\n") == source
-    assert sources.of("3", "user\nCompute 1 + 2.") is sources.of("2", "user\nAnother question") is None
-
     lines = [rollout(p, t, score) for s, p, t in ROWS for score in (1.0, 0.1 if s == "qa" else 1.0)]
     (tmp_path / "3.jsonl").write_text("".join(lines))
     (tmp_path / "4.jsonl").write_text("".join(lines) + rollout("What?", "7", 0.0))
     rollouts = Rollouts(tmp_path, files)
     assert rollouts.of(3).by_source == {"label": 1.0, "math": 1.0, "qa": 0.5}
     assert rollouts.of(4).by_source["unknown"] == 0.0
-    one = write(tmp_path / "c.parquet", ROWS[2:4])
-    assert Rollouts(tmp_path, [one, str(tmp_path / "none.parquet")]).of(3).by_source == {}
-
-
-def test_rows_of_another_program_with_parts_and_numbers_do_no_harm(tmp_path):
-    parts = [{"type": "image"}, {"type": "text"}]
-    rows = [
-        {"data_source": source, "prompt": [{"role": "user", "content": parts}], "reward_model": {"ground_truth": truth}}
-        for source, truth in (("a", 1), ("b", 2))
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    (tmp_path / "1.jsonl").write_text(rollout("p", 1, 1.0) + rollout("p", 2, 0.0))
-    assert Rollouts(tmp_path, [str(tmp_path / "a.parquet")]).of(1).by_source == {"a": 1.0, "b": 0.0}

@@ -10,8 +10,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -19,8 +17,7 @@ from recipes.config import load, to_yaml
 from recipes.engines.checkpoints import STOP_REQUEST
 from recipes.monitor import runs
 from recipes.monitor.__main__ import app
-from recipes.monitor.watch import sparkline, watch
-from recipes.paths import ROOT
+from recipes.monitor.watch import watch
 
 
 def cli(*arguments):
@@ -81,22 +78,15 @@ def test_list_watch_and_report_of_a_good_run(make_run):
 
     code, text = cli("watch", "good", "--once")
     assert code == 0
-    assert "held-out accuracy" in text
     assert "0.250 → 0.750" in text
-    assert "0 of 10 groups have zero variance" in text
     assert "▲" not in text
-    assert "✖" not in text
 
     code, text = cli("report", "good")
     assert code == 0
     page = (folder / "report.html").read_text()
     assert loaded_by(page) == []
-    assert page.count("<svg") >= 6
-    assert all(page.count(f"<{tag}") == page.count(f"</{tag}>") for tag in ("section", "table", "details", "figure"))
-    assert "No rule objects." in page
     assert "question &lt;10&gt;" in page, "a question that was won, escaped"
     assert "75.0 (59.8 to 85.8)" in page, "Wilson's interval of 30 in 40"
-    assert "worker.actor.optim.lr" in page
 
 
 def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_run, tmp_path):
@@ -107,11 +97,8 @@ def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_r
     assert code == 0
     assert "75.0 (59.8 to 85.8)" in text
     assert "step 12, 40 questions: two - one = -45.0 points" in text
-    assert "they differ" in text
     assert re.search(r"worker\.actor\.optim\.lr +0\.0001 +3e-05", text)
-    assert "experiment_name" not in text
     assert svg.read_text().lstrip().startswith("<?xml")
-    assert cli("compare", "one", "one")[0] == 2
 
 
 OTHER_VERSION = '{"step": 1, "data": {"loss": 0.5}}\n'
@@ -122,8 +109,6 @@ OTHER_VERSION = '{"step": 1, "data": {"loss": 0.5}}\n'
     [
         ('{"step": 13, "data": {"critic/sc', "1 line of metrics.jsonl cannot be read"),
         ('{"step": 13, "data": {"actor/grad_norm": NaN, "critic/score/mean": -Infinity}}\n', "not a number"),
-        ('{"step": 13, "data": {"actor/grad_norm": null, "critic/score/mean": 0.1}}\n', "not a number"),
-        ('{"step": 12, "data": {"critic/score/mean": 0.9}}\n', "step 12 of 12"),
         ('[]\n{"step": Infinity, "data": {}}\n{"step": 1, "data": 7}\n\xff\n', "4 lines of metrics.jsonl"),
         (OTHER_VERSION, "another version may have written it: "),
     ],
@@ -142,16 +127,10 @@ def test_broken_files_are_noted_and_the_rest_is_shown(make_run, tail, note):
     assert (cli("list")[0], cli("report", "broken")[0]) == (0, 0)
     page = (folder / "report.html").read_text()
     assert ("validation of step 6 left out" in page) == (tail == OTHER_VERSION)
-    assert len({step.step for step in runs.read(folder).history}) == len(runs.read(folder).history)
 
 
-def test_no_run(tmp_path, monkeypatch, make_run):
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "empty"))
+def test_a_run_that_is_not_there(make_run):
     assert cli("list") == (0, "no runs yet\n")
-    code, text = cli("report")
-    assert code == 2
-    assert "start one first" in text
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     make_run("countdown")
     code, text = cli("watch", "cuontdown", "--once")
     assert code == 2
@@ -160,46 +139,22 @@ def test_no_run(tmp_path, monkeypatch, make_run):
 
 def test_a_living_run_is_followed_to_its_end_and_can_be_asked_to_stop(make_run):
     folder = make_run("alive")
-    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    seen, lines = [], (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_text("".join(lines[:6]))
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as launcher:
         (folder / ".lock").write_text(str(launcher.pid))
         run = runs.read(folder)
         assert (run.state, run.step, run.left_s) == ("running", 5, pytest.approx(28.0))
         code, text = cli("stop", "alive")
         assert code == 0, text
-        assert (run.checkpoint, run.recipe.trainer.save_freq) == (None, 20)
         assert (folder.parent.parent / "checkpoints" / "alive" / STOP_REQUEST).exists()
 
-        looks = []
-
         def sleep(_):
-            looks.append(runs.read(folder).step)
-            (folder / "metrics.jsonl").write_text("".join(lines[: 6 + 2 * len(looks)]))
-            if len(looks) == 3:
+            seen.append(runs.read(folder).step)
+            (folder / "metrics.jsonl").write_text("".join(lines[: 6 + 2 * len(seen)]))
+            if len(seen) == 3:
                 launcher.communicate(b"\n")
 
-        console = Console(force_terminal=True, width=120, file=io.StringIO())
-        watch(folder, console, 0.2, once=False, sleep=sleep)
-        assert looks == [5, 7, 9]
-    after = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-    changed = {path.name for path in after if before.get(path) != after[path]}
-    assert changed == {"metrics.jsonl", ".lock"}, "watching writes nothing"
+        watch(folder, Console(force_terminal=True, width=120, file=io.StringIO()), 0.2, once=False, sleep=sleep)
+    assert seen == [5, 7, 9]
     assert cli("stop", "alive")[0] == 2
-
-
-@given(st.lists(st.floats(), max_size=200), st.integers(1, 60))
-def test_a_sparkline_is_no_wider_than_asked(values, width):
-    assert len(sparkline(values, width)) <= width
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert sparkline([1, float("nan"), 1]) == "▄ ▄"
-
-
-def test_the_command_starts_without_the_trainers_libraries():
-    """`watch` beside a run must not take a gigabyte: neither torch nor verl is imported."""
-    code = (
-        "import sys, recipes.monitor.__main__, recipes.monitor.watch; print({'torch','verl','ray'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

@@ -50,12 +50,3 @@ def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what
         files.attempt.write_text(json.dumps({"step": 2, "data": {}}) + "\n")
     assert [step.step for step in read_history(files.metrics)] == [1, 2]
     assert not files.attempts
-
-
-def test_the_script_runs_by_itself(tmp_path):
-    arguments = ["a b", "it's", "$HOME", "x={y:[1,2]}"]
-    code = "import os, sys; print(os.environ['VALUE'], sys.argv[1:])"
-    path = tmp_path / "command.sh"
-    path.write_text(runs.script([sys.executable, "-c", code, *arguments], {"VALUE": "two words"}))
-    printed = subprocess.run(["bash", str(path)], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == f"two words {arguments}"

@@ -1,4 +1,4 @@
-"""The closing table, and the checkpoint that a run goes on from."""
+"""The checkpoint that a run goes on from."""
 
 from __future__ import annotations
 
@@ -9,42 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from recipes.engines.checkpoints import Checkpoint, go_on_from, last_checkpoint, resumable, saved_steps
-from recipes.monitor.metrics import Step
-from recipes.monitor.summary import shown, summary, table
-
-
-def val(step, accuracy):
-    return Step(step, {"val-core/countdown/acc/mean@1": accuracy})
-
-
-def test_the_table_says_what_was_reached_and_what_to_type(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert shown(Path("/elsewhere/b")) == Path("/elsewhere/b")
-    step = tmp_path / "c" / "global_step_40"
-    checkpoint = Checkpoint(40, step, step / "actor/huggingface")
-    long = "python scripts/eval.py --model_path " + "x" * 300
-    history = [val(0, 0.3), Step(1, {}), val(20, 0.5), val(40, 0.6)]
-    rows = summary(history, 40, checkpoint, tmp_path / "train.log", [("evaluate", long)])
-    assert rows == [
-        ("steps", "40 of 40"),
-        ("validation accuracy", "countdown: 0.300 (step 0) -> 0.600 (step 40)"),
-        ("checkpoint", "c/global_step_40/actor/huggingface"),
-        ("log", "train.log"),
-        ("evaluate", long),
-    ]
-    assert f"evaluate             {long}" in table(rows).splitlines(), "a command is not broken into lines"
-
-
-@pytest.mark.parametrize(
-    ("history", "expected"),
-    [
-        ([Step(1, {})], {"steps": "1", "checkpoint": "none was saved", "log": "train.log"}),
-        ([val(0, 0.3)], {"steps": "0", "validation accuracy": "countdown: 0.300 (step 0)"}),
-    ],
-)
-def test_the_table_of_a_short_run(history, expected):
-    assert dict(summary(history, None, None, Path("train.log"), [])).items() >= expected.items()
+from recipes.engines.checkpoints import go_on_from, last_checkpoint, resumable
 
 
 def whole(folder: Path, step: int) -> Path:
@@ -90,5 +55,3 @@ def test_an_interrupted_first_save_is_no_checkpoint_and_a_damaged_only_one_is_a_
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
     os.truncate(actor / "model_world_size_1_rank_0.pt", 10)
     assert resumable(tmp_path) == (None, "global_step_1/actor/model_world_size_1_rank_0.pt is cut off")
-    shutil.rmtree(actor)
-    assert (last_checkpoint(tmp_path).model, saved_steps(tmp_path)) == (None, []), "rotation leaves an empty folder"
