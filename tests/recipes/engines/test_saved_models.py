@@ -30,4 +30,3 @@ def test_adapters_become_part_of_their_weights_in_any_shard_and_the_index_follow
     names = {f"{LAYER}.weight": "a.safetensors", "lm_head.weight": "b.safetensors"}
     assert json.loads(index.read_text())["weight_map"] == names
     torch.testing.assert_close(load_file(folder / "a.safetensors")[f"{LAYER}.weight"], base + 6 / 2 * high @ low)
-    assert not merge_adapters(folder), "once"

@@ -42,7 +42,6 @@ def test_only_changes_of_verls_defaults_are_written_and_all_keys_of_the_user():
     plain = verl.overrides(gpu())
     assert "actor_rollout_ref.rollout.n=16" in plain
     assert not [item for item in plain if item.startswith(("actor_rollout_ref.rollout.top_k=", "critic."))]
-    assert len(plain) < 60
     given = verl.overrides(
         gpu(
             "actor_rollout_ref.rollout.over_sample_rate=0",
