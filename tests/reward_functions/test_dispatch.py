@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from recipes.data.rewards import load_reward
-from recipes.paths import ROOT
 
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
@@ -97,47 +94,3 @@ def test_as_verls_reward_loop_calls_it():
     with ThreadPoolExecutor(8) as pool:
         assert {pool.submit(dispatch.compute_score, *row).result()["score"] for row in rows * 2} == {1.0}
     assert dispatch.check_sources([(source, row[0]) for source, row in ROWS.items()]) == []
-
-
-def test_the_question_decides_whether_a_percentage_is_asked_for():
-    for source in ("gsm8k", "math_reasoning"):
-        for question, score in (("How many trees?", 0.1), ("What percentage?", 1.0), (None, 1.0)):
-            extra = {"question": question}
-            assert dispatch.compute_score(source, "#### 50%", "50", extra)["score"] == score
-            given = {"response": "#### 50%", "ground_truth": dispatch.envelope(source, "50"), "extra_info": extra}
-            assert dispatch.compute_score_batch([given])[0]["overall"] == score
-
-
-def test_weights_are_arguments():
-    assert dispatch.compute_score("qa", "x\ny\nParis", "Paris", format_credit=0.3)["score"] == pytest.approx(0.7)
-    half = dispatch.compute_score("qa", "<answer>Paris France</answer>", "Paris", partial_credit=0.9)
-    assert half["score"] == pytest.approx(0.9 * 2 / 3)
-
-
-def test_wrong_limits():
-    for name, value in (
-        ("no_such_limit", 1),
-        ("test_s", 0),
-        ("test_s", "2"),
-        ("wall_s", float("nan")),
-        ("threads", 1e9),
-    ):
-        with pytest.raises((TypeError, ValueError), match=name):
-            dispatch.compute_score("qa", "x", "x", limits={name: value})
-        (problem,) = dispatch.check_sources([("qa", "x")], limits={name: value})
-        assert name in problem and "there are test_s, wall_s, total_s" in problem  # noqa: PT018
-    assert dispatch.check_sources([("qa", "x")], limits={"test_s": 4}) == []
-
-
-def test_the_files_beside_it_import_nothing_of_ours():
-    for path in (ROOT / "reward_functions").rglob("*.py"):
-        source = path.read_text(encoding="utf-8")
-        assert "recipes" not in source, f"{path.name} must work where this package is not installed"
-        names = set()
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                names.add(node.module.split(".")[0])
-        foreign = names - sys.stdlib_module_names - {"calls", "seccomp", "values"}  # these stand beside the runner
-        assert foreign <= ({"math_verify"} if path.name == "latex_helper.py" else set())

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.data.rewards import load_reward
-from recipes.tasks.number_game.data import gold_response
 
 number_game = load_reward("reward_functions/number_game.py")
 easyr1 = load_reward("tests/reward_functions/public_graders.py").easyr1_number_game
@@ -15,13 +14,6 @@ easyr1 = load_reward("tests/reward_functions/public_graders.py").easyr1_number_g
 
 def score(response: str, gold: object = "2", **kwargs) -> dict:
     return number_game.compute_score("number_game", response, gold, **kwargs)
-
-
-def test_truths():
-    assert [score(gold_response(position), str(position))["score"] for position in range(3)] == [1.0] * 3
-    assert score("1", 1)["score"] == score("1", " 1 ")["score"] == 1.0
-    for gold in ("3", "-1", "", "left", "1.0", "12", 3, 1.0, True):
-        assert (score("1", gold)["score"], score("1", gold)["reason"]) == (0.0, "gold_unparsable"), gold
 
 
 # Where EasyR1's rule (the first 0, 1 or 2 anywhere is the answer) decides otherwise, and where not: response, the right

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -23,9 +22,6 @@ DOUBLE = "```python\nprint(int(input()) * 2)\n```"
     [
         (DOUBLE, "print(int(input()) * 2)\n", ""), ("```\nx = 1\n```", "x = 1\n", ""),
         ("```py\na\n```\nBetter:\n```python3\nb\n```\nDone.", "b\n", ""),
-        ("```python\na\n```\nIt prints\n```output\n4\n```", "a\n", ""), ("```python title=x\na\n```", "a\n", ""),
-        ("1. so\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n", ""),
-        ("<think>```python\na\n```</think>```python\nb\n```", "b\n", ""),
         ("<think>```python\na\n```</think>No.", "", "answer_in_think"), ("<think>```python\na\n```", "", "truncated"),
         ("```python\na\n```\n```python\nb", "", "truncated"), ("```python\na", "", "truncated"),
         ("```bash\nls\n```", "", "no_answer"), ("```python\n\n```", "", "no_answer"), ("print(1)", "", "no_answer"),
@@ -36,25 +32,16 @@ def test_the_last_block_of_python(response, program, reason):
     assert programs.read_program(response) == (program, reason)
 
 
-def test_reading_is_linear(cpu_seconds):
-    for piece in ("```", "```\n", "```python\n", " ", "\n", "   ```", "a```", "<think>", "```a`", "`"):
-        for text in (piece * (200_000 // len(piece)), "```" + piece * (200_000 // len(piece)) + "`"):
-            assert cpu_seconds(partial(programs.read_program, text), enough=0.5) < 0.5, piece
-
-
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
         ("", "no JSON"), ("[" * 100_000, "no JSON"), ("[]", "not {"), ("{}", "not two lists"),
         ('{"inputs": [], "outputs": []}', "0 tests"), ('{"inputs": ["1"], "outputs": []}', "1 inputs, but 0 outputs"),
         ('{"inputs": [1], "outputs": ["1"]}', "not the text"),
-        ('{"inputs": ["1"], "outputs": ["1"], "fn_name": "a b"}', "not the name"),
         ('{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}', "line that is no JSON"),
-        ('{"inputs": [5], "outputs": [1], "fn_name": "f"}', "list of its arguments"), ('{"asserts": []}', "0 tests"),
         ('{"asserts": "assert f() == 1"}', "not a list"),
         ('{"asserts": ["assert f() == 1", "f() == 1"]}', "not one assert"),
         (json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}), "201 tests"),
-        (json.dumps({"inputs": ["1"], "outputs": ["1" * 300_000]}), "longer than"),
     ],
 )  # fmt: skip
 def test_a_broken_truth_says_what_is_wrong(truth, message):
@@ -70,15 +57,11 @@ def test_a_broken_truth_says_what_is_wrong(truth, message):
     ("output", "expected", "same"),
     [
         *(("4\n", "4", True), ("4 \n\n\n", "4\n", True), ("a b\nc", "a b \nc\n", True), ("4\r\n5", "4\n5", True)),
-        *(("a  b", "a b", False), ("a\tb", "a b", False)),
         *((" 4", "4", False), ("\n4", "4", False), ("a\n\nb", "a\nb", False)),
-        *(("a  1.5", "a 1.5", False), ("a 1.50", "a 1.5", True), ("1.5 2", "1.5  2", False)),
         *(("x 1.5", "x 1.5000001", True), ("4", "4.0", True)),
         *(("4.0000000001", "4.0", True), ("4.1", "4.0", False), (".5", "0.5", True), ("5e-1", "0.5", True)),
         *(("4.0", "4", False), ("04", "4", False), ("+4", "4", False), ("1e2", "100", False), ("-0", "0", False)),
         *(("1000001.0", "1000000.0", False), ("1000001", "1000000.0", False), ("1234567.8915", "1234567.891", True)),
-        *(("9007199254740993.0", "9007199254740992.0", False), ("1" * 50, "1.0", False)),
-        *(("1" * 20, "1" * 19 + "2.0", False), ("0x1", "1.0", False)),
         *(("True", "1.0", False), ("nan", "1.0", False), ("inf", "1.0", False), ("1_0", "10.0", False)),
         *(("", "", True), ("", "0", False), ("A", "a", False), ("(1.5,", "(1.50,", False)),
     ],
@@ -103,8 +86,6 @@ def test_different_integers_are_never_the_same(number, other, near):
         *((1, 1, True), (1.0, 1, True), (1, 1.0, True), (3.0000001, 3, False), (3, 3.0000001, True)),
         *((0.1 + 0.2, 0.3, True), (True, 1, False), (True, 1.0, False), (1, True, False), (1.0, True, False)),
         *((float("nan"), 1.0, False), (float("inf"), float("inf"), True), (10**400, 1.5, False)),
-        *(({"int": "f" * 300}, 1, False), ({"int": "f" * 300}, 16**300 - 1, True)),
-        *(({"tuple": [1, {"tuple": [2]}]}, [1, [2]], True), ([1, 2], [1], False), ({"set": [1]}, [1], False)),
         *(({"dict": [[1, "a"]]}, {"1": "a"}, True), ({"dict": [["a", [1]]]}, {"a": [2]}, False)),
         *(({"dict": [[1, 0], ["1", 0]]}, {"1": 0}, False), ({"Counter": [["a", 2]]}, {"a": 2}, True)),
         *(({"Fraction": [1, 2]}, 0.5, True), ({"Fraction": [4, 1]}, 4, True), ({"Decimal": "0.1"}, 0.1, True)),
@@ -125,12 +106,10 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
     [
         (DOUBLE, {"inputs": ["1", "2"], "outputs": ["2", "4"]}, 1.0, "correct"),
         (DOUBLE, {"inputs": ["1", "2", "x", "4"], "outputs": ["2", "5", "", "8"]}, 0.5, "partial"),
-        (DOUBLE, {"inputs": ["1"], "outputs": ["3"]}, 0.0, "wrong"),
         (DOUBLE, {"inputs": ["x", "1"], "outputs": ["3", "3"]}, 0.0, "runtime_error"),
         ("```\ndef f(:\n```", {"inputs": ["x"], "outputs": ["3"]}, 0.0, "syntax_error"),
         (FUNCTION, {"fn_name": "f", "inputs": [[2], [2, 3]], "outputs": [[2], [6]]}, 1.0, "correct"),
         (FUNCTION, {"fn_name": "f", "inputs": ["2\n3", '"a"\n2'], "outputs": ["[6]", '["aa"]']}, 1.0, "correct"),
-        (FUNCTION, {"fn_name": "g", "inputs": [[2]], "outputs": [[2]]}, 0.0, "runtime_error"),
         (CLASS, {"fn_name": "f", "inputs": [[2]], "outputs": [{"n": [2, 2]}]}, 1.0, "correct"),
         (FUNCTION, {"asserts": ["assert f(2) == [2]", "assert f(2)[0] == 3", "assert not f('')"]}, 1 / 3, "partial"),
         (FUNCTION, {"asserts": ["assert sum(f(2, 4)) == 8 and len(f(1)) == 1"]}, 1.0, "correct"),

@@ -41,26 +41,11 @@ def test_as_squad_v1_1_wherever_there_are_words(prediction, gold):
         ("Denver Broncos", "the Denver Broncos!", True, 1.0), ("Broncos", "Denver Broncos", False, 2 / 3),
         ("北京", "北京", True, 1.0), ("北京。", "「北京」", True, 1.0), ("北 京", "北京", True, 1.0),
         ("中国北京", "北京", False, 2 / 3), ("上海", "北京", False, 0.0), ("１９８９年", "1989年", True, 1.0),
-        ("苹果 iPhone", "苹果iphone", True, 1.0), ("東京", "东京", False, 0.5),
-        ("とうきょう", "とうきょう", True, 1.0), ("A", "a", True, 1.0), ("A", "B", False, 0.0),
-        ("?", "!", False, 0.0),
     ],
 )  # fmt: skip
 def test_words_and_ideographs(prediction, gold, exact, f1):
     assert qa.exact(prediction, gold) is exact
     assert qa.f1(prediction, gold) == pytest.approx(f1)
-
-
-@pytest.mark.parametrize(
-    ("response", "truth", "f1"),
-    [
-        ("I think so.\nThe answer is Paris.", "Paris", 1.0), ("Paris", '["London", "Paris"]', 1.0),
-        ("<answer>Paris in France</answer>", {"answers": ["Paris"]}, 0.5), ("<answer>London</answer>", "Paris", 0.0),
-        ("想一想。\n所以答案是北京市。", "北京", 0.8), ("Paris", ["Paris", None], 0.0), ("1989", [1988, 1989], 1.0),
-    ],
-)  # fmt: skip
-def test_f1_is_in_the_result(response, truth, f1):
-    assert dispatch.compute_score("qa", response, truth)["f1"] == pytest.approx(f1)
 
 
 SENTIMENT = {

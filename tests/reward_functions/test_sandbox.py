@@ -39,34 +39,19 @@ def test_inputs_go_in_and_outputs_come_out():
     assert sandbox.run("script", "print(1)", [], TIGHT) == []
 
 
-def test_a_script_ends_as_python_would_end_it():
-    threads = "import threading\nthreading.stack_size(1 << 26)\nthreading.Thread(target=lambda: print(input())).start()"
-    assert script(threads, "deep")[0]["output"] == "deep\n"
-    assert printed("import atexit, sys\natexit.register(print, 'last')\nsys.exit(0)") == "last"
-    assert script("print(1)\nraise SystemExit(3)")[0]["status"] == "runtime_error"
-    assert printed("import asyncio\nasync def main(): print(5)\nasyncio.run(main())") == "5"
-    assert printed("import os\nprint(7, flush=True)\nos._exit(0)") == "7"
-
-
 @pytest.mark.parametrize(
     ("program", "status"),
     [
         ("while True: pass", "timeout"),
-        ("import time\ntime.sleep(1000)", "timeout"),
         ("import signal, time\nfor s in range(1, 32):\n  try: signal.signal(s, signal.SIG_IGN)\n  except OSError: 0\n"
          "while True: pass", "timeout"),
         ("import os, time\nos.close(0); os.close(1); os.close(2)\ntime.sleep(1000)", "timeout"),
-        ("x = bytearray(10 ** 10)", "memory_limit"),
         ("x = []\nwhile True: x.append('a' * 10 ** 7)", "memory_limit"),
         ("while True: print('x' * 1000)", "output_limit"),
-        ("import os\nwhile True: os.write(1, b'x' * 65536)", "output_limit"),
         ("def broken(:", "syntax_error"),
-        ("(" * 50_000, "syntax_error"),
-        ("1 / 0", "runtime_error"),
         ("import sys\nsys.setrecursionlimit(10 ** 9)\nclass A:\n  def __eq__(self, o): return A() == A()\nA() == A()",
          "runtime_error"),
         ("import ctypes\nctypes.string_at(0)", "runtime_error"),
-        ("import os\nos.abort()", "runtime_error"),
         ("while True:\n  try:\n    raise SystemExit\n  except SystemExit: pass", "timeout"),
     ],
 )  # fmt: skip
@@ -88,9 +73,7 @@ def test_a_program_has_one_budget_for_all_its_tests():
     "program",
     [
         "import os\nwhile True: os.fork()",
-        "import multiprocessing\nmultiprocessing.Process(target=print).start()",
         "import subprocess\nsubprocess.run(['true'])",
-        "import os\nif os.system('true') != 0: raise OSError",
         "import os\nos.execv('/python/bin/python3.11', ['python'])",
         "import ctypes\nif ctypes.CDLL(None).vfork() == -1: raise OSError",
         "import threading, time\nfor _ in range(10 ** 5): threading.Thread(target=time.sleep, args=(9,)).start()",
@@ -162,40 +145,6 @@ for attempt in {attempts!r}:
     assert {each: got[each] for names in DENIED for each in DENIED[names] if got[each] not in names.split()} == {}
 
 
-SIGNALLED = """
-import fcntl, os, socket, struct
-read, write = os.pipe()
-one, two = socket.socketpair()
-{way}
-fcntl.fcntl({fd}, 10, {signal})
-fcntl.fcntl({fd}, fcntl.F_SETFL, fcntl.fcntl({fd}, fcntl.F_GETFL) | os.O_ASYNC)
-os.write(write, b"x")
-two.send(b"x")
-print("sent")
-"""
-
-
-def test_the_kernel_sends_no_signals_for_a_program():
-    """SIGSTOP would hold the runner, and SIGKILL end it, with the tests that are left."""
-    for way, fd, signal in (
-        ("fcntl.fcntl(read, 8, os.getppid())", "read", 9),
-        ("fcntl.fcntl(read, 15, struct.pack('ii', 1, os.getppid()))", "read", 19),
-        ("fcntl.ioctl(one, 0x8901, struct.pack('i', os.getppid()))", "one", 9),
-        ("fcntl.ioctl(one, 0x8902, struct.pack('i', os.getppid()))", "one", 19),
-    ):
-        results = script(SIGNALLED.format(way=way, fd=fd, signal=signal), "", "")
-        assert [each["status"] for each in results] == ["runtime_error"] * 2, way
-
-
-def test_the_scratch_folder_is_small_and_gone_afterwards():
-    if "--size BYTES" not in sandbox._options(sandbox._bubblewrap()):
-        pytest.skip("this bubblewrap (before 0.7) gets no scratch folder")
-    assert printed("open('a', 'w').write('here')\nprint(open('a').read())") == "here"
-    fill = "try:\n  for i in range(40): open(str(i), 'w').write('x' * 10 ** 6)\nexcept OSError: print('full')"
-    assert printed(fill) == "full"
-    assert printed("import os\nprint(os.listdir('.'))") == "['program.py']"
-
-
 @pytest.mark.parametrize(
     "truth",
     [
@@ -230,11 +179,8 @@ def test_calls_return_values_and_nothing_else():
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ("raise SystemExit", "runtime_error"),
         ("import os; os._exit(0)", "runtime_error"),
         ("return 'a' * 10 ** 7", "output_limit"),
-        ("a = []; a.append(a); return a", "runtime_error"),
-        ("return f(x)", "runtime_error"),
         ("while True: pass", "timeout"),
     ],
 )

@@ -73,7 +73,6 @@ FUNCTION = (
         (DOUBLE, {"inputs": ["1", "2"], "outputs": ["2", "4"]}, 1.0, "correct"),
         (DOUBLE, {"inputs": ["1", "x"], "outputs": ["2", "4"]}, 0.5, "partial"),
         (FUNCTION, {"fn_name": "f", "inputs": [[1], [3], [2]], "outputs": [[1], [3], [2]]}, 2 / 3, "partial"),
-        (FUNCTION, {"asserts": ["assert f(1) == [1]", "assert f((2,))[0] == (2,)"]}, 1.0, "correct"),
         (
             FUNCTION,
             {"asserts": ["assert f(1) == [1]", "assert f(3) == [3]", "assert f(2) == [2] * 1"]},
@@ -81,7 +80,6 @@ FUNCTION = (
             "partial",
         ),
         ("```\ndef f(:\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "syntax_error"),
-        ("```\nimport os; os._exit(1)\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "runtime_error"),
     ],
 )
 def test_the_same_verdicts_as_in_the_sandbox(service, response, truth, share, reason):
@@ -105,13 +103,9 @@ def test_requests_hold_no_expected_answer(service):
     [
         (answered("Failed", "TimeLimitExceeded"), "timeout"),
         (answered("Failed", "Finished", "", "SyntaxError: bad"), "syntax_error"),
-        (answered("Failed", "Finished"), "runtime_error"),
         (answered("SandboxError", "Error"), "sandbox_error"),
-        ({"status": "Success", "run_result": None}, "wrong"),
-        ({}, "sandbox_error"),
         ([1], "sandbox_error"),
         (b"<html>", "sandbox_error"),
-        (500, "sandbox_error"),
         (404, "sandbox_error"),
     ],
 )
@@ -127,15 +121,3 @@ def test_a_busy_service_is_asked_again(service):
     assert len(service.requests) == 3
     service.answers = [504, 504, 504]
     assert dispatch.compute_score("code", DOUBLE, ONE_TEST, sandbox_fusion_url=service.url)["reason"] == "sandbox_error"
-
-
-def test_the_check_before_the_start(service):
-    def problems(url: str = service.url) -> str:
-        return "".join(dispatch.check_sources([("code", json.dumps(ONE_TEST))], sandbox_fusion_url=url))
-
-    assert problems() == ""
-    service.answers = [answered("Success", "Finished", "43"), 500]
-    assert "does not run a program" in problems()
-    assert "answers 500" in problems()
-    assert "no address" in problems("sandbox:8080")
-    assert "gives no answer" in problems("http://127.0.0.1:9/run_code")

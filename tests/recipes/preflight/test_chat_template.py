@@ -14,10 +14,6 @@ CHATML = (
     "{%- for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}\n"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-THINKS = CHATML.replace(
-    "{% endif %}",
-    "{%- if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}{% endif %}",
-)
 
 
 @pytest.fixture
@@ -33,30 +29,13 @@ def folder(files):
     return write
 
 
-def test_a_good_template_passes(make, folder):
-    folder()
-    assert chat_template.check_chat_template(make()) == []
-    folder(eos="<|endoftext|>", ids=(8, 7))
-    assert chat_template.check_chat_template(make()) == [], (
-        "the generation settings may hold the token that ends a turn"
-    )
-
-
 def test_what_the_model_would_not_understand_is_remarked(make, folder):
-    folder(CHATML.partition("{%- if add")[0])
-    assert "adds nothing where the assistant is to begin" in chat_template.check_chat_template(make())[0]
+    for fine in ({}, {"eos": "<|endoftext|>", "ids": (8, 7)}):
+        folder(**fine)
+        assert chat_template.check_chat_template(make()) == []
     folder(eos="<|endoftext|>", ids=(8,))
     (remark,) = chat_template.check_chat_template(make())
     assert "'<|im_end|>', which is no stop token" in remark
-    assert "(<|endoftext|>)" in remark
-
-
-def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
-    folder(THINKS)
-    (remark,) = chat_template.check_chat_template(make())
-    assert "room for 64 tokens" in remark
-    assert chat_template.check_chat_template(make("data.max_response_length=8192")) == []
-    assert chat_template.check_chat_template(make(f"+{chat_template.THINKING}=false")) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +43,6 @@ def test_thinking_in_little_room_is_remarked_until_it_is_off(make, folder):
     [
         ({"template": None}, "no chat template"),
         ({"template": "{% for message in messages %}"}, "cannot be rendered"),
-        ({"template": "{{ raise_exception('only one turn') }}"}, "only one turn"),
         ({"eos": None, "ids": ()}, "no token that ends a response"),
     ],
 )
@@ -76,11 +54,10 @@ def test_what_no_run_survives_is_an_error(make, folder, change, message):
     assert caught.value.fix
 
 
-@pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game"])
-def test_rendering_is_transformers_own(task):
+def test_rendering_is_transformers_own():
     from transformers import AutoTokenizer
 
-    folder = ROOT / "recipes" / "tasks" / task / "tiny"
+    folder = ROOT / "recipes" / "tasks" / "gsm8k" / "tiny"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6 * 7?\n"}]
     given = {name: getattr(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token")}

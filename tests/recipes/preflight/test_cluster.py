@@ -27,25 +27,9 @@ def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, 
     assert cluster.job_variables({"A": "1"}) == {}
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     assert "same paths" in cluster.check_cluster(recipe)[0]
-    monkeypatch.setenv(cluster.WAIT, "soon")
-    with pytest.raises(RecipeError, match="not a number of minutes"):
-        cluster.check_cluster(recipe)
 
 
-def test_the_launcher_waits_for_machines_and_logs_which_are_there(recipe, monkeypatch):
-    monkeypatch.setenv(cluster.ADDRESS, "head:6379")
-    monkeypatch.setattr(cluster, "POLL_S", 0.0)
-    answers = iter([None, [("a", 1)], [("a", 1)], [("a", 1), ("b", 0)], [("a", 1), ("c", 2)]])
-    monkeypatch.setattr(cluster, "alive_nodes", lambda address: next(answers))
-    log = []
-    cluster.wait_for_nodes(recipe, log.append)
-    assert log == [
-        "waiting: nothing answers at head:6379",
-        "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU))",
-        "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster (a (1 GPU), b (0 GPUs))",
-        "the Ray cluster at head:6379 has its 2 machines",
-    ]
-    monkeypatch.undo()
+def test_the_wait_for_machines_ends(recipe, monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:9")
     monkeypatch.setenv(cluster.WAIT, "0")
     with pytest.raises(RecipeError, match="nothing answers at 127.0.0.1:9, after 0 minutes") as caught:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import struct
-import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +16,6 @@ from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import image_tokens, images
-from recipes.preflight.child import ask
 
 PROMPT = "<image>Which card is right?"
 VISION_MODEL = ROOT / "recipes/tasks/number_game/tiny"
@@ -34,21 +31,10 @@ GOOD = (PROMPT, [picture(560, 1008)])
 SCREENSHOT = (PROMPT, [picture(720, 1280)])
 
 
-def broken_checksum(data: bytes) -> bytes:
-    place = data.index(b"IDAT") + 6
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-
-def header_only(width: int, height: int) -> bytes:
-    """A PNG's first chunk, of any size, without pixels."""
-    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
-
-
-def write(path: Path, rows: list[tuple[str, list]], image_type: pa.DataType | None = None) -> None:
+def write(path: Path, rows: list[tuple[str, list]]) -> None:
     """A file of both engines' columns, with rows that `make_row` would refuse."""
-    held = image_type or pa.struct([("bytes", pa.binary())])
-    entries = [[{"bytes": image} if isinstance(image, bytes) else image for image in found] for _, found in rows]
+    entries = [[{"bytes": image} for image in found] for _, found in rows]
+    image_type = pa.struct([("bytes", pa.binary())])
     columns = {
         "data_source": ["number_game"] * len(rows),
         "prompt": [[{"role": "user", "content": prompt}] for prompt, _ in rows],
@@ -56,7 +42,7 @@ def write(path: Path, rows: list[tuple[str, list]], image_type: pa.DataType | No
         "problem": [prompt for prompt, _ in rows],
         "answer": ["1"] * len(rows),
     }
-    pq.write_table(pa.table(columns).append_column("images", pa.array(entries, pa.list_(held))), path)
+    pq.write_table(pa.table(columns).append_column("images", pa.array(entries, pa.list_(image_type))), path)
 
 
 @pytest.fixture
@@ -65,14 +51,12 @@ def checked(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "ask", lambda _, question, limit: image_tokens.count(json.loads(json.dumps(question))))
     write(tmp_path / "test.parquet", [GOOD])
 
-    def check(rows, *changes, model="Qwen/Qwen2.5-VL-3B-Instruct", engine="verl"):
-        if rows is not None:
-            write(tmp_path / "train.parquet", rows)
+    def check(rows, *changes):
+        write(tmp_path / "train.parquet", rows)
         keys = {
             "data.train_files": tmp_path / "train.parquet",
             "data.val_files": tmp_path / "test.parquet",
-            "worker.actor.model.model_path": model,
-            "engine": engine,
+            "worker.actor.model.model_path": VISION_MODEL,
             "data.rollout_batch_size": 1,
             **dict(change.split("=", 1) for change in changes),
         }
@@ -83,42 +67,28 @@ def checked(tmp_path, monkeypatch):
 
 
 BAD_ROWS = {
-    "no image at all": (PROMPT, [b"not an image"], "a broken image"),
     "a PNG that was cut": (PROMPT, [picture(560, 1008)[:-40]], "a broken image"),
-    "a PNG of which only the header is left": (PROMPT, [header_only(560, 1008)], "a broken image"),
-    "a PNG with a wrong checksum": (PROMPT, [broken_checksum(picture(560, 1008))], "a broken image"),
     "a JPEG that was cut": (PROMPT, [picture(560, 1008, "JPEG")[:-400]], "a broken image"),
-    "a bomb": (PROMPT, [header_only(100_000, 100_000)], "a broken image"),
     "no place": ("Which card?", [picture(56, 56)], "no places <image> in its prompt and 1 image"),
     "no image": (PROMPT, [], "1 place <image> in its prompt and no images"),
-    "two places": ("<image><image>Which?", [picture(56, 56)], "2 places <image> in its prompt and 1 image"),
     "too many": ("<image><image>", [picture(56, 56)] * 2, "2 images, and worker.rollout.limit_images is 1"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-@pytest.mark.parametrize("engine", ["verl", "easyr1"])
-def test_a_bad_row_is_named(checked, name, engine):
+def test_a_bad_row_is_named(checked, name):
     prompt, held, what = BAD_ROWS[name]
     with pytest.raises(RecipeError, match=rf"^row 2 has {what}.*; 1 more rows are wrong") as raised:
-        checked([GOOD, GOOD, (prompt, held), GOOD, (PROMPT, [b"x"])], engine=engine)
+        checked([GOOD, GOOD, (prompt, held), GOOD, (PROMPT, [b"x"])])
     assert "train.parquet" in raised.value.where
     assert raised.value.fix
-    assert "0x" not in str(raised.value), "no address in memory"
 
 
-def test_every_file_is_read_and_images_may_be_paths(checked, tmp_path):
+def test_every_file_is_read(checked, tmp_path):
     write(tmp_path / "test.parquet", [(PROMPT, [b""])])
     with pytest.raises(RecipeError, match="row 0 has a broken image") as raised:
         checked([GOOD])
     assert "test.parquet" in raised.value.where
-    (tmp_path / "a.png").write_bytes(picture(56, 84))
-    rows = tmp_path / "rows.parquet"
-    write(rows, [(PROMPT, ["a.png"])] * 3, pa.string())
-    ((kind, alike),) = images.scan(rows, "prompt", "images", limit=1, image_dir=str(tmp_path)).items()
-    assert (kind.sizes, alike.first, alike.count) == (((56, 84),), 0, 3)
-    with pytest.raises(RecipeError, match=r"broken image \(number 0\): .*No such file.*; 2 more rows"):
-        images.scan(rows, "prompt", "images", limit=1, image_dir=str(tmp_path / "elsewhere"))
 
 
 SIZES = [(560, 1008), (720, 1280), (1080, 2400), (300, 200), (61, 61), (2400, 1800), (100, 3000), (28, 28)]
@@ -166,50 +136,19 @@ def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(checked):
         r"model as 728 x 1288, 1,2\d\d tokens with its text"
     )
     with pytest.raises(RecipeError, match=what) as raised:
-        checked(rows, model=VISION_MODEL)
+        checked(rows)
     length, pixels = (int(way.split("=")[1]) for way in raised.value.fix.removeprefix("set ").split(" or "))
     for enough in (f"data.max_prompt_length={length}", f"data.max_pixels={pixels}"):
-        assert checked(rows, enough, model=VISION_MODEL) == []
+        assert checked(rows, enough) == []
     for less in (f"data.max_prompt_length={length - 1}", f"data.max_pixels={pixels + 784 * 40}"):
         with pytest.raises(RecipeError, match="are longer than"):
-            checked(rows, less, model=VISION_MODEL)
+            checked(rows, less)
 
 
-def test_min_pixels_is_named_where_it_is_what_enlarges(checked, tmp_path):
-    small, short = [(PROMPT, [picture(224, 392)])], "data.max_prompt_length=200"
-    write(tmp_path / "test.parquet", small)
-    with pytest.raises(RecipeError, match="image of 224 x 392, shown to the model as 392 x 700") as raised:
-        checked(small, short, model=VISION_MODEL)
-    low = int(raised.value.fix.split("MIN_PIXELS=")[1])
-    assert checked(small, short, f"data.min_pixels={low}", model=VISION_MODEL) == []
-
-
-def test_some_that_are_too_long_are_dropped_with_a_remark(checked, tmp_path):
+def test_some_that_are_too_long_are_dropped_with_a_remark(checked):
     rows = [GOOD] * 3 + [SCREENSHOT]
-    (remark,) = checked(rows, model=VISION_MODEL)
+    (remark,) = checked(rows)
     for part in ("1 of 4 prompts are longer", "row 3 has an image of 720 x 1280", "dropped"):
         assert part in remark
-    four = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4")
-    for changes in (("data.filter_overlong_prompts=false",), four):
-        with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
-            checked(rows, *changes, model=VISION_MODEL)
-    # What is left counts over all files of a split.
-    write(tmp_path / "more.parquet", [SCREENSHOT])
-    both = f"data.train_files=[{tmp_path}/train.parquet,{tmp_path}/more.parquet]"
-    (remark,) = checked([GOOD] * 4, both, *four, model=VISION_MODEL)
-    assert "more.parquet: 1 of 1 prompts are longer" in remark
-
-
-def test_a_model_that_is_not_here_or_has_no_processor(checked, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    (remark,) = checked([GOOD])
-    assert "Qwen2-VL's rule" in remark
-    with pytest.raises(RecipeError, match="shown to the model as 728 x 1288, 1,196 tokens without its text"):
-        checked([SCREENSHOT])
-    (remark,) = checked([SCREENSHOT], model="someone/other-vlm")
-    assert "is not known" in remark
-    with pytest.raises(RecipeError, match="has no processor for images"):
-        checked([GOOD], model=ROOT / "recipes/tasks/countdown/tiny")
-    monkeypatch.setattr(images, "ask", ask)  # in a process of its own
-    with pytest.raises(RecipeError, match="aspect ratio must be smaller than 200"):
-        checked([(PROMPT, [picture(6000, 28)])])
+    with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
+        checked(rows, "data.filter_overlong_prompts=false")

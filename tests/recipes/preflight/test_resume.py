@@ -42,11 +42,8 @@ def test_the_same_recipe_resumes_and_settings_that_take_effect_are_listed(make):
     ("change", "message"),
     [
         ("worker.actor.model.model_path=Qwen/Qwen3-4B", "another recipe: model "),
-        ("worker.actor.model.lora.rank=8", "another recipe: lora_rank 0 there, 8 here"),
-        ("algorithm.preset=dapo", "another recipe: algorithm None there, 'dapo' here"),
         ("algorithm.adv_estimator=rloo", "another recipe: adv_estimator 'grpo' there, 'rloo' here"),
         ("trainer.n_gpus_per_node=2", "another recipe: ranks 1 there, 2 here"),
-        ("data.train_files=other.parquet", "another recipe: train_files"),
         ("name=other_task", "another recipe: recipe 'countdown' there, 'other_task' here"),
         ("trainer.find_last_checkpoint=false", "would write over them"),
     ],
@@ -58,17 +55,7 @@ def test_checkpoints_that_this_run_must_not_touch(make, change, message):
     assert "EXPERIMENT_NAME" in caught.value.fix
 
 
-@pytest.mark.parametrize(("record", "message"), [(None, "another program wrote"), ("{", "cannot be read")])
-def test_checkpoints_of_unknown_origin_are_refused(make, record, message):
-    save(make())
-    if record:
-        (resume.folder(make()) / resume.FINGERPRINT).write_text(record)
-    assert resume.with_own_name(make(), pytest.fail).trainer.experiment_name == make().trainer.experiment_name
-    with pytest.raises(RecipeError, match=message):
-        resume.check_resume(make())
-
-
-@pytest.mark.parametrize("change", ["worker.actor.optim.lr=1e-6", "worker.actor.optim.weight_decay=0.1", "data.seed=7"])
+@pytest.mark.parametrize("change", ["worker.actor.optim.lr=1e-6", "data.seed=7"])
 def test_settings_that_the_checkpoint_decides_are_refused_with_the_way_out(make, change):
     attempt(make())
     with pytest.raises(RecipeError, match="a resumed run cannot change this: ") as caught:
@@ -78,17 +65,13 @@ def test_settings_that_the_checkpoint_decides_are_refused_with_the_way_out(make,
     resume.check_resume(make(change, "trainer.experiment_name=another"))
 
 
-def test_a_named_checkpoint_brings_its_settings_along(make, tmp_path):
+def test_a_named_checkpoint_brings_its_settings_along(make):
     start = attempt(make())
     assert str(start) in resume.check_resume(make(f"trainer.load_checkpoint_path={start}"))[0]
     other = ("trainer.experiment_name=another", f"trainer.load_checkpoint_path={start}")
     assert resume.check_resume(make(*other))[0] == f"going on from {start}"
     with pytest.raises(RecipeError, match="worker.actor.optim.lr was 0.0001, now 1e-06"):
         resume.check_resume(make(*other, "worker.actor.optim.lr=1e-6"))
-    for wrong, there in ((start.with_name("global_step_9"), "global_step_2"), (tmp_path, "global_step_20")):
-        with pytest.raises(RecipeError, match="is not a checkpoint") as caught:
-            resume.check_resume(make(f"trainer.load_checkpoint_path={wrong}"))
-        assert there in caught.value.fix
 
 
 def test_a_run_unlike_the_last_one_gets_a_name_of_its_own_unless_the_user_gave_one(make):

@@ -50,7 +50,6 @@ def test_the_recipes_own_reward_passes_and_a_file_that_prints(make, checked):
     ("source", "message"),
     [
         (HEAD + "    import os; os._exit(3)", "ended its process: exit code 3"),
-        (HEAD + "    raise SystemExit('stop')", "ended its process: stop"),
         (HEAD + "    value = 1\n    return value / 0", "raises ZeroDivisionError"),
     ],
 )
@@ -75,19 +74,12 @@ def test_a_hang_names_the_response(checked, monkeypatch, tmp_path):
     ("source", "message"),
     [
         ("import no_such_module_at_all", "fails at import: ModuleNotFoundError"),
-        ("def broken(:\n", "fails at import: SyntaxError"),
         ("def score(): return 1", r"has no function compute_score \(it has score\)"),
         (HEAD + "    return float('nan')", "nan, not a finite number"),
-        (HEAD + "    return {'score': float('inf')}", "inf, not a finite number"),
         (HEAD + "    return None", "None, not a finite number"),
-        (HEAD + "    return {'reward': 1.0}", "has no 'score'"),
         (HEAD + "    return {'score': 1.0, **({'b': 1} if solution_str else {})}", "different keys"),
-        (HEAD + "    return 1 / len(solution_str)", "raises ZeroDivisionError"),
         ("def compute_score(response, truth): return 1.0", r"compute_score\(response, truth\) cannot be called"),
-        ("def compute_score(data_source, solution_str, ground_truth): return 1.0", "cannot be called"),
-        (PLAIN.replace("extra_info=None", "extra_info, weight") + SOLVES, "cannot be called.*weight"),
         (f"async {HEAD}    return None", "None, not a finite number"),
-        (f"async {HEAD}    raise KeyError('x')", "raises KeyError"),
         (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "would not wait"),
     ],
 )
@@ -98,24 +90,12 @@ def test_what_verl_cannot_use(tried, source, message):
     assert caught.value.fix
 
 
-ENTRIES = "[{'overall': float(len(entry['response'])), 'right': %s} for entry in reward_inputs]"
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (BATCH + ENTRIES % "np.bool_(1)" + "\nimport numpy as np", None),
-        *((BATCH + ENTRIES % value, "EasyR1 averages every key") for value in ("'1.0'", "None", "[1.0, 2.0]")),
-        (BATCH + "1.0", "not one dict a response"),
-        ("async " + BATCH + "[]", "EasyR1 does not wait"),
-    ],
-)
-def test_easyr1_wants_a_list_of_dicts_of_numbers(tried, source, message):
-    if message is None:
-        assert tried(source, "easyr1") == []
-        return
-    with pytest.raises(RecipeError, match=message):
-        tried(source, "easyr1")
+def test_easyr1_wants_a_list_of_dicts_of_numbers(tried):
+    entries = "[{'overall': float(len(entry['response'])), 'right': %s} for entry in reward_inputs]"
+    assert tried(BATCH + entries % "np.bool_(1)" + "\nimport numpy as np", "easyr1") == []
+    for body, message in ((entries % "None", "EasyR1 averages every key"), ("1.0", "not one dict a response")):
+        with pytest.raises(RecipeError, match=message):
+            tried(BATCH + body, "easyr1")
 
 
 @pytest.mark.parametrize(
@@ -133,13 +113,11 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
     assert tried(f"import asyncio\nasync {PLAIN}    await asyncio.sleep(0)\n{SOLVES}") == []
 
 
-@pytest.mark.parametrize("answer", ["{'score': 1.0 * len(solution_str), 'right': 1.0}", "1.0 * len(solution_str)"])
-def test_dynamic_sampling_needs_its_part_of_the_answer(tried, answer):
-    for key in ("overall", "right" if "right" in answer else "acc"):
-        assert tried(f"{HEAD}    return {answer}", filter_key=key) == []
-    with pytest.raises(RecipeError, match="algorithm.filter_key is 'accuracy', which the reward's answer") as caught:
-        tried(f"{HEAD}    return {answer}", filter_key="accuracy")
-    assert "overall" in caught.value.fix
+def test_dynamic_sampling_needs_its_part_of_the_answer(tried):
+    source = HEAD + "    return {'score': 1.0 * len(solution_str), 'right': 1.0}"
+    assert tried(source, filter_key="right") == []
+    with pytest.raises(RecipeError, match="algorithm.filter_key is 'accuracy', which the reward's answer"):
+        tried(source, filter_key="accuracy")
 
 
 def test_another_function_and_its_arguments(tried):
@@ -171,34 +149,10 @@ def test_rows_of_every_data_source_are_tried(tmp_path):
     assert (count, [row["data_source"] for row in rows]) == (102, ["a", "b", "c", "a", "a"])
 
 
-@pytest.mark.parametrize(
-    ("problem", "where", "fix"),
-    [
-        ("row 3: no rules for 'math'", "line 20 of my.csv; ", reward_trial.FIX_ROWS),
-        ("programs only run in a sandbox; install bubblewrap", "", reward_trial.FIX_MACHINE),
-    ],
-)
-def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path, problem, where, fix):
+def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path):
     file = split(tmp_path / "t.parquet", 3 * ["qa"], file=lambda _: "my.csv", line=lambda index: 10 * index)
-    check = f"\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 3; return [{problem!r}, 'more']"
+    check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 3; return ['row 3: no rules', 'more']"
     with pytest.raises(RecipeError, match=r"cannot judge this data: .* \(and 1 more\)") as caught:
         tried(HEAD + SOLVES + check, files=[file])
-    assert caught.value.where == f"{where}{file}"
-    assert caught.value.fix == fix
-
-
-@pytest.mark.parametrize(
-    ("truth", "extra", "gold"),
-    [
-        ('["Wien", "Vienna"]', None, ["Wien"]),
-        ('{"inputs": []}', None, []),
-        ('{"inputs": []}', {"solution": "print(1)"}, ["print(1)"]),
-        ('{"data_source": "qa", "ground_truth": "[1, 2]"}', None, ["1"]),
-        ("[not JSON", None, ["[not JSON"]),
-    ],
-)
-def test_gold_answers_of_a_truth(tried, truth, extra, gold):
-    row = {"data_source": "code", "ground_truth": truth, "extra_info": extra}
-    assert reward_trial.gold_answers(row) == gold
-    remarks = tried(HEAD + "    return float(len(solution_str))", rows=[row])
-    assert [("field `solution`" in remark) for remark in remarks] == [True] * (not gold)
+    assert caught.value.where == f"line 20 of my.csv; {file}"
+    assert caught.value.fix == reward_trial.FIX_ROWS
