@@ -38,6 +38,11 @@ def tinyzero_score(sequence: str, target: int, numbers: list[int]) -> float:
         return FORMAT_SCORE
 
 
+def verl_gsm8k() -> ModuleType:
+    """verl's GSM8K grader."""
+    return verl_grader("gsm8k")
+
+
 def easyr1_number_game(response: str) -> str:
     """EasyR1's number game rule: the first character that is 0, 1 or 2 is the answer; "" where there is none."""
     found = re.search("[012]", response)

@@ -34,17 +34,6 @@ E1 = "<answer>3*8*1*1</answer>"
 W1 = "<answer>3+8+1+1</answer>"
 
 
-def test_truths():
-    numbers = ["[]", '"38"', "[3, null]", "[3, -8]", "3", "[3, 8]} x"]
-    for gold in (
-        *('{"target": 24}', '{"numbers": [3, 8]}', '{"target": "24", "numbers": [3, 8]}', "24", [24, [3, 8]], 24),
-        *('{"target": 24.0, "numbers": [3]}', '{"target": true, "numbers": [1]}', '"24"'),
-        *(f'{{"target": 24, "numbers": {text}}}' for text in numbers),
-    ):
-        result = answer("3*8", gold)
-        assert (result["score"], result["format"], result["reason"]) == (0.0, 0.0, "gold_unparsable"), gold
-
-
 @pytest.mark.parametrize("numbers", [(3, 8, 2), (7, 7, 5), (25, 50, 3, 6), (4, 4, 10, 10)])
 def test_agrees_with_brute_force_on_every_expression(numbers):
     """All trees over all orders, each in a random notation, against a target that they can make."""
@@ -60,6 +49,19 @@ def test_agrees_with_brute_force_on_every_expression(numbers):
         if expected == "correct":
             assert {answer(each, gold)["score"] for each in (f"{text} = {target}", f"{target} = {text}")} == {1.0}
             assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
+
+
+PROBLEMS = st.tuples(st.lists(st.integers(1, 99), min_size=3, max_size=4), st.integers(0, 2**32))
+
+
+def solved(problem: tuple[list[int], int]) -> tuple[random.Random, object, int, dict]:
+    """A random problem that its own random tree solves: (rng, tree, target, truth)."""
+    numbers, seed = problem
+    rng = random.Random(seed)
+    tree = brute.random_tree(rng, numbers)
+    exact = brute.value(tree)
+    assume(exact is not None and exact.denominator == 1)
+    return rng, tree, int(exact), {"target": int(exact), "numbers": rng.sample(numbers, len(numbers))}
 
 
 PLAIN = (
@@ -105,14 +107,17 @@ def test_reads_what_python_reads(text):
 # Where TinyZero's rule (in `public_graders`) decides otherwise: response, ours, TinyZero's.
 AGAINST_TINYZERO = [
     (E1, 1.0, 1.0), (f"{W1} no, {E1}", 1.0, 1.0), (f"{E1} no, {W1}", 0.1, 0.1), ("3*8*1*1", 0.0, 0.0),
+    ("<think>so</think><answer>3*8/(1-1)</answer>", 0.1, 0.1),
     # Right equations that it calls wrong: it reads the last line only, needs ASCII, and cannot take a `=`.
     ("<answer>3*8\n*1*1</answer>", 1.0, 0.0), (f"{E1}\nDone.", 1.0, 0.0), ("<answer>3*8*1*1 = 24</answer>", 1.0, 0.1),
+    ("<answer>3×8×1×1</answer>", 1.0, 0.1), ("<answer>3*8+1−1</answer>", 1.0, 0.1),
     ("<answer>[3*8]*1*1</answer>", 1.0, 0.1),
     (r"<answer>3 \times 8 \cdot \frac{1}{1}</answer>", 1.0, 0.1), ("<answer>3*8\u00a0*1*1</answer>", 1.0, 0.1),
     # Answers that it takes although none was given, and Python's operators that the game does not have.
     (f"<think>is it {E1}", 0.0, 1.0), (f"{E1} no, <answer>3+", 0.0, 1.0),
     ("<answer>8*3//1//1</answer>", 0.0, 1.0), ("<answer>8*3**1**1</answer>", 0.0, 1.0),
     # Credit of 0.1 that it gives to any block at all.
+    ("<answer>24</answer>", 0.0, 0.1), ("<answer>3*8+1-01</answer>", 0.0, 0.1), ("<answer></answer>", 0.0, 0.1),
     ("<answer>three times eight</answer>", 0.0, 0.1), ("<answer>12+12</answer>", 0.0, 0.1),
 ]  # fmt: skip
 
@@ -125,3 +130,15 @@ def test_against_tinyzero():
     response = "<answer>1000001/1000000</answer>"
     assert public.tinyzero_score("Assistant:" + response, 1, gold["numbers"]) == 1.0
     assert score(response, gold)["reason"] == "wrong_value"
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=PROBLEMS, data=st.data())
+def test_plain_answers_are_judged_as_tinyzero_judges_them(problem, data):
+    """ASCII expressions on one line, right or wrong, without the cases listed above: the same verdict."""
+    rng, tree, _, gold = solved(problem)
+    other = brute.random_tree(rng, gold["numbers"])
+    shown = data.draw(st.sampled_from([tree, other]))
+    text = " ".join(brute.render(shown, "ascii", rng).split()).replace("[", "(").replace("]", ")")
+    theirs = public.tinyzero_score(f"Assistant:<answer>{text}</answer>", gold["target"], gold["numbers"])
+    assert (score(f"<answer>{text}</answer>", gold)["score"] == 1.0) == (theirs == 1.0)

@@ -56,19 +56,6 @@ def test_an_unknown_source_lists_the_known_ones(source):
     assert problem.startswith("row 2: no rules")
 
 
-def test_problems_before_the_start_name_the_rows():
-    rows = [
-        ("qa", "fine"),
-        ("qa", ""),
-        ("code", "{}"),
-        ("code", '{"asserts": ["assert np.sum(f()) == 1"]}'),
-        *(("gsm8k", "x"), ("math", ""), ("classification", "{}"), ("classification", None), ("math_reasoning", [])),
-    ]
-    problems = dispatch.check_sources(rows, sandbox_fusion_url="http://127.0.0.1:9/run_code")
-    assert [text.split(" (")[0] for text in problems[:8]] == [f"row {number}" for number in range(2, 10)]
-    assert len(dispatch.check_sources([("nothing", "x")] * 500)) == dispatch.MOST_PROBLEMS
-
-
 def test_metrics_by_source_as_easyr1_reports_them():
     """EasyR1 averages each key over the results that have it."""
     assert set(dispatch.known_sources()) == set(ROWS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recipes.data.rewards import load_reward
 
 gsm8k = load_reward("reward_functions/gsm8k.py")
-verl = load_reward("tests/reward_functions/public_graders.py").verl_grader("gsm8k")
+verl = load_reward("tests/reward_functions/public_graders.py").verl_gsm8k()
 
 WORK = "She has 9 rows of 8 trees, so 9 * 8 = 72 trees."
 
@@ -46,14 +46,18 @@ AGAINST_VERL = [
     ("#### 4711\nNo, wait.\n#### 4713", 0, 0, 0), ("#### 4713-4711", 0, 0, 0),
     ("<think>#### 4711</think>\n#### 4713", 0, 0, 0),
     # A reader says: right. One of verl's modes says: wrong.
+    ("####4711", 1, 0, 1), ("####  4711", 1, 0, 1), ("#### **4711**", 1, 0, 1), ("#### $4711", 1, 0, 1),
     ("#### 4711.", 1, 0, 0), ("#### 4711.00", 1, 0, 0), ("#### 4,711", 1, 1, 0), ("#### 4711 m^2", 1, 1, 0),
+    ("#### 4711\nThat leaves 4713 of them.", 1, 1, 0), ("#### 4711\n\n#### Check\nAdd 4713 and 5.", 1, 1, 0),
     (f"#### 4711\n{LONG}", 1, 0, 0), (r"So it is $\boxed{4711}$.", 1, 0, 1),
     (r"\boxed{4711} since 4713 are left", 1, 0, 0),
+    ("<answer>4711</answer>", 1, 0, 1), ("So she has 4711 apples", 1, 0, 1), ("The answer is 4711.", 1, 0, 0),
     ("The answer is 4711 apples. She gives 4713 away", 1, 0, 0), ("so 1 * 4711 = 4711", 1, 0, 1),
     ("#### 9422/2", 1, 0, 0),
     # A reader says: not that number, or no answer. One of verl's modes says: right.
     ("<think>is it\n#### 4711", 0, 1, 1), ("#### 4711 or 4713", 0, 1, 0), ("#### 4713 or 4711", 0, 0, 1),
     ("#### 4711 + 1", 0, 1, 0), ("#### 4711 + 1 = 4713", 0, 1, 0), ("#### 4711 thousand", 0, 1, 1),
+    ("#### 4711e3", 0, 1, 0), ("#### 4711/7", 0, 1, 0), ("#### 4711 1/2", 0, 1, 0), ("#### 4711‰", 0, 1, 1),
     ("#### 4711\nNo wait, that is wrong.", 0, 1, 0), (r"#### 4711, no: \boxed{4713}", 0, 1, 0),
     ("#### 4713\nIt is not 4711", 0, 0, 1), (r"\boxed{4713} and not 4711", 0, 0, 1),
     ("4713 people sit in room B4711", 0, 0, 1), ("#### 4713\nThat took me\n#### Step 4711", 0, 0, 1),

@@ -24,12 +24,10 @@ EQUAL = [
     ("[1,2)", "[1, 2)"), ("\\{1,2\\}", "\\{2,1\\}"), ("5", "x=5"), ("10", "10\\text{ cm}"), ("\\text{even}", "even"),
     ("1,000", "1000"), ("90^\\circ", "90"),
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"), ("\\ln 8", "3\\ln 2"),
-    ("3\\frac12", "3.5"), ("\\$5", "5"), ("x<3", "3>x"), ("10^{6}", "1000000"), ("A", "A"), ("12", "012"),
     ("0", "-0"),
 ]  # fmt: skip
 DIFFERENT = [
     ("[1,2)", "(1,2)"), ("(1,2)", "(2,1)"), ("50\\%", "0.51"), ("\\text{even}", "\\text{odd}"), ("\\pi", "3.14"),
-    ("\\frac{1}{3}", "0.333"), ("A", "B"), ("12", "13"), ("-12", "12"), ("x+1", "x+2"), ("c", "c + 1"),
     ("b", "b + 2"), ("a", "a \\cdot b"),
 ]  # fmt: skip
 
@@ -93,18 +91,6 @@ def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
     assert helper.ask("$1$", "$1$") == "timeout"
     assert helper.process is None
     assert helper.ask("$1$", "$1$") == "correct"
-
-
-def test_a_forked_process_has_a_helper_of_its_own(helper):
-    before = helper.process.pid
-    child = os.fork()
-    if child == 0:
-        fine = helper.ask("$1$", "$1$") == "correct" and helper.process.pid != before
-        helper.end()
-        os._exit(0 if fine else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert helper.ask("$1$", "$1$") == "correct"
-    assert helper.process.pid == before
 
 
 def test_without_math_verify(monkeypatch, helper, tmp_path):

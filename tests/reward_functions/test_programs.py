@@ -57,12 +57,10 @@ def test_a_broken_truth_says_what_is_wrong(truth, message):
     ("output", "expected", "same"),
     [
         *(("4\n", "4", True), ("4 \n\n\n", "4\n", True), ("a b\nc", "a b \nc\n", True), ("4\r\n5", "4\n5", True)),
-        *((" 4", "4", False), ("\n4", "4", False), ("a\n\nb", "a\nb", False)),
         *(("x 1.5", "x 1.5000001", True), ("4", "4.0", True)),
         *(("4.0000000001", "4.0", True), ("4.1", "4.0", False), (".5", "0.5", True), ("5e-1", "0.5", True)),
         *(("4.0", "4", False), ("04", "4", False), ("+4", "4", False), ("1e2", "100", False), ("-0", "0", False)),
         *(("1000001.0", "1000000.0", False), ("1000001", "1000000.0", False), ("1234567.8915", "1234567.891", True)),
-        *(("True", "1.0", False), ("nan", "1.0", False), ("inf", "1.0", False), ("1_0", "10.0", False)),
         *(("", "", True), ("", "0", False), ("A", "a", False), ("(1.5,", "(1.50,", False)),
     ],
 )  # fmt: skip

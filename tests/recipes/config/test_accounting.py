@@ -43,9 +43,6 @@ def test_the_reference_run_accumulates_32_times():
     assert ("gradient-accumulation steps per update", "32") in step.table()
     assert counted(trainer__max_steps=2000).total_steps == 2000
     assert counted(rows=200).steps_per_epoch == 3, "rows that do not fill a step are dropped"
-    assert counted(rows=200, data__train_max_samples=100).steps_per_epoch == 1
-    several = counted(worker__actor__ppo_epochs=3, worker__actor__ulysses_size=2)
-    assert (several.updates, several.responses_per_gpu) == (3, 256)
 
 
 def count_slowly(prompts: int, n: int, update: int, gpus: int, micro: int) -> tuple[int, int]:
@@ -92,25 +89,8 @@ def test_what_passes_divides(step, update, n, gpus, micro, tensor):
         assert fits
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "gae"])
-def test_a_batch_that_follows_the_step_is_mended_by_the_step(estimator):
-    """An update is the whole step there: another number for the update alone would not divide the step."""
-
-    def checked(prompts):
-        words = ["--train_batch_size", prompts, "--n_gpus", "3", f"algorithm.adv_estimator={estimator}"]
-        check(load("custom", arguments=words, environ={}, hardware="gpu"))
-
-    with pytest.raises(RecipeError) as raised:
-        checked("256")
-    assert raised.value.fix == "set data.rollout_batch_size to 255 or 258"
-    checked("255")
-    checked("258")
-
-
 @pytest.mark.parametrize(("engine", "words", "update", "experience"), [
     ("verl", "--rollout_n 5 --train_batch_size 256 --n_gpus 8", 4, 8),
-    ("verl", "--rollout_n 3 --train_batch_size 10 --n_gpus 1", 3, 6),
-    ("verl", "--rollout_n 8 --train_batch_size 256 --n_gpus 6", 1, 1),
     ("verl", "--rollout_n 7 --train_batch_size 9 --n_gpus 3 worker.actor.dynamic_batching=true", 4, 8),
     ("easyr1", "--rollout_n 7 --train_batch_size 9 --n_gpus 3 worker.actor.dynamic_batching=true", 3, 7),
 ])  # fmt: skip

@@ -20,17 +20,11 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
     [
         ("data.rollout_batch_size=100", ["global_batch_size to 50 or 100", "data.rollout_batch_size to 64 or 128"]),
         ("worker.rollout.tensor_parallel_size=3", ["does not divide the 8 GPUs", "to 2 or 4"]),
-        ("worker.actor.ulysses_size=3", ["worker.actor.ulysses_size 3", "to 2 or 4"]),
         ("trainer.n_gpus_per_node=7 worker.rollout.n=5", ["= 320 responses", "7 data-parallel", "63 or 70"]),
         (f"{FIXED} {MICRO}update=5", ["128", "to 4 or 8"]),
-        (f"{FIXED} {MICRO}experience=48", ["128 responses per GPU and step", "to 32 or 64"]),
-        ("data.mini_rollout_batch_size=24", ["data.mini_rollout_batch_size 24", "16 or 32"]),
         ("worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),
-        ("worker.rollout.max_model_len=100", ["100", "1024 tokens"]),
         ("worker.actor.max_token_len_per_device=100", ["cannot hold one sequence", "1024 or more"]),
-        ("data.min_pixels=9 data.max_pixels=3", ["data.min_pixels 9 is above"]),
         (f"{BUFFER}.enable=true {BUFFER}.len=9999", ["overlong_buffer.len 9999 is above", "null"]),
-        ("worker.actor.clip_ratio_low=0.5", ["clip_ratio_low 0.5 is above", "exchange them"]),
         (
             "algorithm.adv_estimator=reinforce_plus_plus algorithm.online_filtering=true worker.rollout.n=1",
             ["drops zero-variance groups", "ONLINE_FILTERING=false"],
@@ -39,9 +33,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("algorithm.use_kl_in_reward=false", ["neither in the loss nor in the reward"]),
         ("worker.actor.ulysses_size=2 worker.actor.padding_free=false", ["needs worker.actor.padding_free"]),
         ("worker.actor.loss_agg_mode=token-mean worker.actor.loss_avg_mode=seq", ["loss_avg_mode is seq"]),
-        ("algorithm.filter_low=0.9 algorithm.filter_high=0.1", ["filter_low 0.9"]),
         (f"{VALIDATION}.n=4 {VALIDATION}.temperature=0", ["temperature 0, which are all the same"]),
-        ("algorithm.adv_estimator=gae worker.critic.global_batch_size=48", ["worker.critic.global_batch_size 48"]),
         (f"engine=easyr1 {MICRO}experience=3", ["1024 responses", "to 2 or 4"]),
         (f"engine=easyr1 {SMALL}", ["100 is less than", "1024"]),
         ("engine=easyr1 worker.actor.fsdp.enable_cpu_offload=true", ["cannot accumulate"]),
@@ -49,13 +41,9 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("algorithm.preset=dapo algorithm.kl_coef=0.5", ["has no effect: there is no KL"]),
         ("algorithm.kl_loss_coef=0.1", ["algorithm.kl_loss_coef 0.1 has no effect", "USE_KL_LOSS"]),
         ("algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2", ["weight of its own"]),
-        ("algorithm.use_kl_loss=true algorithm.kl_loss_type=mse algorithm.kl_penalty=abs", ["estimator of its own"]),
         ("worker.critic.optim.lr=1e-5", ["no effect", "grpo has no critic", "ALGORITHM=ppo"]),
-        ("algorithm.adv_estimator=rloo algorithm.norm_adv_by_std=false", ["rloo divides by no group's deviation"]),
         ("algorithm.filter_key=accuracy", ["no groups are dropped"]),
-        ("worker.actor.loss_scale_factor=100", ["no effect", "LOSS_AGG_MODE=seq-mean-token-sum-norm"]),
         ("worker.actor.model.lora.alpha=16", ["worker.actor.model.lora.rank is 0"]),
-        (f"{BUFFER}.len=9", ["no response is judged by its length"]),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_key_its_layer_and_what_fits(resolve, arguments, words):
@@ -68,16 +56,12 @@ def test_what_does_not_fit_is_named_with_its_key_its_layer_and_what_fits(resolve
     assert raised.value.fix
 
 
-def test_gpus_that_are_not_there(resolve, write):
+def test_gpus_that_are_not_there(resolve):
     with pytest.raises(RecipeError, match="n_gpus_per_node is 8, but this machine has 1 GPU\n") as raised:
         check(resolve(), gpus=1)
     assert raised.value.fix == "set GPUS_PER_NODE=1"
     check(resolve(), gpus=8)
     check(resolve(hardware="cpu", GPUS_PER_NODE="4", ROLLOUT_BATCH_SIZE="8"), gpus=0)  # ranks without GPUs
-    resting = "algorithm: {disable_kl: true, kl_coef: 0.5}\nworker: {actor: {model: {lora: {alpha: 8}}}}\n"
-    path = write(resting + "data: {rollout_batch_size: 256}\n", "resting.yaml")
-    given = ["worker.actor.model.model_path=a/b", "worker.rollout.n=4"]
-    check(load(str(path), arguments=given, environ={}, hardware="gpu"))  # only the user's keys must have an effect
 
 
 @pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game", "custom"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from recipes.config import kl
-from recipes.config.layers import validated
-from recipes.config.schema import Recipe
 
 torch = pytest.importorskip("torch")
 ARMS = 10
@@ -90,13 +88,3 @@ def test_expected_gradients_are_those_of_the_table():
             assert all(not torch.allclose(found, other, atol=1e-3) for other in (reverse, forward, distance, zero))
         holds = expected.get(pair) is reverse or pair == ("low_var_kl", "loss")
         assert table.right == holds, pair
-
-
-def test_wrong_pairs_are_warned_of_with_a_reason():
-    def lines(**changes):
-        return kl.remarks(validated(Recipe, {f"algorithm.{name}": value for name, value in changes.items()}, {}))
-
-    assert lines(kl_penalty="low_var_kl")[0].startswith("KL in the reward by low_var_kl has")
-    assert "use algorithm.kl_loss_type=low_var_kl" in lines(kl_penalty="kl", use_kl_loss=True)[0]
-    assert lines(kl_penalty="kl", use_kl_loss=True, kl_loss_type="low_var_kl") == lines(kl_penalty="kl+") == []
-    assert lines(kl_penalty="mse", kl_coef=0.0) == lines(kl_penalty="mse", disable_kl=True) == []

@@ -23,7 +23,6 @@ LISTED = ["console", "file", "wandb"]
     [
         (["nvidia0", "nvidia1", "nvidiactl"], "", None, 2),
         ([], "GPU 0: H200\nGPU 1: H200\n", None, 2),
-        ([], "", "0", 0),
         (["nvidia0", "nvidia1"], "", "0,1,2", 2),
         (["nvidia0", "nvidia1"], "", "1,-1,0", 1),
     ],
@@ -48,7 +47,7 @@ def eight_gpus(monkeypatch):
     return build
 
 
-def test_without_flash_attention_torch_packs(eight_gpus, tmp_path):
+def test_without_flash_attention_torch_packs(eight_gpus):
     eight_gpus(torch_packs=True)
     recipe = load("countdown", environ={"ALGORITHM": "ppo"}, hardware="gpu")
     for network in (recipe.worker.actor, recipe.worker.critic):
@@ -60,14 +59,9 @@ def test_without_flash_attention_torch_packs(eight_gpus, tmp_path):
     check(recipe, 8)
     other = load("countdown", environ={"ENGINE": "easyr1"}, hardware="gpu")
     assert other.worker.actor.model.override_config == {"attn_implementation": "sdpa"}, "EasyR1 has no such attention"
-    for name, packed in (("gemma2", False), ("qwen3", True)):
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
-        recipe = load("countdown", environ={"MODEL_PATH": str(tmp_path)}, hardware="gpu")
-        assert recipe.worker.actor.padding_free == recipe.worker.actor.dynamic_batching == packed
-        assert packed or "gemma2 cannot be packed" in recipe.source_of("worker.actor.padding_free").where
 
 
-@pytest.mark.parametrize("task", ["countdown", "number_game", "gsm8k"])
+@pytest.mark.parametrize("task", ["countdown", "number_game"])
 def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, eight_gpus):
     eight_gpus(torch_packs=False)
     for algorithm in ("grpo", "ppo"):
@@ -85,15 +79,6 @@ def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, 
 
 QWEN3_4B = memory.PUBLISHED["Qwen/Qwen3-4B"]
 H200, H100 = 143_771 << 20, 81_559 << 20
-
-
-def test_bytes_a_token_are_those_measured_on_an_h200():
-    """Peaks in GB, less weights and gradients: 70.6 at 8,192 tokens and 125.2 at 20,480; 39.7 at 16,384 and 45.0 at
-    32,768 with recomputation."""
-    shape = memory.shape_of(QWEN3_4B)
-    assert shape.parameters == pytest.approx(4.022e9, rel=1e-3)
-    assert shape.activations(recompute=False) == pytest.approx((125.2e9 - 70.6e9) / (20_480 - 8_192), rel=0.02)
-    assert shape.activations(recompute=True) == pytest.approx((45.0e9 - 39.7e9) / (32_768 - 16_384), rel=0.02)
 
 
 @given(
@@ -147,15 +132,9 @@ def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
     given_ = on_gpus(H200, "worker.actor.max_token_len_per_device=4096", "worker.rollout.max_num_seqs=77").worker
     assert given_.actor.max_token_len_per_device == given_.actor.max_token_len_per_device_for_experience == 4096
     assert (given_.rollout.max_num_seqs, given_.rollout.cudagraph_capture_sizes[-1]) == (77, 77)
-    narrow = on_gpus(H200, config={**QWEN3_4B, "hidden_size": 160})
-    assert not narrow.worker.actor.use_fused_kernels
-    assert "128 divides" in narrow.source_of("worker.actor.use_fused_kernels").where
     for unknown in (on_gpus(None), *(on_gpus(H200, config=config) for config in ({}, [], {**QWEN3_4B, "experts": 8}))):
         assert unknown.worker.actor.model.enable_gradient_checkpointing
         assert unknown.worker.actor.max_token_len_per_device == memory.TOKENS_OF_UNKNOWN_MODEL
-    for wrong in ("trainer.nnodes=two", "worker.rollout.tensor_parallel_size=0"):
-        with pytest.raises(RecipeError, match=wrong.split("=")[0]):
-            on_gpus(H200, wrong)
 
 
 def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
@@ -192,9 +171,3 @@ def test_verls_own_tracking_writes_to_the_runs_folder_unless_the_user_says_where
     assert list((tmp_path / "run").glob("tensorboard/events.*"))
     assert list((tmp_path / "run").glob("wandb/offline-*"))
     assert not list((tmp_path / "cwd").iterdir())
-    names = ["console", "tensorboard", "mlflow", "swanlab"]
-    assert logger_environment(names, tmp_path, {"MLFLOW_TRACKING_URI": "http://mine"}) == {
-        "TENSORBOARD_DIR": f"{tmp_path}/tensorboard",
-        "SWANLAB_LOG_DIR": f"{tmp_path}/swanlab",
-        "SWANLAB_MODE": "offline",
-    }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from recipes.config import load, names
-from recipes.config.names import aliases, canonical, verl_defaults, verl_package
+from recipes.config import load
+from recipes.config.names import aliases, canonical, verl_defaults
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.errors import RecipeError
 
@@ -22,19 +20,14 @@ ACTOR, NATIVE = "worker.actor", "verl.actor_rollout_ref"
         # verl's own names
         ("data.train_batch_size", "data.rollout_batch_size"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
-        ("verl.actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
-        ("actor_rollout_ref.model.path", f"{ACTOR}.model.model_path"),
         # endings, as documents type them
         ("actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
-        ("ppo_micro_batch_size_per_gpu", f"{ACTOR}.micro_batch_size_per_device_for_update"),
         ("rollout.n", "worker.rollout.n"),
-        ("critic.optim.lr", "worker.critic.optim.lr"),
         ("test_freq", "trainer.val_freq"),
         # what only verl has
         ("over_sample_rate", f"{NATIVE}.rollout.over_sample_rate"),
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.a.b", f"{NATIVE}.rollout.engine_kwargs.vllm.a.b"),
         ("actor_rollout_ref.rollout.dtype", f"{NATIVE}.rollout.dtype"),  # bf16 is bfloat16 there
-        ("+ray_kwargs.ray_init.num_gpus", "verl.+ray_kwargs.ray_init.num_gpus"),
     ],
 )
 def test_a_key_by_every_name(written, key):
@@ -48,7 +41,6 @@ def test_a_key_by_every_name(written, key):
         ("temperature", ["worker.rollout.val_override_config.temperature", "write worker.rollout.temperature"]),
         ("data.train_batchsize", ["unknown key", "did you mean data.train_batch_size?"]),
         ("actor_rollout_ref.rollout.nn", ["verl has no key", "did you mean actor_rollout_ref.rollout.n?"]),
-        ("zzz.qqqqqqq", ["unknown key zzz.qqqqqqq", "docs/CONFIGURATION.md"]),
     ],
 )
 def test_what_is_no_key_is_answered(written, words):
@@ -65,20 +57,6 @@ def test_each_name_of_verl_leads_to_one_key_and_one_name_in_both_trees_means_one
     both = [path for path in leaves(Recipe) if path in verl_defaults()]
     assert len(both) > 20
     assert [path for path in both if path not in leaves(Recipe)[path].info.verl] == []
-
-
-def test_without_verl_its_names_are_taken_unchecked(monkeypatch, tmp_path):
-    names._endings.cache_clear()
-    monkeypatch.setattr(names, "verl_defaults", dict)
-    monkeypatch.setattr(names, "_verl_groups", frozenset)
-    assert canonical("actor_rollout_ref.no_such_key", HERE) == "verl.actor_rollout_ref.no_such_key"
-    assert canonical("rollout.n", HERE) == "worker.rollout.n"
-    names._endings.cache_clear()
-    (tmp_path / "verl").mkdir()
-    (tmp_path / "verl/__init__.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "verl", raising=False)
-    assert verl_package() is None, "EasyR1's package has the same name"
 
 
 def test_verls_tree_may_be_typed_into_a_file(tmp_path):

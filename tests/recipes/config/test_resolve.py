@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
 from recipes.config.resolve import algorithm, algorithms
-from recipes.config.schema import Recipe, leaves
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -43,8 +39,6 @@ def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
 def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(resolve):
     assert resolve(hardware="cpu").embedded_on
     assert not resolve().embedded_on
-    assert resolve(EMBEDDED="1").embedded_on
-    assert not resolve(hardware="cpu", EMBEDDED="0").embedded_on
     assert resolve("embedded=yes").data.rollout_batch_size == 8
 
     def custom(**environ):
@@ -59,36 +53,16 @@ def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(
     assert not custom(TRAIN_FILES="a.json", EMBEDDED="0").embedded_on
 
 
-def test_hardware_names_and_folders(write, monkeypatch, tmp_path):
-    path = str(write("hardware: cpu\n", "mine.yaml"))
-    assert load(path, environ={}).hardware == "cpu"
-    assert load(path, environ={"HARDWARE": "gpu"}).hardware == "gpu"
-    assert load(path, environ={"HARDWARE": "gpu"}, arguments=["hardware=cpu"]).hardware == "cpu"
-    assert "did you mean gpu" in message(load, path, environ={"HARDWARE": "gpus"})
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "made"))
-    recipe = load(path, environ={})
-    assert recipe.name == recipe.trainer.experiment_name == "mine"
-    assert recipe.trainer.save_checkpoint_path == str(tmp_path / "made/checkpoints/mine")
-    for task in tasks():
-        trainer = load(task, environ={"EXPERIMENT_NAME": "second"}, hardware="gpu").trainer
-        assert trainer.validation_data_dir == str(tmp_path / "made/runs/second/validation")
-        assert "second" in trainer.save_checkpoint_path
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("data: {rollout_batchsize: 3}", ["unknown key data.rollout_batchsize", "toy.yaml", "rollout_batch_size?"]),
         ("learning_rate: 1e-6", ["unknown key learning_rate", "toy.yaml", "write worker.actor.optim.lr"]),
-        ("worker: 3", ["worker is a group of keys", "3", "fix: "]),
         ("worker: {rollout: {n: many}}", ["worker.rollout.n is 'many'", "expected whole number", "toy.yaml", "give "]),
-        ("worker: {rollout: {n: -1}}", ["worker.rollout.n is -1", "greater than 0"]),
         ("trainer: {experiment_name: 3, logger: x}", ["trainer.experiment_name is 3", "also wrong: trainer.logger"]),
         ("algorithm: {adv_estimator: gpro}", ["'gpro'", "did you mean grpo?"]),
         ("embedded: {data: {sed: 1}}", ["unknown key data.sed", "toy.yaml, embedded", "data.seed"]),
-        ("embedded: 3", ["expected keys and values", "3"]),
         ("data: {seed: 1,\n seed: 2}", ["not valid YAML", "duplicate key seed", "toy.yaml, line 2"]),
-        ("data: {seed: '${oops'}", ["not valid YAML", "toy.yaml"]),
         ("3", ["must hold keys and values"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         ("verl: {actor_rollout_ref.rollout.over_sample_rate: much}", ["'much'", "another type", "give a number"]),
@@ -143,23 +117,6 @@ def test_paths_are_absolute_and_listed(resolve, tmp_path, monkeypatch):
         assert resolve(MODEL_PATH=given).worker.actor.model.model_path == f"{path}/{given}"
 
 
-def test_nothing_heavy_is_imported_and_each_yaml_is_read_once():
-    code = """
-import pathlib, sys
-reads, text = [], pathlib.Path.read_text
-pathlib.Path.read_text = lambda path, *given, **named: reads.append(path.name) or text(path, *given, **named)
-from recipes.config import check, load
-from recipes.engines import verl
-recipe = load('countdown', environ={'ALGORITHM': 'dapo'}, hardware='gpu')
-check(recipe)
-verl.command(recipe)
-print({'torch', 'hydra', 'transformers', 'verl', 'ray', 'pandas'} & set(sys.modules))
-print(*sorted(name for name in reads if name.endswith('.yaml')))
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n_generated_ppo_trainer.yaml countdown.yaml dapo.yaml gpu.yaml\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "environ", "high", "layer"),
     [
@@ -167,7 +124,6 @@ print(*sorted(name for name in reads if name.endswith('.yaml')))
         (["algorithm.preset=dapo"], {"CLIP_RATIO_HIGH": "0.4"}, 0.4, "environment"),
         (["actor_rollout_ref.actor.clip_ratio_high=0.5"], {"ALGORITHM": "dapo"}, 0.5, "argument"),
         (["algorithm.preset=cispo"], {"ALGORITHM": "dapo"}, 4.0, "algorithm"),
-        (["algorithm.preset=null"], {"ALGORITHM": "dapo"}, 0.3, "default"),
     ],
 )
 def test_an_algorithm_wins_over_files_and_loses_to_the_user(resolve, arguments, environ, high, layer):
@@ -181,8 +137,6 @@ def test_an_algorithm_named_in_a_file_loses_to_the_files_keys(write):
     assert (recipe.value(HIGH), recipe.worker.actor.clip_ratio_low) == (0.001, 3e-4)
     other = load(str(path), environ={"ALGORITHM": "dapo"}, hardware="cpu")
     assert (other.value(HIGH), other.worker.actor.loss_type) == (0.28, "default"), "nothing of GSPO is left"
-    wrong = message(load, str(path), environ={"ALGORITHM": "drgrpo"}, hardware="cpu")
-    assert all(words in wrong for words in ("unknown algorithm 'drgrpo'", "variable ALGORITHM=drgrpo", "dr_grpo?"))
 
 
 # Where KL acts not, its estimator is left to the recipe; only DAPO filters, only PPO has a critic.
@@ -219,6 +173,3 @@ def test_the_critic_follows_the_actor_where_no_layer_sets_it(resolve):
     assert critics(PADDING_FREE="1") == (64, True, "bf16", 1e-5)
     assert critics(PADDING_FREE="0", GLOBAL_BATCH_SIZE="32") == (32, False, "bf16", 1e-5)
     assert critics("worker.critic.global_batch_size=16", hardware="cpu") == (16, False, "fp32", 1e-5)
-    source = resolve(ALGORITHM="ppo").source_of("worker.critic.global_batch_size")
-    assert source.where.startswith("follows worker.actor.global_batch_size")
-    assert resolve().worker.critic.global_batch_size == leaves(Recipe)["worker.critic.global_batch_size"].default

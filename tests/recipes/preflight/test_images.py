@@ -84,13 +84,6 @@ def test_a_bad_row_is_named(checked, name):
     assert raised.value.fix
 
 
-def test_every_file_is_read(checked, tmp_path):
-    write(tmp_path / "test.parquet", [(PROMPT, [b""])])
-    with pytest.raises(RecipeError, match="row 0 has a broken image") as raised:
-        checked([GOOD])
-    assert "test.parquet" in raised.value.where
-
-
 SIZES = [(560, 1008), (720, 1280), (1080, 2400), (300, 200), (61, 61), (2400, 1800), (100, 3000), (28, 28)]
 
 
@@ -143,12 +136,3 @@ def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(checked):
     for less in (f"data.max_prompt_length={length - 1}", f"data.max_pixels={pixels + 784 * 40}"):
         with pytest.raises(RecipeError, match="are longer than"):
             checked(rows, less)
-
-
-def test_some_that_are_too_long_are_dropped_with_a_remark(checked):
-    rows = [GOOD] * 3 + [SCREENSHOT]
-    (remark,) = checked(rows)
-    for part in ("1 of 4 prompts are longer", "row 3 has an image of 720 x 1280", "dropped"):
-        assert part in remark
-    with pytest.raises(RecipeError, match="1 of 4 prompts are longer"):
-        checked(rows, "data.filter_overlong_prompts=false")

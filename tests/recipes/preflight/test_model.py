@@ -6,7 +6,6 @@ import http.server
 import json
 import socket
 import threading
-from contextlib import nullcontext
 
 import pytest
 
@@ -42,20 +41,12 @@ def test_a_folder_that_is_no_model(make, files, file, content, message):
     assert caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("config", "fits"),
-    [
-        ({"max_position_embeddings": 96}, False),
-        ({"max_position_embeddings": 112}, True),
-        ({"max_position_embeddings": 96, "rope_scaling": {"factor": 2.0}}, True),
-    ],
-)
-def test_prompt_and_response_fit_the_models_positions(make, files, config, fits):
+def test_prompt_and_response_fit_the_models_positions(make, files):
     recipe = make("data.max_prompt_length=48", "data.max_response_length=64")
-    (files / "model" / "config.json").write_text(json.dumps({"architectures": ["A"], **config}))
-    if fits:
-        assert model.check_model(recipe) == []
-        return
+    positions = {"architectures": ["A"], "max_position_embeddings": 96}
+    (files / "model" / "config.json").write_text(json.dumps({**positions, "rope_scaling": {"factor": 2.0}}))
+    assert model.check_model(recipe) == []
+    (files / "model" / "config.json").write_text(json.dumps(positions))
     with pytest.raises(RecipeError, match="112 tokens together, but the model has positions for 96") as caught:
         model.check_model(recipe)
     assert "MAX_RESPONSE_LENGTH" in caught.value.fix
@@ -76,37 +67,27 @@ def on_hub(make, monkeypatch, tmp_path):
     return build
 
 
-def test_a_hubs_model_is_fetched_unless_that_is_forbidden(on_hub, monkeypatch, tmp_path):
+def test_a_hubs_model_is_fetched_unless_that_is_forbidden(on_hub, monkeypatch):
     assert "org/model is not in the hub's cache yet" in model.check_model(on_hub())[0]
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(RecipeError, match="HF_HUB_OFFLINE forbids"):
         model.check_model(on_hub())
-    snapshot = tmp_path / "hub" / "hub" / "models--org--model" / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text("{}")
-    assert model.check_model(on_hub()) == model.check_hub(on_hub()) == []
 
 
-@pytest.mark.parametrize(("status", "message"), [(200, None), (401, "no model org/model"), (503, "503")])
-def test_what_a_hub_answers(on_hub, monkeypatch, status, message):
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    asked = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
+def test_a_model_that_needs_a_licence_is_an_error(on_hub):
+    class Refusing(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self):
-            asked.append((self.path, self.headers["Authorization"]))
-            self.send_response(status)
+            self.send_response(401)
             self.end_headers()
 
         def log_message(self, *_):
             pass
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with nullcontext() if message is None else pytest.raises(RecipeError, match=message):
-            assert model.check_hub(on_hub(server.server_port)) == []
+        with pytest.raises(RecipeError, match="no model org/model"):
+            model.check_hub(on_hub(server.server_port))
         server.shutdown()
-    assert asked == [("/org/model/resolve/main/config.json", "Bearer secret")]
 
 
 def test_a_hub_that_is_silent_or_not_there_is_an_error_within_seconds(on_hub, monkeypatch):

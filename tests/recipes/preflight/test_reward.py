@@ -113,13 +113,6 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
     assert tried(f"import asyncio\nasync {PLAIN}    await asyncio.sleep(0)\n{SOLVES}") == []
 
 
-def test_dynamic_sampling_needs_its_part_of_the_answer(tried):
-    source = HEAD + "    return {'score': 1.0 * len(solution_str), 'right': 1.0}"
-    assert tried(source, filter_key="right") == []
-    with pytest.raises(RecipeError, match="algorithm.filter_key is 'accuracy', which the reward's answer"):
-        tried(source, filter_key="accuracy")
-
-
 def test_another_function_and_its_arguments(tried):
     source = HEAD.replace("compute_score", "other").replace("**kwargs", "weight=0")
     source += "    return len(solution_str) / weight"
@@ -141,12 +134,6 @@ def split(path, sources, **extra):
     ]
     write_split(path, rows, manifest={})
     return str(path)
-
-
-def test_rows_of_every_data_source_are_tried(tmp_path):
-    file = split(tmp_path / "mixed.parquet", 50 * ["a"] + ["b"] + 50 * ["a"] + ["c"])
-    rows, count = reward.rows_by_source([file])
-    assert (count, [row["data_source"] for row in rows]) == (102, ["a", "b", "c", "a", "a"])
 
 
 def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path):
