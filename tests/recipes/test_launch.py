@@ -142,9 +142,6 @@ def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(
     assert "resumed from" not in text
     with pytest.raises(RecipeError, match="the checkpoint to go on from was trained on a wrong image: step 2"):
         launched("good", keys=images)
-    shutil.rmtree(launched.run_dir.parent.parent / "checkpoints")
-    code, text = launched("blind")
-    assert (code, "same image" in text) == (0, False), "a run without images is not judged by them"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from recipes import statistics
 from recipes.statistics import (
     difference_of_shares,
     holm,
-    ks_for,
     mcnemar,
     mean_over_seeds,
     mean_with_interval,
@@ -164,4 +163,3 @@ def test_pass_at_k_is_exact_where_floats_overflow_and_refuses_what_cannot_be():
     for n, correct, k in ((4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)):
         with pytest.raises(ValueError, match="need 1 <= k <= n"):
             pass_at_k(n, correct, k)
-    assert [ks_for(n) for n in (1, 6, 16)] == [[1], [1, 2, 4, 6], [1, 2, 4, 8, 16]]

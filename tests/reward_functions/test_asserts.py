@@ -23,11 +23,9 @@ values = load_reward(sandbox.SANDBOXED / "values.py")
     "text",
     [
         *("", "f(2) == 4", "import os", "assert f(2) == 4; f(3)", "assert", "assert f(", "(" * 9999, "\x00"),
-        *("assert 1 == 1", "assert math.sqrt(4) == 2", "assert f(2) == 4\nassert f(3) == 9", "x" * 300_000),
         *("assert all(f(i) == i * i for i in range(9))", "assert all(f(a) == b for a, b in [(1, 1), (2, 4)])"),
         *("assert [f(a) for a, b in [(1, 2)]] == [2]", "assert sorted([2, 1], key=lambda x: f(x) == 1) == [2, 1]"),
         *("assert f(2) == pytest.approx(4)", "assert np.allclose(f(2), [1])", "assert (x := f(2)) == 1"),
-        *("assert __part__(0) == f(1)", "assert " + "-" * 5000 + "f(2)"),
     ],
 )
 def test_what_cannot_be_decided_out_of_its_reach_is_refused(text):

@@ -52,8 +52,6 @@ def test_an_unknown_source_lists_the_known_ones(source):
             dispatch.compute_score(data_source, "x", truth)
         assert type(caught.value) is ValueError, "Ray's driver cannot load a class of this file"
         assert repr(source) in str(caught.value)
-    (problem,) = dispatch.check_sources([("qa", "x"), (source, "x")])
-    assert problem.startswith("row 2: no rules")
 
 
 def test_metrics_by_source_as_easyr1_reports_them():
@@ -76,7 +74,6 @@ def test_metrics_by_source_as_easyr1_reports_them():
 
 @needs_sandbox
 def test_as_verls_reward_loop_calls_it():
-    """From an executor's threads, many at a time."""
     rows = [(source, right, truth, {}) for source, (truth, right, _) in ROWS.items()]
     with ThreadPoolExecutor(8) as pool:
         assert {pool.submit(dispatch.compute_score, *row).result()["score"] for row in rows * 2} == {1.0}

@@ -22,9 +22,7 @@ math_verify = pytest.importorskip("math_verify", reason="THE SOURCE math IS NOT 
 EQUAL = [
     ("\\frac{1}{2}", "0.5"), ("\\frac{1}{2}", "1/2"), ("(x+1)^2", "x^2+2x+1"), ("2\\sqrt{2}", "\\sqrt{8}"),
     ("[1,2)", "[1, 2)"), ("\\{1,2\\}", "\\{2,1\\}"), ("5", "x=5"), ("10", "10\\text{ cm}"), ("\\text{even}", "even"),
-    ("1,000", "1000"), ("90^\\circ", "90"),
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"), ("\\ln 8", "3\\ln 2"),
-    ("0", "-0"),
 ]  # fmt: skip
 DIFFERENT = [
     ("[1,2)", "(1,2)"), ("(1,2)", "(2,1)"), ("50\\%", "0.51"), ("\\text{even}", "\\text{odd}"), ("\\pi", "3.14"),

@@ -25,7 +25,6 @@ DOUBLE = "```python\nprint(int(input()) * 2)\n```"
         ("<think>```python\na\n```</think>No.", "", "answer_in_think"), ("<think>```python\na\n```", "", "truncated"),
         ("```python\na\n```\n```python\nb", "", "truncated"), ("```python\na", "", "truncated"),
         ("```bash\nls\n```", "", "no_answer"), ("```python\n\n```", "", "no_answer"), ("print(1)", "", "no_answer"),
-        ("", "", "no_answer"), ("```python\n" + "x" * 70_000 + "\n```", "", "too_long"),
     ],
 )  # fmt: skip
 def test_the_last_block_of_python(response, program, reason):
@@ -61,7 +60,6 @@ def test_a_broken_truth_says_what_is_wrong(truth, message):
         *(("4.0000000001", "4.0", True), ("4.1", "4.0", False), (".5", "0.5", True), ("5e-1", "0.5", True)),
         *(("4.0", "4", False), ("04", "4", False), ("+4", "4", False), ("1e2", "100", False), ("-0", "0", False)),
         *(("1000001.0", "1000000.0", False), ("1000001", "1000000.0", False), ("1234567.8915", "1234567.891", True)),
-        *(("", "", True), ("", "0", False), ("A", "a", False), ("(1.5,", "(1.50,", False)),
     ],
 )  # fmt: skip
 def test_the_same_output(output, expected, same):

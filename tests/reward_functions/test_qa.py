@@ -39,7 +39,6 @@ def test_as_squad_v1_1_wherever_there_are_words(prediction, gold):
     ("prediction", "gold", "exact", "f1"),
     [
         ("Denver Broncos", "the Denver Broncos!", True, 1.0), ("Broncos", "Denver Broncos", False, 2 / 3),
-        ("北京", "北京", True, 1.0), ("北京。", "「北京」", True, 1.0), ("北 京", "北京", True, 1.0),
         ("中国北京", "北京", False, 2 / 3), ("上海", "北京", False, 0.0), ("１９８９年", "1989年", True, 1.0),
     ],
 )  # fmt: skip

@@ -31,7 +31,6 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ),
         ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", ["logarithm", "to 1"]),
         ("algorithm.use_kl_in_reward=false", ["neither in the loss nor in the reward"]),
-        ("worker.actor.ulysses_size=2 worker.actor.padding_free=false", ["needs worker.actor.padding_free"]),
         ("worker.actor.loss_agg_mode=token-mean worker.actor.loss_avg_mode=seq", ["loss_avg_mode is seq"]),
         (f"{VALIDATION}.n=4 {VALIDATION}.temperature=0", ["temperature 0, which are all the same"]),
         (f"engine=easyr1 {MICRO}experience=3", ["1024 responses", "to 2 or 4"]),

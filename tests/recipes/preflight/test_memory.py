@@ -76,7 +76,6 @@ def recipe_on(monkeypatch, gpu, gpus, *arguments, task="countdown"):
     [
         ("countdown", H100, 1, [], memory.GENERATE),
         ("custom", H100, 1, ["worker.rollout.gpu_memory_utilization=0.3"], memory.STEP),
-        ("custom", H200, 1, [], memory.GENERATE),
     ],
 )
 def test_what_does_not_fit_is_named_with_two_changes_that_make_it_fit(monkeypatch, task, gpu, gpus, arguments, phase):

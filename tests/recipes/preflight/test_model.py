@@ -20,9 +20,7 @@ LFS_POINTER = "version https://git-lfs.github.com/spec/v1"
     [
         (None, None, "model does not exist"),
         ("config.json", None, "no config.json"),
-        ("config.json", "{", "cannot be read"),
         ("model.safetensors", LFS_POINTER, "too small to hold weights"),
-        ("model.safetensors", None, "has no weights"),
         ("tokenizer_config.json", None, "has no tokenizer"),
     ],
 )

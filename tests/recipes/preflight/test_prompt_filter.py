@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import Recipe, load
-from recipes.data import lengths
 from recipes.data.rows import manifest_path
 from recipes.engines import verl
 from recipes.paths import ROOT
@@ -41,15 +40,13 @@ def recipe(tmp_path: Path):
     return make
 
 
-def test_it_is_left_out_where_every_prompt_fits_and_counted_once(recipe, monkeypatch):
+def test_it_is_left_out_where_every_prompt_fits(recipe):
     lines = []
     plain = without_filter(recipe(), lines.append)
     assert plain.value(FILTER) is False
     assert "data.filter_overlong_prompts=true" not in verl.overrides(plain)
     (line,) = lines
     assert "tokens and the limit is 64: verl does not measure the prompts again" in line
-    monkeypatch.setattr(lengths, "PromptCounter", None)  # kept beside the files
-    assert without_filter(recipe(), lines.append).value(FILTER) is False
 
 
 def test_it_stays_where_the_engine_renders_otherwise_or_other_rows_were_counted(recipe, tmp_path):

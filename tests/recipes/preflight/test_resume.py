@@ -42,7 +42,6 @@ def test_the_same_recipe_resumes_and_settings_that_take_effect_are_listed(make):
     ("change", "message"),
     [
         ("worker.actor.model.model_path=Qwen/Qwen3-4B", "another recipe: model "),
-        ("algorithm.adv_estimator=rloo", "another recipe: adv_estimator 'grpo' there, 'rloo' here"),
         ("trainer.n_gpus_per_node=2", "another recipe: ranks 1 there, 2 here"),
         ("name=other_task", "another recipe: recipe 'countdown' there, 'other_task' here"),
         ("trainer.find_last_checkpoint=false", "would write over them"),
@@ -63,15 +62,6 @@ def test_settings_that_the_checkpoint_decides_are_refused_with_the_way_out(make,
     assert change.partition("=")[0] in caught.value.what
     assert "EXPERIMENT_NAME=another MODEL_PATH=" in caught.value.fix
     resume.check_resume(make(change, "trainer.experiment_name=another"))
-
-
-def test_a_named_checkpoint_brings_its_settings_along(make):
-    start = attempt(make())
-    assert str(start) in resume.check_resume(make(f"trainer.load_checkpoint_path={start}"))[0]
-    other = ("trainer.experiment_name=another", f"trainer.load_checkpoint_path={start}")
-    assert resume.check_resume(make(*other))[0] == f"going on from {start}"
-    with pytest.raises(RecipeError, match="worker.actor.optim.lr was 0.0001, now 1e-06"):
-        resume.check_resume(make(*other, "worker.actor.optim.lr=1e-6"))
 
 
 def test_a_run_unlike_the_last_one_gets_a_name_of_its_own_unless_the_user_gave_one(make):

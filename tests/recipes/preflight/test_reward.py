@@ -113,14 +113,6 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
     assert tried(f"import asyncio\nasync {PLAIN}    await asyncio.sleep(0)\n{SOLVES}") == []
 
 
-def test_another_function_and_its_arguments(tried):
-    source = HEAD.replace("compute_score", "other").replace("**kwargs", "weight=0")
-    source += "    return len(solution_str) / weight"
-    assert tried(source, function=":other", kwargs={"weight": 2}) == []
-    with pytest.raises(RecipeError, match="ZeroDivisionError"):
-        tried(source, function=":other")
-
-
 def split(path, sources, **extra):
     rows = [
         make_row(
