@@ -56,21 +56,6 @@ def test_countdowns_paper_preset(tmp_path):
         assert row["answer"] == row["reward_model"]["ground_truth"]
 
 
-def test_countdowns_tiny_preset_again_with_another_seed_and_by_force(script, tmp_path):
-    call = script("data_prep_countdown")
-    small = ("--preset", "tiny", "--train_size", 300, "--test_size", 100, "--output_dir", tmp_path)
-    assert call(*small).exit_code == 0
-    for split in ("train", "test"):
-        assert {bucket(row["extra_info"]["numbers"]) for row in read(tmp_path, split)} == {split}
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix == ".parquet"}
-    assert call(*small).output.count("unchanged") == 2
-    other = call(*small, "--seed", 1)
-    assert (other.exit_code, "holds other data" in other.output) == (2, True)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix == ".parquet"} == before
-    assert call(*small, "--seed", 1, "--force").output.count("replaced") == 2
-    assert before["train.parquet"] != (tmp_path / "train.parquet").read_bytes()
-
-
 def test_countdowns_hub_file_is_cleaned_and_split(script, tmp_path):
     """40 good problems and four that must go: twice the same, no solution, a target too large, two numbers."""
     good = [([a, a + 1, a + 2], 3 * a + 3) for a in range(1, 31)] + [([a, 50, 3, 2], 55 + a) for a in range(4, 14)]
@@ -168,17 +153,6 @@ def test_screenshots_from_chromium(script, small, tmp_path):
     assert again.output.count("unchanged") == 2
 
 
-def test_ctrl_c_says_that_finished_episodes_are_kept(script, small, monkeypatch):
-    def interrupted(*arguments, **keywords):
-        raise KeyboardInterrupt
-
-    call = script("data_prep_number_game")
-    monkeypatch.setattr(call.module, "collect", interrupted)
-    monkeypatch.setattr(call.module, "openers", lambda *arguments, **keywords: None)
-    done = call(*small)
-    assert (done.exit_code, "finished episodes are kept: repeat the command" in done.output) == (130, True)
-
-
 # Users' files
 
 
@@ -198,16 +172,3 @@ def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypat
     assert call(example).output.count("there already") == 2
     done = call(example.with_name("embedded.jsonl"), "--tokenizer", tiny, "--max_prompt_length", 37)
     assert done.output.count("prompts of 37 to 37 tokens; a limit of 37 drops 0") == 2
-
-
-def test_given_validation_data_a_template_and_a_folder(tmp_path):
-    for name, numbers in (("train", range(4)), ("val", range(4, 6))):
-        lines = [{"prompt": f"q{i}", "ground_truth": i} for i in numbers]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "t.jinja").write_text("{{ content }} Be brief.")
-    words = ["--val_data", "val.jsonl", "--template", "t.jinja", "--data_source", "qa", "--output_dir", "out"]
-    done = run(tmp_path, "data_prep_custom", "train.jsonl", *words)
-    assert done.returncode == 0, done.stderr
-    assert [row["problem"] for row in read(tmp_path / "out", "test")] == ["q4 Be brief.", "q5 Be brief."]
-    manifest = read_manifest(tmp_path / "out" / "train.parquet")
-    assert ("scripts/data_prep_custom.py" in manifest["command"], manifest["data_sources"]) == (True, {"qa": 4})

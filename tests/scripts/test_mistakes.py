@@ -90,13 +90,6 @@ def test_wrong_lines_of_gsm8k(script, here):
         refused(call, here, ["--source", ".", "--reward_path", "reward.py"], message)
 
 
-def test_wrong_rows_of_a_users_file(script, here):
-    (here / "mine.csv").write_text("prompt,answer\nWhat is 1 + 1?,2\n")
-    call = script("data_prep_custom")
-    for message in ("mine.csv, line 2", "rename answer to ground_truth"):
-        refused(call, here, ["mine.csv", "--data_source", "math"], message)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from recipes.tasks.number_game.report import compare, read_games, summarise
-from recipes.tasks.number_game.rules import cells, drawn
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +40,6 @@ def write(folder, results):
         (folder / str(number)).mkdir(parents=True)
         (folder / str(number) / "result.json").write_text(json.dumps(each))
         Image.new("RGB", (14, 28)).save(folder / str(number) / "round.png")
-
-
-def test_episodes_are_of_held_out_deals_or_of_the_pages_own(call):
-    held_out = {deal for deals in cells("test").values() for deal in deals}
-    for looks, sizes in (("plain", {(560, 1008)}), ("tiny", {(140, 252), (168, 252)})):
-        episodes = call.module.chosen_episodes(9, 4, 5, "held_out", looks, "en")
-        assert [len(each.deals) for each in episodes] == [4] * 9
-        assert {deal for each in episodes for deal in each.deals} <= held_out
-        assert {(each.look.width, each.look.height) for each in episodes} == sizes
-    own = call.module.chosen_episodes(2, 4, 5, "drawn", "various", "en")
-    assert [each.deals for each in own] == [tuple(drawn(5, 4)), tuple(drawn(6, 4))]
-
-
-def test_a_server_that_is_not_there(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(call.module.Server, "retries", 0)
-    done = call("--api_base", "http://127.0.0.1:9/v1", "--output_dir", tmp_path)
-    assert (done.exit_code, "the server did not answer" in done.stderr) == (2, True)
 
 
 def test_the_summary_has_everything(call, tmp_path, capsys):

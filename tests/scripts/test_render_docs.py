@@ -6,8 +6,7 @@ import importlib.util
 
 import pytest
 
-from recipes.config.docs import BLOCKS, rendered, stale
-from recipes.errors import RecipeError
+from recipes.config.docs import stale
 from recipes.paths import ROOT
 
 _spec = importlib.util.spec_from_file_location("render_docs", ROOT / "scripts/render_docs.py")
@@ -33,13 +32,3 @@ def test_check_fails_on_a_stale_page_and_writing_mends_it(tmp_path, monkeypatch,
     render_docs.main(check=True)
     first, *lines, last = page.read_text().splitlines()
     assert (first, "old" in lines, "DRY_RUN" in "".join(lines), last) == ("before", False, True, "after")
-
-
-def test_unknown_and_open_blocks_are_named(tmp_path):
-    page = tmp_path / "PAGE.md"
-    page.write_text("<!-- generated: nothing -->\n<!-- end of nothing -->\n")
-    with pytest.raises(RecipeError, match="unknown generated block 'nothing'"):
-        rendered(page, BLOCKS)
-    page.write_text("<!-- generated: schema -->\n")
-    with pytest.raises(RecipeError, match="'schema' has no end"):
-        rendered(page, BLOCKS)

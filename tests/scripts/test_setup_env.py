@@ -261,12 +261,3 @@ def test_an_active_environment_with_verl_is_used_as_it_is(checkout):
     checkout.stub("uname", "#!/usr/bin/env bash\necho aarch64\n")
     assert checkout.run() == (0, "/somewhere/bin/python", "")
     assert not (checkout.root / ".venv").exists()
-
-
-def test_the_launcher_passes_its_arguments_on_and_stops_when_the_set_up_fails(checkout):
-    checkout.stub("python3", ACTIVE.replace("/somewhere/bin/python", "/bin/echo"))
-    assert checkout.launch("a.b=c d").stdout == "-m recipes.launch countdown a.b=c d\n"
-    checkout.stub("python3", "#!/usr/bin/env bash\nexit 1\n")
-    (checkout.fake / "broken").touch()
-    done = checkout.launch("a.b=c d")
-    assert (done.returncode, "recipes.launch" in done.stdout) == (1, False)

@@ -267,15 +267,6 @@ def test_long_prompts(file, tmp_path, limit, batch, message):
     assert "MAX_PROMPT_LENGTH" in caught.value.fix
 
 
-def test_a_dry_run_asks_no_hub_and_a_missing_file_is_named(file):
-    recipe = load("custom", arguments=["--model", "nobody/nothing", "--data", "mine.jsonl"], environ={}, hardware="gpu")
-    lines = []
-    ready(recipe, lines.append, fetch=False)
-    assert "nobody/nothing is not in the hub's cache" in lines[-1]
-    with pytest.raises(RecipeError, match=r"none\.json does not exist"):
-        prepared("--data", "none.json")
-
-
 def test_easyr1_gets_the_source_inside_the_answer(file):
     recipe, _ = prepared("--data", "mine.jsonl", "--engine", "easyr1", "--n_gpus", "1", hardware="gpu")
     keys = easyr1.translate(recipe)

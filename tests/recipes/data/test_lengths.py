@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
-from recipes.data.lengths import PromptCounter, count_split
+from recipes.data.lengths import count_split
 from recipes.data.rows import make_row, write_split
-from recipes.errors import RecipeError
 
 
 @pytest.fixture
@@ -55,17 +52,3 @@ def test_a_split_is_counted_once_with_the_chat_template(folder, monkeypatch):
     assert count_split(path, model, template).longest == 198
     split_of(path, [7, 8, 9])
     assert count_split(path, model).longest == 9
-
-
-def test_wrong_tokenizers_are_named(folder):
-    for path, message in ((folder / "nowhere", "not a tokenizer"), (folder / "bare", "no chat template")):
-        with pytest.raises(RecipeError, match=message):
-            PromptCounter(str(path))
-
-
-def test_a_prompt_beyond_the_tokenizers_own_limit_is_counted_without_a_warning(folder, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    counter = PromptCounter(str(folder / "model"))
-    counter._tokenizer.model_max_length = 10
-    assert counter.count([[{"role": "user", "content": "word " * 9}]]) == [11]
-    assert not caplog.records

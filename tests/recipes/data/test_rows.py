@@ -77,12 +77,6 @@ def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
     assert sorted(p.name for p in path.parent.iterdir()) == ["train.manifest.json", "train.parquet"]
 
 
-def test_same_rows_same_bytes(tmp_path):
-    for name in "ab":
-        write(tmp_path / f"{name}.parquet", rows(50), manifest={"note": name})
-    assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "b.parquet")
-
-
 def test_other_data_are_replaced_only_by_force(tmp_path):
     path = tmp_path / "train.parquet"
     write(path, rows(5), manifest={"command": "make five"})

@@ -62,16 +62,6 @@ def test_the_share_bounds_rows_and_prompts_and_no_group_is_on_both_sides(rows, s
     assert [held[index] for index in order] == again, "the order of the rows plays no part"
 
 
-def test_a_prompt_that_is_there_often_does_not_take_the_whole_share():
-    rows = [("qa", "again", ())] * 60 + [("qa", f"q{index}", ()) for index in range(40)]
-    for seed in range(20):
-        held = prompts(rows, seed).held_out(0.1)
-        assert 1 <= held.sum() <= 10
-        assert not held[:60].any()
-    held = prompts([("qa", "often", ())] * 9 + [("qa", "once", ())]).held_out(0.05)
-    assert held.tolist() == [False] * 9 + [True]
-
-
 def test_images_make_a_prompt_and_are_never_on_both_sides():
     found = prompts([("vision", "What is it?", [bytes([index])]) for index in range(40)])
     assert (found.different, found.held_out(0.1).sum()) == (40, 4)
@@ -80,14 +70,6 @@ def test_images_make_a_prompt_and_are_never_on_both_sides():
     val = prompts([("vision", "another question", [b"seen"]), ("qa", "Text  only", ())])
     train = prompts([("v", "q", [b"new"]), ("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ()), ("x", "other", ())])
     assert train.shared_with(val).tolist() == [False, True, True, False]
-
-
-@pytest.mark.parametrize(("one", "other"), [("What is 1 + 1?", "  what IS 1 + 1?\n"), ("Straße", "STRASSE")])
-def test_case_and_blanks_make_no_other_prompt(one, other):
-    found = prompts([("qa", one, ()), ("qa", other, ()), ("qa", "else", ())])
-    assert found.different == 2
-    held = found.held_out(0.5).tolist()
-    assert held[0] == held[1]
 
 
 def test_large_sources_have_an_upper_bound_and_every_source_gives_something():

@@ -17,39 +17,24 @@ from recipes.tasks.gsm8k.problems import TINY
 PROBLEMS = [Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6), Problem((20, 39, 37), 18, "37 + 20 - 39", 1)]
 
 
-@pytest.mark.parametrize(
-    ("splits", "digest"),
-    [
-        (
-            countdown.generated(countdown.PRESETS["tiny"], seed=0).splits(),
-            "74c0b61de24a3948d1041136b7dc87f654f83fc7f57537f887783ecd877f3dd0",
-        ),
-        (
-            gsm8k.splits(gsm8k.generated(TINY, seed=0)),
-            "b45058cf3fbcc4a2e4af541f9ee45fe7fc5aad7d7da579eb0bf8fa61405d26e6",
-        ),
-    ],
-    ids=["countdown", "gsm8k"],
-)
-def test_the_tiny_presets_are_the_rows_of_the_published_runs(splits, digest):
-    found = hashlib.sha256()
-    for split in splits:
-        for row in split.rows:
-            found.update(json.dumps(row, sort_keys=True).encode())
-    assert found.hexdigest() == digest
+def test_the_tiny_presets_are_the_rows_of_the_published_runs():
+    for splits, digest in (
+        (countdown.generated(countdown.PRESETS["tiny"], seed=0).splits(), "74c0b61de24a3948"),
+        (gsm8k.splits(gsm8k.generated(TINY, seed=0)), "b45058cf3fbcc4a2"),
+    ):
+        found = hashlib.sha256()
+        for split in splits:
+            for row in split.rows:
+                found.update(json.dumps(row, sort_keys=True).encode())
+        assert found.hexdigest()[:16] == digest
 
 
-@pytest.fixture
-def path(tmp_path):
-    target = tmp_path / "train.parquet"
-    write_split(target, rows(PROBLEMS, "train"), manifest={})
-    return target
-
-
-def test_verl_reads_it(path, tmp_path, monkeypatch):
+def test_verl_reads_it(tmp_path, monkeypatch):
     dataset = pytest.importorskip("verl.utils.dataset.rl_dataset")
     from omegaconf import OmegaConf
 
+    path = tmp_path / "train.parquet"
+    write_split(path, rows(PROBLEMS, "train"), manifest={})
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     config = OmegaConf.create(
         {
@@ -67,19 +52,5 @@ def test_verl_reads_it(path, tmp_path, monkeypatch):
     assert first["reward_model"] == {"style": "rule", "ground_truth": '{"target": 24, "numbers": [3, 8, 1, 1]}'}
     assert first["raw_prompt"][0]["role"] == "user"
     assert (first["index"], first["extra_info"]["solution"]) == (0, "8 * 3 + 1 - 1")
-    batch = dataset.collate_fn([read[0], read[1]])
-    assert batch["raw_prompt"].shape == (2,)
     config.max_prompt_length = 3
     assert len(dataset.RLHFDataset(str(path), tokenizer, config)) == 0
-
-
-def test_easyr1_reads_it(path, tmp_path):
-    """The steps of EasyR1's dataset at commit b44b311b669bf1fd1aa2fc36f2251482ba33cb16, with its column names."""
-    from datasets import load_dataset
-
-    read = load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
-    example = read[1]
-    assert "images" not in example  # its presence alone asks for an image processor
-    assert "videos" not in example
-    assert isinstance(example["problem"], str)
-    assert example["answer"] == '{"target": 18, "numbers": [20, 39, 37]}'

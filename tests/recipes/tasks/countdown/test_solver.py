@@ -92,28 +92,6 @@ def test_solutions_equal_brute_force(data, size, top):
     assert bool(solved.solutions[0]) == (solved.counts[0] > 0)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "target", "solution"),
-    [
-        ([8, 3, 8, 3], 24, "8 / (3 - 8 / 3)"),  # the classic that needs fractions
-        ([5, 1, 5, 5], 24, "(5 - 1 / 5) * 5"),
-        ([1, 1, 1, 1], 24, ""),
-        ([2, 2], 4, "2 + 2"),  # the plainest of several
-    ],
-)
-def test_known_problems(numbers, target, solution):
-    assert solve(np.array([numbers]), np.array([target])).solutions == [solution]
-
-
-def test_a_batch_is_its_problems_one_by_one():
-    rng = np.random.default_rng(5)
-    numbers, targets = rng.integers(1, 9, (3000, 4)), rng.integers(1, 40, 3000)
-    together = solve(numbers, targets)
-    for row in rng.integers(0, 3000, 60):
-        alone = solve(numbers[row : row + 1], targets[row : row + 1])
-        assert (alone.counts[0], alone.solutions[0]) == (together.counts[row], together.solutions[row])
-
-
 def test_exactness_is_guarded():
     check_exact(4, 99, 99)
     for size, number, target in ((6, 9, 9), (1, 9, 9), (4, 100_000, 99), (5, 999, 999)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from decimal import Decimal
 from itertools import islice
 
@@ -11,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.errors import RecipeError
-from recipes.tasks.gsm8k.problems import TEMPLATES, TINY, WordSettings, generate
+from recipes.tasks.gsm8k.problems import TEMPLATES, TINY, generate
 from recipes.tasks.gsm8k.rows import canonical, count_steps, split_answer
 
 ANNOTATION = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
@@ -36,12 +34,6 @@ def test_gold_numbers_have_one_spelling_and_the_last_mark_counts(tail, gold):
     solution = "First 1 + 1 = <<1+1=2>>2.\nSo."
     expected = (solution, gold) if gold else (f"{solution}\n#### 3? No.", "4")
     assert split_answer(f"{solution}\n####{tail}") == expected
-
-
-@pytest.mark.parametrize("answer", ["72", "#### ", "#### seven", "#### 7 apples", "#### 1,23", "#### 1e3", "#### 3/4"])
-def test_answers_without_a_gold_number_are_refused(answer):
-    with pytest.raises(RecipeError, match="no number behind"):
-        split_answer(answer)
 
 
 @given(st.decimals(-(10**9), 10**9, places=3))
@@ -71,8 +63,7 @@ def test_every_step_is_right_and_the_last_one_is_the_gold():
         used = {int(n) for step in steps for n in (step[0], step[2])} - {int(step[6]) for step in steps}
         assert used <= stated  # nothing is calculated with that the question does not state
     assert len({item.question for item in items}) == 2400
-    assert len(Counter(item.where for item in items)) == len(TEMPLATES)
-    assert sum(count_steps(item.answer) == 1 for item in items) == pytest.approx(1200, abs=150)
+    assert len({item.where for item in items}) == len(TEMPLATES)
     assert items[:200] == drawn(200) != drawn(200, seed=1)
 
 
@@ -83,22 +74,3 @@ def test_buckets_share_no_calculation():
     pretrain, train, test = map(calculations, ("pretrain", "train", "test"))
     assert pretrain.isdisjoint(train | test)
     assert train.isdisjoint(test)
-
-
-def test_exhausted_settings_are_an_error(monkeypatch):
-    with pytest.raises(RecipeError, match="after 0 different ones"):
-        drawn(1, buckets=())
-    for name, values in (("NAMES", ("Ada", "Ben")), ("ITEMS", ("nuts",)), ("BOXES", ("bags",))):
-        monkeypatch.setattr(f"recipes.tasks.gsm8k.problems.{name}", values)
-    found = []
-    with pytest.raises(RecipeError, match="no further word problem"):
-        found.extend(generate(WordSettings(steps=(1,), max_number=3, max_result=6), ("train", "test"), seed=0))
-    assert len(found) == len({item.question for item in found}) > 10
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"min_number": 1}, {"max_number": 1}, {"steps": (3,)}, {"train_size": 0}, {"test_buckets": ("train",)}]
-)
-def test_wrong_settings_are_refused(wrong):
-    with pytest.raises(RecipeError):
-        WordSettings(**wrong)

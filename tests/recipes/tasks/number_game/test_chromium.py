@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.chromium import HAS_CHINESE, PAGE, ChromiumScreen, find_chromium
+from recipes.tasks.number_game.chromium import PAGE, ChromiumScreen
 from recipes.tasks.number_game.pixels import decoded, find_button, find_cards, verdict
 from recipes.tasks.number_game.rules import CHOICES, Look, all_deals, drawn
-from recipes.tasks.number_game.screens import ScreenLost, TapLost
+from recipes.tasks.number_game.screens import ScreenLost
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def test_every_deal_is_judged_as_the_rules_do(page):
     assert (seen, int(score)) == ([f"{deal.code}wrong" for deal in part], 100 - 10 * len(part))
 
 
-@pytest.mark.parametrize(("seed", "order"), [(7, "shuffled"), (0, "ascending"), (4294967295, "descending")])
+@pytest.mark.parametrize(("seed", "order"), [(7, "shuffled"), (4294967295, "descending")])
 def test_a_seed_draws_what_the_rules_draw(page, seed, order):
     dataset(page, f"seed={seed}&rounds=40&order={order}")
     seen = page.evaluate("""() => { const game = document.getElementById('game'); const seen = [];
@@ -60,61 +59,6 @@ def test_a_seed_draws_what_the_rules_draw(page, seed, order):
             document.querySelector('.card').click(); document.getElementById('go').click(); }
         return seen; }""")
     assert seen == [deal.code for deal in drawn(seed, 40, order)]
-
-
-def test_a_whole_game_by_mouse_and_again_by_keys(screen, deals):
-    screen.open(deals, Look(theme="night", lang="en"))
-    assert (screen.deal(), screen.score()) == (deals[0], 100)
-    for deal, right in zip(deals, (True, False, True), strict=True):
-        assert screen.choose(deal.answer if right else 0).verdict == ("right" if right else "wrong")
-        screen.advance()
-    assert screen.score() == 110
-    page = screen._page
-    assert page.locator("#result-score").inner_text() == "110"
-    assert page.locator("#result-right").inner_text() == "2 of 3 rounds right"
-    page.click("#go")
-    page.keyboard.press("2")
-    assert page.locator("#message").inner_text() == "Right! Green means the largest number."
-    page.keyboard.press("Enter")
-    assert page.locator("#round").inner_text() == "2 / 3"
-
-
-def test_the_state_is_not_in_the_picture_and_the_network_is_not_asked(screen, deals, page):
-    """Other attributes, the same pixels; another digit, other pixels."""
-    before = screen.screenshot()
-    page.evaluate("() => { document.getElementById('game').dataset.answer = '1'; }")
-    assert screen.screenshot() == before
-    assert "374" not in page.locator("#game").inner_text()
-    requests, complaints = [], []
-    page.on("request", lambda request: requests.append(request.url))
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    screen.open([deals[0]._replace(digits=(3, 7, 5)), *deals[1:]], Look())
-    assert screen.screenshot() != before
-    files = {url.split("?")[0].rsplit("/", 1)[-1] for url in requests if not url.startswith("data:")}
-    assert (files, complaints) == ({"index.html", "style.css", "game.js"}, [])
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("theme=neon", "theme: neon is not one of paper"),
-        ("seed=-1", "seed: -1 is not a whole number"),
-        ("rounds=1e3", "rounds: 1e3 is not"),
-        ("deal=g122", "deal: g122 is not"),
-        ("deal=", "deal: is not"),
-        ("colour=red", "unknown option: colour"),
-    ],
-)
-def test_a_wrong_option_is_named_on_the_page(page, query, message):
-    assert dataset(page, query)["phase"] == "error"
-    assert message in page.locator("#error").inner_text()
-
-
-def test_the_options_are_those_of_the_rules():
-    text = PAGE.with_name("game.js").read_text(encoding="utf-8")
-    for name, values in CHOICES.items():
-        assert f"{name}: {json.dumps(list(values))}" in text
 
 
 @pytest.mark.parametrize("theme", CHOICES["theme"])
@@ -131,7 +75,7 @@ def test_pixels_tell_cards_and_verdicts_in_every_theme(screen, deals, theme):
         assert box.centre == pytest.approx(centre, abs=2)
 
 
-@pytest.mark.parametrize("size", [(720, 1280), (448, 784), (140, 224), (728, 728), (1440, 900)])
+@pytest.mark.parametrize("size", [(720, 1280), (140, 224), (1440, 900)])
 def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
     for lamps, light in (("row", "top"), ("column", "bottom")):
         screen.open(deals, Look(lamps=lamps, light=light, width=size[0], height=size[1]))
@@ -147,15 +91,6 @@ def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
                 assert across or bottom <= other[1] + 0.5 or other[3] <= top + 0.5, (index, other)
 
 
-def test_chinese(screen, page, deals):
-    if not page.evaluate(HAS_CHINESE):
-        with pytest.raises(RecipeError, match="no font here has Chinese"):
-            screen.open(deals, Look(lang="zh"))
-        pytest.skip("no Chinese font: apt-get install fonts-noto-cjk")
-    screen.open(deals, Look(lang="zh"))
-    assert page.locator("h1").inner_text() == "数字游戏"
-
-
 def test_pages_that_cannot_be_played(screen, deals, tmp_path, monkeypatch):
     (tmp_path / "other.html").write_text("<p>Some other page</p>")
     with monkeypatch.context() as patch:
@@ -166,10 +101,6 @@ def test_pages_that_cannot_be_played(screen, deals, tmp_path, monkeypatch):
         patch.setattr(screen, "_address", "http://127.0.0.1:9/index.html")
         with pytest.raises(RecipeError, match="the page does not load"):
             screen.open(deals, Look())
-    screen.open(deals, Look())
-    screen._page.evaluate("() => document.body.style.setProperty('pointer-events', 'none')")
-    with pytest.raises(TapLost, match="left the page in 'choose'"):
-        screen.choose(0)
 
 
 @pytest.mark.parametrize("victim", ["browser", "driver"])
@@ -194,14 +125,3 @@ def test_a_browser_or_playwrights_driver_that_dies(chromium_path, deals, victim)
 
     with ThreadPoolExecutor(1) as thread:  # one thread has one Playwright
         thread.submit(live_and_die).result()
-
-
-def test_no_chromium_says_how_to_get_one(monkeypatch):
-    monkeypatch.delenv("CHROMIUM", raising=False)
-    monkeypatch.setenv("PATH", "/does/not/exist")
-    with pytest.raises(RecipeError, match="no Chromium is installed") as caught:
-        find_chromium()
-    assert "apt-get install chromium" in caught.value.fix
-    monkeypatch.setenv("CHROMIUM", "/no/chromium")
-    with pytest.raises(RecipeError, match="no Chromium at /no/chromium"):
-        find_chromium()

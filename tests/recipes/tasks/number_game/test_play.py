@@ -55,10 +55,7 @@ def test_prose_and_silence_count_as_wrong_and_the_game_goes_on(chromium_path, ag
     mute, server = agent(lambda request: next(script))
     (result,) = run(mute, tmp_path, EPISODES[:1]).results
     assert [(each["choice"], each["reason"]) for each in result["rounds"]][::2] == [(None, "no_answer")] * 2
-    assert (result["rounds"][1]["choice"], result["rounds"][1]["responses"]) == (
-        0,
-        ["Who knows?", "Answer: 7", "Answer: 0"],
-    )
+    assert result["rounds"][1]["responses"] == ["Who knows?", "Answer: 7", "Answer: 0"]
     assert all(each["tapped"] != each["answer"] for each in result["rounds"] if each["choice"] is None)
     assert len(server.requests) == 9
     greedy, server = agent(lambda request: "hm", temperature=0.0)
@@ -75,10 +72,7 @@ def test_finished_episodes_survive_a_server_that_fails(chromium_path, agent, tmp
     assert (played.resumed, len(played.results), len(server.requests)) == (1, 2, 3)
 
 
-def test_servers_that_cannot_be_used_are_named(agent, model_server, score):
-    with pytest.raises(RecipeError, match="not a chat completion") as raised:
-        agent(lambda request: {"status": "fine"})[0].decide(b"png")
-    assert "--api_base" in raised.value.fix
+def test_servers_that_cannot_be_used_are_named(model_server, score):
     with pytest.raises(RecipeError, match="did not answer"):
         Agent(Server("http://127.0.0.1:9/v1", "tiny", retries=0), score)
     with pytest.raises(RecipeError, match="no model other, but tiny"):

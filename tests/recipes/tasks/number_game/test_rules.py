@@ -10,14 +10,9 @@ import pytest
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import (
     LIGHTS,
-    SCREENS,
-    Look,
-    Settings,
     balanced,
     cells,
     parse_deal,
-    tokens,
-    various,
 )
 
 
@@ -44,21 +39,3 @@ def test_a_selection_is_balanced_and_no_deal_comes_twice_before_all_came_once(si
     assert set(chosen) <= {deal for deals in cells("test").values() for deal in deals}
     assert (len(chosen), max(Counter(chosen).values())) == (size, -(-size // 306))
     assert chosen == balanced("test", size, random.Random(3))
-
-
-def test_every_screen_fits_the_prompt_and_looks_cover_every_option():
-    assert all(w % 28 == h % 28 == 0 and w * h >= 262_144 and tokens(w, h) <= 756 for w, h in SCREENS)
-    looks = [various(random.Random(seed), ("en", "zh"), SCREENS) for seed in range(200)]
-    assert len({look.theme for look in looks}) == 6
-    assert {(look.width, look.height) for look in looks} == set(SCREENS)
-    assert various(random.Random(1), ("en",), SCREENS[:1], plain=True) == Look()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"train_size": 0}, {"languages": ("fr",)}, {"looks": "odd"}, {"screens": ((720, 1280),)}]
-)
-def test_settings_and_looks_that_make_no_sense(wrong):
-    with pytest.raises(RecipeError):
-        Settings(**wrong)
-    with pytest.raises(RecipeError, match="theme='neon'"):
-        Look(theme="neon")

@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from recipes.errors import RecipeError
-from recipes.tasks.number_game.screens import ScreenLost, run
+from recipes.tasks.number_game.screens import run
 
 
 class Stub:
@@ -22,35 +21,6 @@ class Stub:
     def close(self):
         assert threading.get_ident() == self.thread
         self._closed.append(self.name)
-
-
-def test_every_job_is_done_once_and_those_of_a_lost_screen_by_others():
-    done, closed, lost = [], [], threading.Event()
-
-    def work(screen, job):
-        assert threading.get_ident() == screen.thread
-        if screen.name == "bad":
-            lost.set()
-            raise ScreenLost("pulled out")
-        assert lost.wait(60)
-        done.append(job)
-
-    report = run(range(50), [partial(Stub, name, closed) for name in ("a", "bad", "c")], work)
-    assert (sorted(done), sorted(closed), report.unfinished) == (list(range(50)), ["a", "bad", "c"], [])
-    assert [(name, why) for name, _, why in report.dropped] == [("bad", "pulled out")]
-
-
-def test_the_first_failure_is_raised_and_bugs_before_mistakes():
-    barrier = threading.Barrier(2)
-
-    def work(screen, job):
-        barrier.wait(60)
-        raise RecipeError("mend it") if job == 0 else ZeroDivisionError("bug")
-
-    with pytest.raises(ZeroDivisionError):
-        run([0, 1], [partial(Stub, name, []) for name in "ab"], work)
-    with pytest.raises(TypeError):
-        run([1], [Stub], work)  # a screen that cannot be opened
 
 
 def test_ctrl_c_waits_until_the_screens_are_closed():
