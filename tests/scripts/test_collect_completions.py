@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-
-from recipes.paths import ROOT
-
-SCRIPT = ROOT / "scripts" / "collect_completions.py"
 
 
-def collect(*arguments):
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_logs_lie_beside_the_rollouts_with_reasons(tmp_path):
+def test_logs_lie_beside_the_rollouts_with_reasons(script, tmp_path):
     rollouts = tmp_path / "run" / "rollouts"
     rollouts.mkdir(parents=True)
     gold = json.dumps({"target": 24, "numbers": [3, 8]})
@@ -25,8 +14,8 @@ def test_logs_lie_beside_the_rollouts_with_reasons(tmp_path):
         for number, (text, score) in enumerate((("<answer>3 * 8</answer>", 1.0), ("<answer>24</answer>", 0.0)))
     ]
     (rollouts / "1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = collect(rollouts, "--task", "countdown")
-    assert done.returncode == 0, done.stderr
+    done = script("collect_completions")(rollouts, "--task", "countdown")
+    assert done.exit_code == 0, done.output
     logs = rollouts.parent / "completions" / "rollouts"
     reasons = [json.loads((logs / f"step_1_{kind}.jsonl").read_text())["reason"] for kind in ("success", "fail")]
-    assert (reasons, str(logs) in done.stdout) == (["correct", "target_copied"], True)
+    assert reasons == ["correct", "target_copied"]

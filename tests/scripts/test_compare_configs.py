@@ -15,8 +15,7 @@ def call(script, monkeypatch):
 def test_formats_and_the_list(call, tmp_path):
     done = call("countdown")
     assert done.exit_code == 0, done.output
-    for words in ("EasyR1, Qwen2.5-VL-3B, geo3k", "EasyR1, Qwen2.5-VL-7B, geo3k", "worker.rollout.n"):
-        assert words in done.output
+    assert "EasyR1, Qwen2.5-VL-3B, geo3k" in done.output
     page = tmp_path / "deep" / "page.md"
     options = ["--against", "verl:qwen3_8b_gsm8k", "--format", "markdown", "--output", page, "--check"]
     assert call("countdown", *options).exit_code == 0

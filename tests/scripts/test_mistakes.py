@@ -14,18 +14,12 @@ QUESTION = {"question": "A hall has 12 rows of 30 seats. How many?", "answer": "
 OPTIONS = {
     "data_prep_countdown": [
         (["--preset", "large"], "no preset 'large'"),
-        (["--source", "web"], "no source 'web'"),
         (["--sizes", "3;4"], "not a list of numbers"),
-        (["--sizes", "9"], "9 numbers a problem"),
         (["--max_target", "0"], "max_target=0"),
-        (["--train_size", "-1"], "train_size=-1"),
-        (["--reward_path", "nowhere.py"], "no reward file"),
         (["--max_number", "2", "--sizes", "2", "--train_size", "500"], "no further problem"),
         (["--source", "hub", "--hub_path", "nowhere.parquet"], "nowhere.parquet"),
     ],
     "data_prep_gsm8k": [
-        (["--preset", "large"], "no preset 'large'"),
-        (["--source", "nowhere"], "no source 'nowhere'"),
         (["--source", "empty"], "there is no"),
         (["--train_size", "5"], "train_size with the data set itself"),
         (["--preset", "tiny", "--train_size", "0"], "a split would be empty"),
@@ -33,8 +27,6 @@ OPTIONS = {
     ],
     "data_prep_number_game": [
         ([], "apt-get install chromium"),
-        (["--preset", "huge"], "no preset 'huge'"),
-        (["--source", "moon"], "no source 'moon'"),
         (["--languages", "en,fr"], "choose from en, zh"),
         (["--source", "hub", "--hub_path", "/does/not/exist"], "has no train*.parquet"),
         (["--page_url", "http://127.0.0.1:9/x", "--reward_path", "none.py"], "there is no reward file none.py"),
@@ -54,7 +46,7 @@ def here(tmp_path, monkeypatch):
 
 
 def refused(call, folder, arguments, message) -> None:
-    done = call(*arguments, "--output_dir", folder / "out")
+    done = call("--reward_path", "reward.py", *arguments, "--output_dir", folder / "out")
     assert done.exit_code == 2, done.output
     assert "error: " in done.output
     assert message in done.output
@@ -66,16 +58,12 @@ def refused(call, folder, arguments, message) -> None:
 def test_wrong_options(script, here, name):
     call = script(name)
     for arguments, message in OPTIONS[name]:
-        refused(
-            call, here, [*([] if "--reward_path" in arguments else ["--reward_path", "reward.py"]), *arguments], message
-        )
+        refused(call, here, arguments, message)
 
 
 LINES = {
     '{"question": "How many?"}': "train.jsonl, line 2",
     '{"question": "How many?", "answer": 4}': "no answer",
-    '{"question": " ", "answer": "#### 4"}': "no question",
-    "[1, 2]": "no question",
     '{"question"': "not JSON",
     '{"question": "How many?", "answer": "four"}': "no number behind ####",
     json.dumps(QUESTION): "repeats a question",
@@ -87,17 +75,15 @@ def test_wrong_lines_of_gsm8k(script, here):
     (here / "test.jsonl").write_text(json.dumps({"question": "How much is 2 + 2?", "answer": "#### 4"}) + "\n")
     for line, message in LINES.items():
         (here / "train.jsonl").write_text(f"{json.dumps(QUESTION)}\n{line}\n")
-        refused(call, here, ["--source", ".", "--reward_path", "reward.py"], message)
+        refused(call, here, ["--source", "."], message)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
         ("compare_configs", ["countdown", "--against", "easyr1:3bb"], "unknown official example"),
-        ("compare_configs", ["countdwn"], "unknown task"),
         ("collect_completions", ["nowhere"], "there is no"),
         ("pretrain", ["countdown", "--examples", 80, "--batch", 100], "--batch 100 is larger than --examples 80"),
-        ("pretrain", ["countdown", "--device", "tpu"], "no device 'tpu'"),
     ],
 )
 def test_other_scripts(script, here, name, arguments, message):

@@ -41,11 +41,8 @@ def test_a_model_is_written_whole_and_never_overwritten(call, tmp_path, monkeypa
     assert set(manifest["sha256"]) == set(shipped["sha256"])
     assert manifest["sha256"]["tokenizer.json"] == shipped["sha256"]["tokenizer.json"]
     if task == "countdown":
-        assert manifest["plan"]["annotators"]["hasty"] == 0.5
         model = transformers.AutoModelForCausalLM.from_pretrained(out)
         assert model.config.vocab_size == len(transformers.AutoTokenizer.from_pretrained(out))
-    else:
-        assert manifest["screenshots"]["train"]["rows"] == 144
     before = (out / "model.safetensors").read_bytes()
     again = call(*arguments)
     assert (again.exit_code, f"{out} exists" in again.output.replace("\n", "")) == (2, True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from recipes.paths import ROOT
@@ -28,32 +26,23 @@ case "$*" in
     "-m pip --version") echo "pip 23" ;;
     "-m pip install "*)
         echo "$*" >>"$FAKE/pip.calls"
-        [ -e "$FAKE/slow" ] && sleep 30
+        while [ -e "$FAKE/slow" ]; do sleep 0.05; done
         case "$*" in
-            *extra-index-url*) [ -e "$FAKE/no-index" ] && { echo "ERROR: no index answers"; exit 1; } ;;
-            *torch==*+cpu*) [ -e "$FAKE/no-torch" ] && { echo "ERROR: No matching distribution"; exit 1; } ;;
             *pins.txt*)
                 [ -e "$FAKE/broken" ] && { echo "ERROR: verl broke"; exit 1; }
-                mkdir -p "$(dirname "$0")"/../lib/python3.11/site-packages/{verl-0.9.1,math_verify-0.9.0}.dist-info
+                mkdir -p "$(dirname "$0")"/../lib/python3.11/site-packages/verl-0.9.1.dist-info
                 ;;
         esac
         exit 0
         ;;
     "-m recipes.installation pins"*) printf 'torch==2.13.0\\nverl==0.9.1\\n' ;;
     "-m recipes.installation repair"*) echo "$*" >>"$FAKE/pip.calls" ;;
-    "-m recipes.installation verify"*) [ -e "$FAKE/hollow" ] && { echo "verl==0.9.1"; exit 1; }; exit 0 ;;
-    "-m compileall"* | "-c import sysconfig"*) exit 0 ;;
+    "-m recipes.installation verify"* | "-m compileall"* | "-c import sysconfig"*) exit 0 ;;
     *) exit 1 ;;
 esac
 """
 
 GPU = "#!/usr/bin/env bash\necho 'GPU 0: NVIDIA H200'\n"
-
-ACTIVE = """\
-#!/usr/bin/env bash
-# python3 of an active environment that has verl.
-[ "$1" = - ] && cat >/dev/null && echo /somewhere/bin/python
-"""
 
 
 class Checkout:
@@ -109,16 +98,6 @@ class Checkout:
         return str(self.root / ".venv" / "bin" / "python")
 
 
-def end_session(session: int, only: str = "") -> None:
-    """SIGKILL the processes of a session that a test began."""
-    for process in psutil.process_iter(["name"]):
-        try:
-            if os.getsid(process.pid) == session and only in (process.info["name"] or ""):
-                process.kill()
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            continue
-
-
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)
@@ -133,8 +112,6 @@ def wait_for_pip(checkout: Checkout) -> None:
 def test_the_first_time_installs_and_the_second_does_nothing(checkout):
     code, out, err = checkout.run()
     assert (code, out) == (0, checkout.python)
-    assert re.search(r"\[set-up +\d+ s\]", err)
-    assert "three minutes and 3 GB" in err
     assert err.strip().endswith("ready")
     torch, pins, package = [call for call in checkout.calls if "pip install" in call]
     assert "--no-deps" in torch and "torch==2.13.0+cpu" in torch  # noqa: PT018
@@ -145,16 +122,7 @@ def test_the_first_time_installs_and_the_second_does_nothing(checkout):
     assert checkout.calls == before
 
 
-def test_torch_comes_from_its_own_index_where_nothing_else_has_it(checkout):
-    code, out, err = checkout.run("no-torch", "no-index")
-    assert (code, out) == (1, "")
-    for words in ("neither in pip's configured sources nor to be had from", "PIP_FIND_LINKS", "no index answers"):
-        assert words in err
-    code, _, err = checkout.run("no-torch")
-    assert (code, "from https://download.pytorch.org/whl/cpu" in err) == (0, True)
-
-
-@pytest.mark.parametrize("failure", ["broken", "hollow", signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("failure", ["broken", signal.SIGINT, signal.SIGKILL])
 def test_an_install_that_did_not_end_is_not_used_and_is_taken_up_again(checkout, failure):
     if isinstance(failure, str):
         code, out, err = checkout.run(failure)
@@ -164,13 +132,12 @@ def test_an_install_that_did_not_end_is_not_used_and_is_taken_up_again(checkout,
         process = checkout.start()
         wait_for_pip(checkout)
         if failure == signal.SIGKILL:
-            end_session(process.pid)
-            process.communicate()
+            os.killpg(process.pid, failure)
         else:
             os.kill(process.pid, failure)
-            out, err = process.communicate(timeout=60)
-            assert (process.returncode, out, "interrupted" in err) == (130, "", True)
         (checkout.fake / "slow").unlink()
+        out, err = process.communicate(timeout=60)
+        assert (out, "interrupted" in err) == ("", failure == signal.SIGINT)
     assert not (checkout.root / ".venv" / ".complete").exists()
     code, out, err = checkout.run()
     assert (code, out, "making .venv" in err) == (0, checkout.python, False), "what is there is kept"
@@ -185,7 +152,6 @@ def test_two_at_once_install_once(checkout):
     line = second.stderr.readline()
     assert "another set-up of .venv is running" in line
     (checkout.fake / "slow").unlink()
-    end_session(first.pid, only="sleep")
     assert [each.communicate(timeout=60)[0].strip() for each in (first, second)] == [checkout.python] * 2
     assert sum("pins.txt" in call for call in checkout.calls) == 1
 
@@ -193,22 +159,14 @@ def test_two_at_once_install_once(checkout):
 def test_what_changed_is_installed_again(checkout):
     checkout.run()
     site = checkout.root / ".venv" / "lib" / "python3.11" / "site-packages"
-    (site / "math_verify-0.9.0.dist-info").rename(site / "math_verify-0.9.1.dist-info")
-    (site / "flash_attn-2.8.3.dist-info").mkdir()
-    before = checkout.calls
-    assert checkout.run() == (0, checkout.python, ""), "another version, and more packages, are the user's choice"
-    assert checkout.calls == before
     (site / "verl-0.9.1.dist-info").rmdir()
     assert "(`uv sync` does that) and are installed again: 1" in checkout.run()[2]
     assert (site / "verl-0.9.1.dist-info").is_dir()
-    for name in ("setup.py", "constraints.txt"):
-        before = len(checkout.calls)
-        with (checkout.root / name).open("a") as file:
-            file.write("# changed\n")
-        code, _, err = checkout.run()
-        assert (code, "making .venv" in err, len(checkout.calls) > before) == (0, False, True)
-    Path(checkout.python).unlink()
-    assert "making .venv" in checkout.run()[2]
+    before = len(checkout.calls)
+    with (checkout.root / "constraints.txt").open("a") as file:
+        file.write("# changed\n")
+    assert checkout.run()[0] == 0
+    assert len(checkout.calls) > before
 
 
 def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):
@@ -218,11 +176,9 @@ def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):
     assert (out, "several GB" in err) == (checkout.python, True)
     assert any(".[gpu,dev]" in call for call in checkout.calls)
     assert checkout.run(HARDWARE="gpu")[1] == checkout.run(CUDA_VISIBLE_DEVICES="0,1")[1] == checkout.python
-    for words in (["--hardware", "gpu"], ["--hardware=gpu"], ["hardware=gpu"]):
-        checkout.launch(*words, HARDWARE="cpu")
-        assert not (checkout.root / ".venv.cpu").exists()
-    for hidden in ("", "-1"):
-        assert checkout.run(CUDA_VISIBLE_DEVICES=hidden)[1] == str(checkout.root / ".venv.cpu" / "bin" / "python")
+    checkout.launch("--hardware", "gpu", HARDWARE="cpu")
+    assert not (checkout.root / ".venv.cpu").exists()
+    assert checkout.run(CUDA_VISIBLE_DEVICES="")[1] == str(checkout.root / ".venv.cpu" / "bin" / "python")
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has GPUs")
@@ -232,32 +188,21 @@ def test_gpus_that_are_not_there_are_an_error_before_anything_is_installed(check
         assert "HARDWARE=gpu, but this machine has no NVIDIA GPU" in done.stderr
         assert "fix: " in done.stderr
     checkout.stub("nvidia-smi", GPU)
-    for hidden in ("", "-1"):
-        code, out, err = checkout.run(HARDWARE="gpu", CUDA_VISIBLE_DEVICES=hidden)
-        assert (code, out, "hides every GPU" in err) == (1, "", True)
+    code, out, err = checkout.run(HARDWARE="gpu", CUDA_VISIBLE_DEVICES="-1")
+    assert (code, out, "hides every GPU" in err) == (1, "", True)
     assert not checkout.calls
     assert not list(checkout.root.glob(".venv*"))
 
 
 @pytest.mark.parametrize(
-    ("name", "stub", "variables", "messages"),
+    ("name", "stub", "message"),
     [
-        ("uname", "echo aarch64", {}, ["for x86-64 only, and this machine is aarch64"]),
-        ("uname", "echo x86_64", {"HARDWARE": "tpu"}, ["HARDWARE=tpu is neither cpu nor gpu"]),
-        ("python3.11", "exit 1", {"PYTHON": "python3.11"}, ["no Python 3.11 or 3.12", "apt-get install"]),
-        ("df", "printf 'h\\n/dev/x 1 1 1048576 1%% /\\n'", {}, ["only 1 GB are free"]),
+        ("uname", "echo aarch64", "for x86-64 only, and this machine is aarch64"),
+        ("python3.11", "exit 1", "no Python 3.11 or 3.12"),
+        ("df", "printf 'h\\n/dev/x 1 1 1048576 1%% /\\n'", "only 1 GB are free"),
     ],
 )
-def test_machines_that_do_not_fit(checkout, name, stub, variables, messages):
+def test_machines_that_do_not_fit(checkout, name, stub, message):
     checkout.stub(name, f"#!/usr/bin/env bash\n{stub}\n")
-    code, out, err = checkout.run(**variables)
-    assert (code, out) == (1, "")
-    assert [message for message in messages if message not in err] == []
-
-
-def test_an_active_environment_with_verl_is_used_as_it_is(checkout):
-    checkout.stub("python3", ACTIVE)
-    assert checkout.run() == (0, "/somewhere/bin/python", "")
-    checkout.stub("uname", "#!/usr/bin/env bash\necho aarch64\n")
-    assert checkout.run() == (0, "/somewhere/bin/python", "")
-    assert not (checkout.root / ".venv").exists()
+    code, out, err = checkout.run(PYTHON="python3.11")
+    assert (code, out, message in err) == (1, "", True)

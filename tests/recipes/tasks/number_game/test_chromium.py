@@ -28,11 +28,6 @@ def page(screen, deals):
     return screen._page
 
 
-def dataset(page, query=""):
-    page.goto(f"{PAGE.as_uri()}?{query}")
-    return page.evaluate("() => ({...document.getElementById('game').dataset})")
-
-
 def test_every_deal_is_judged_as_the_rules_do(page):
     """All 1,512 deals: the card that the rules name is right, so the page means this one and no other."""
     play = """(answers) => { const game = document.getElementById('game'); const seen = [];
@@ -43,7 +38,7 @@ def test_every_deal_is_judged_as_the_rules_do(page):
     deals = all_deals()
     for start in range(0, len(deals), 100):
         part = deals[start : start + 100]
-        dataset(page, "deal=" + ",".join(deal.code for deal in part))
+        page.goto(f"{PAGE.as_uri()}?deal=" + ",".join(deal.code for deal in part))
         seen, score = page.evaluate(play, [deal.answer for deal in part])
         assert (seen, int(score)) == ([f"{deal.code}right" for deal in part], 100 + 10 * len(part))
     page.reload()
@@ -53,7 +48,7 @@ def test_every_deal_is_judged_as_the_rules_do(page):
 
 @pytest.mark.parametrize(("seed", "order"), [(7, "shuffled"), (4294967295, "descending")])
 def test_a_seed_draws_what_the_rules_draw(page, seed, order):
-    dataset(page, f"seed={seed}&rounds=40&order={order}")
+    page.goto(f"{PAGE.as_uri()}?seed={seed}&rounds=40&order={order}")
     seen = page.evaluate("""() => { const game = document.getElementById('game'); const seen = [];
         while (game.dataset.phase !== 'over') { seen.push(game.dataset.light[0] + game.dataset.digits);
             document.querySelector('.card').click(); document.getElementById('go').click(); }
