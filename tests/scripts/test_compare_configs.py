@@ -21,7 +21,6 @@ def test_formats_and_the_list(call, tmp_path):
     assert call("countdown", *options).exit_code == 0
     assert "| `data.rollout_batch_size` | `64` | `1024` | prompts, so" in page.read_text(encoding="utf-8")
     assert call("countdown", "--against", "easyr1:7b", "--format", "html").output.startswith("<!DOCTYPE html>")
-    assert "easyr1:qwen2_5_vl_3b_geo3k" in call("--list").output.splitlines()
 
 
 def test_check_fails_where_a_reason_is_missing(call, tmp_path):
@@ -31,6 +30,5 @@ def test_check_fails_where_a_reason_is_missing(call, tmp_path):
         "worker: {actor: {model: {model_path: org/model}}}\n",
         encoding="utf-8",
     )
-    assert call(recipe).exit_code == 0
     done = call(recipe, "--check")
     assert (done.exit_code, "no reason is given for" in done.output) == (2, True)

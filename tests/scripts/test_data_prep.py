@@ -22,13 +22,6 @@ def read(folder, split):
     return pq.read_table(folder / f"{split}.parquet").to_pylist()
 
 
-def run(folder, name, *arguments, **variables):
-    """A script in a process of its own, with its artifacts in a folder."""
-    environ = os.environ | {"ARTIFACTS_DIR": str(folder), "COLUMNS": "120", **variables}
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *map(str, arguments)]
-    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=300)
-
-
 # Countdown
 
 
@@ -36,16 +29,13 @@ def keys(rows):
     return [(tuple(sorted(r["extra_info"]["numbers"])), r["extra_info"]["target"]) for r in rows]
 
 
-def test_countdowns_paper_preset(tmp_path):
-    done = run(tmp_path, "data_prep_countdown", "--preset", "paper", "--train_size", "4096", "--seed", "7")
-    assert done.returncode == 0, done.stderr
-    assert "4,608 rows" in done.stdout
-    folder = tmp_path / "data" / "countdown"
-    train, test = read(folder, "train"), read(folder, "test")
+def test_countdowns_paper_preset(script, tmp_path):
+    call = script("data_prep_countdown")
+    done = call("--preset", "paper", "--train_size", 4096, "--seed", 7, "--output_dir", tmp_path)
+    assert done.exit_code == 0, done.output
+    train, test = read(tmp_path, "train"), read(tmp_path, "test")
     assert (len(train), len(test), len({*keys(train), *keys(test)})) == (4096, 512, 4608)
     assert not {numbers for numbers, _ in keys(train)} & {numbers for numbers, _ in keys(test)}
-    manifest = read_manifest(folder / "train.parquet", verify=True)
-    assert manifest["command"] == "python scripts/data_prep_countdown.py --preset paper --train_size 4096 --seed 7"
     for row in train:
         info = row["extra_info"]
         assert json.loads(row["answer"]) == {"target": info["target"], "numbers": info["numbers"]}
@@ -93,39 +83,23 @@ def test_gsm8ks_original_files(script, tmp_path):
     assert (test["answer"], "3°" in test["problem"]) == ("-5", True)
 
 
-def test_gsm8ks_tiny_preset(tmp_path):
-    """Under the real reward, which every gold answer has to satisfy; the second time nothing changes."""
-    command = ("data_prep_gsm8k", "--preset", "tiny", "--train_size", "300")
-    tokenizer = ROOT / "recipes" / "tasks" / "gsm8k" / "tiny"
-    done = run(tmp_path, *command, "--tokenizer", tokenizer, "--max_prompt_length", "40")
-    assert done.returncode == 0, done.stderr
-    assert "train: prompts of " in done.stdout and "a limit of 40 drops " in done.stdout  # noqa: PT018
-    folder = tmp_path / "data" / "gsm8k_tiny"
-    train, test = (read_manifest(folder / f"{name}.parquet", verify=True) for name in ("train", "test"))
-    assert (train["rows"], test["rows"], train["counts"]["num_steps"].keys()) == (300, 256, {"1", "2"})
-    assert run(tmp_path, *command).stdout.count("unchanged") == 2
-
-
 def test_an_unreachable_hub_is_an_error(tmp_path):
-    done = run(tmp_path, "data_prep_gsm8k", HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_OFFLINE="0")
+    environ = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, str(ROOT / "scripts" / "data_prep_gsm8k.py"), "--output_dir", str(tmp_path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
     assert (done.returncode, "openai/gsm8k cannot be read" in done.stderr) == (2, True)
 
 
 # The number game
 
 
-@pytest.fixture
-def small(tmp_path):
-    """Arguments for a small data set in a folder of its own."""
-    return ["--train_size", 9, "--test_size", 9, "--rounds", 9, "--output_dir", tmp_path]
-
-
-def test_screenshots_from_chromium(script, small, tmp_path):
+def test_screenshots_from_chromium(script, tmp_path):
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not any(shutil.which(name) for name in NAMES):
         pytest.skip("no Chromium: apt-get install chromium")
     call = script("data_prep_number_game")
-    done = call("--preset", "tiny", "--workers", 1, *small)
+    small = ("--preset", "tiny", "--train_size", 9, "--test_size", 9, "--rounds", 9, "--output_dir", tmp_path)
+    done = call("--workers", 1, *small)
     assert done.exit_code == 0, done.output
     assert "0 episodes were there, 2 played now: 18 screenshots" in done.output
     rows = read(tmp_path, "train")
@@ -133,7 +107,7 @@ def test_screenshots_from_chromium(script, small, tmp_path):
     assert rows[0]["images"][0]["bytes"].startswith(b"\x89PNG")
     manifest = read_manifest(tmp_path / "train.parquet", verify=True)
     assert set(manifest["counts"]["light_and_answer"].values()) == {1}
-    again = call("--preset", "tiny", *small)
+    again = call(*small)
     assert "2 episodes were there, 0 played now" in again.output
     assert again.output.count("unchanged") == 2
 

@@ -14,18 +14,8 @@ from recipes.tasks.number_game.report import compare, read_games, summarise
 def result(number, rights, *, temperature=0.0, status="finished", why=""):
     """A game's result with these rounds right."""
     server = {"model": "m", "temperature": temperature, "top_p": 1.0, "max_tokens": 24, "asks": 3}
-    rounds = [
-        {
-            "right": right,
-            "light": "red",
-            "choice": 1 if right else None,
-            "reason": "no_answer",
-            "seconds": 0.5,
-            "responses": ["Red: 3, 1. Answer: 1"],
-            "screenshot": "round.png",
-        }
-        for right in rights
-    ]
+    fixed = {"light": "red", "reason": "no_answer", "seconds": 0.5, "responses": [""], "screenshot": "round.png"}
+    rounds = [{"right": right, "choice": 1 if right else None, **fixed} for right in rights]
     score = 100 + sum(10 if right else -10 for right in rights)
     facts = {"status": status, "why": why, "score": score, "right": sum(rights), "screen": "a"}
     return facts | {"server": server, "episode": {"number": number}, "rounds": rounds}

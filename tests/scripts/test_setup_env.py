@@ -75,13 +75,9 @@ class Checkout:
             start_new_session=True,
         )
 
-    def run(self, *broken: str, **variables: str) -> tuple[int, str, str]:
-        for name in broken:
-            (self.fake / name).touch()
+    def run(self, **variables: str) -> tuple[int, str, str]:
         process = self.start(**variables)
         out, err = process.communicate(timeout=60)
-        for name in broken:
-            (self.fake / name).unlink()
         return process.returncode, out.strip(), err
 
     def launch(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -109,7 +105,7 @@ def wait_for_pip(checkout: Checkout) -> None:
         time.sleep(0.05)
 
 
-def test_the_first_time_installs_and_the_second_does_nothing(checkout):
+def test_the_first_time_installs_the_second_does_nothing_and_what_changed_is_installed_again(checkout):
     code, out, err = checkout.run()
     assert (code, out) == (0, checkout.python)
     assert err.strip().endswith("ready")
@@ -120,24 +116,29 @@ def test_the_first_time_installs_and_the_second_does_nothing(checkout):
     before = checkout.calls
     assert checkout.run() == (0, checkout.python, "")
     assert checkout.calls == before
+    site = checkout.root / ".venv" / "lib" / "python3.11" / "site-packages"
+    (site / "verl-0.9.1.dist-info").rmdir()
+    assert "(`uv sync` does that) and are installed again: 1" in checkout.run()[2]
+    assert (site / "verl-0.9.1.dist-info").is_dir()
+    before = len(checkout.calls)
+    with (checkout.root / "constraints.txt").open("a") as file:
+        file.write("# changed\n")
+    assert checkout.run()[0] == 0
+    assert len(checkout.calls) > before
 
 
-@pytest.mark.parametrize("failure", ["broken", signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("failure", [None, signal.SIGINT, signal.SIGKILL])
 def test_an_install_that_did_not_end_is_not_used_and_is_taken_up_again(checkout, failure):
-    if isinstance(failure, str):
-        code, out, err = checkout.run(failure)
-        assert (code, out, "error: " in err, "setup.log" in err) == (1, "", True, True)
-    else:
-        (checkout.fake / "slow").touch()
-        process = checkout.start()
+    broken = checkout.fake / ("slow" if failure else "broken")
+    broken.touch()
+    process = checkout.start()
+    if failure:
         wait_for_pip(checkout)
-        if failure == signal.SIGKILL:
-            os.killpg(process.pid, failure)
-        else:
-            os.kill(process.pid, failure)
-        (checkout.fake / "slow").unlink()
-        out, err = process.communicate(timeout=60)
-        assert (out, "interrupted" in err) == ("", failure == signal.SIGINT)
+        (os.killpg if failure == signal.SIGKILL else os.kill)(process.pid, failure)
+        broken.unlink()
+    out, err = process.communicate(timeout=60)
+    assert (out, "interrupted" in err, "setup.log" in err) == ("", failure == signal.SIGINT, failure is None)
+    broken.unlink(missing_ok=True)
     assert not (checkout.root / ".venv" / ".complete").exists()
     code, out, err = checkout.run()
     assert (code, out, "making .venv" in err) == (0, checkout.python, False), "what is there is kept"
@@ -154,19 +155,6 @@ def test_two_at_once_install_once(checkout):
     (checkout.fake / "slow").unlink()
     assert [each.communicate(timeout=60)[0].strip() for each in (first, second)] == [checkout.python] * 2
     assert sum("pins.txt" in call for call in checkout.calls) == 1
-
-
-def test_what_changed_is_installed_again(checkout):
-    checkout.run()
-    site = checkout.root / ".venv" / "lib" / "python3.11" / "site-packages"
-    (site / "verl-0.9.1.dist-info").rmdir()
-    assert "(`uv sync` does that) and are installed again: 1" in checkout.run()[2]
-    assert (site / "verl-0.9.1.dist-info").is_dir()
-    before = len(checkout.calls)
-    with (checkout.root / "constraints.txt").open("a") as file:
-        file.write("# changed\n")
-    assert checkout.run()[0] == 0
-    assert len(checkout.calls) > before
 
 
 def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):

@@ -17,7 +17,6 @@ def folder(tmp_path):
     words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
-    made.save_pretrained(tmp_path / "bare")
     made.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant"
     made.save_pretrained(tmp_path / "model")
     return tmp_path
