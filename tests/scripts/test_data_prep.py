@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,13 +78,6 @@ def test_gsm8ks_original_files(script, tmp_path):
     assert first["extra_info"] == {"split": "train", "index": 0, **facts}
     (test,) = read(tmp_path / "out", "test")
     assert (test["answer"], "3°" in test["problem"]) == ("-5", True)
-
-
-def test_an_unreachable_hub_is_an_error(tmp_path):
-    environ = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
-    command = [sys.executable, str(ROOT / "scripts" / "data_prep_gsm8k.py"), "--output_dir", str(tmp_path)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, "openai/gsm8k cannot be read" in done.stderr) == (2, True)
 
 
 # The number game

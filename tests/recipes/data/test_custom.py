@@ -13,10 +13,9 @@ import pytest
 from recipes.config import load, to_yaml
 from recipes.data import custom, lengths
 from recipes.data.custom import Conversion, convert, converted, ready
-from recipes.engines import easyr1, verl
+from recipes.engines import verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight.data import check_data
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -162,9 +161,9 @@ def write_many(path, count):
     return write(path.parent, rows, path.name)
 
 
-def prepared(*words, hardware="cpu", batch=4):
+def prepared(*words, hardware="cpu"):
     lines = []
-    arguments = ["--model", TINY, "--train_batch_size", str(batch), *words]
+    arguments = ["--model", TINY, "--train_batch_size", "4", *words]
     recipe = load("custom", arguments=arguments, environ={}, hardware=hardware)
     return ready(recipe, lines.append), "\n".join(lines)
 
@@ -181,8 +180,6 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert row["prompt"][1]["content"] == f"Make {row['reward_model']['ground_truth']}? Now."
     assert pq.read_metadata(test).num_rows == 4
     assert "rows: train 36 (math 18, qa 18); test 4 (math 2, qa 2)" in lines
-    assert "10% of each source's prompts" in lines
-    assert "\nprompt tokens: " in lines
     (tmp_path / "config.yaml").write_text(to_yaml(recipe))
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
@@ -199,21 +196,6 @@ def test_the_second_start_converts_and_counts_nothing_and_a_changed_file_does(fi
     assert ("converting" in lines, "rows: train" in lines) == (False, True)
     write_many(file, 41)
     assert prepared("--data", "mine.jsonl")[0].data.train_files != first.data.train_files
-
-
-def test_finished_rows_with_validation_are_left_as_they_are(file, tmp_path):
-    recipe, _ = prepared("--data", "mine.jsonl")
-    words = ["--data", recipe.data.train_files, "--val_data", recipe.data.val_files]
-    again, lines = prepared(*words)
-    assert (lines, again.data.train_files) == ("", recipe.data.train_files)
-    (tmp_path / "s.txt").write_text("Be brief.")
-    with pytest.raises(RecipeError, match="the data is in finished rows"):
-        verl.translate(prepared(*words, "--system_prompt", "s.txt")[0])
-    only_train, lines = prepared("--data", recipe.data.train_files)
-    assert "held out" in lines
-    assert only_train.data.train_files != recipe.data.train_files
-    untouched = load("countdown", environ={}, hardware="cpu")
-    assert ready(untouched, lambda line: None) is untouched
 
 
 def test_parquet_files_of_other_programs(file, tmp_path):
@@ -233,50 +215,8 @@ def test_parquet_files_of_other_programs(file, tmp_path):
     assert sum(pq.read_metadata(path).num_rows for path in (recipe.data.train_files, recipe.data.val_files)) == 60
 
 
-@pytest.mark.parametrize(
-    ("limit", "batch", "message"),
-    [(4, 4, "every prompt is longer"), (60, 41, "the other 40 do not fill a step of 41"), (60, 4, None)],
-)
-def test_long_prompts(file, tmp_path, limit, batch, message):
-    with file.open("a") as lines:
-        lines.write(json.dumps({"prompt": 100 * "Make ", "ground_truth": 1, "data_source": "qa"}))
-    write(tmp_path, [{"prompt": "Make Make 0?", "ground_truth": 0, "data_source": "qa"}], "val.jsonl")
-    words = ["--data", "mine.jsonl", "--val_data", "val.jsonl", "--max_prompt_length", str(limit)]
-    recipe, _ = prepared(*words, batch=batch)
-    if message is None:
-        (note,) = check_data(recipe)
-        assert "1 of 41 prompts are longer than data.max_prompt_length 60" in note
-        return
-    with pytest.raises(RecipeError, match=message) as caught:
-        check_data(recipe)
-    assert "MAX_PROMPT_LENGTH" in caught.value.fix
-
-
-def test_easyr1_gets_the_source_inside_the_answer(file):
-    recipe, _ = prepared("--data", "mine.jsonl", "--engine", "easyr1", "--n_gpus", "1", hardware="gpu")
-    keys = easyr1.translate(recipe)
-    row = pq.read_table(keys["data.train_files"]).to_pylist()[0]
-    assert json.loads(row[keys["data.answer_key"]])["data_source"] == row["data_source"]
-    assert "data.system_prompt" not in keys
-
-
-@pytest.mark.parametrize(("words", "limit"), [((), 2), (("worker.rollout.limit_images=5",), 5)])
-def test_images_in_the_file_are_let_in(file, words, limit):
+def test_images_in_the_file_are_let_in(file):
     pixel = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
     with file.open("a") as lines:
         lines.write(json.dumps(record(50, images=[pixel, pixel])))
-    assert prepared("--data", "mine.jsonl", *words)[0].worker.rollout.limit_images == limit
-
-
-def test_the_embedded_model_makes_room_for_the_users_prompts_unless_the_user_says_how_much(tmp_path):
-    rows = [{**record(i, "math"), "prompt": f"How many eggs are {i} eggs? " * 4} for i in range(20)]
-    (tmp_path / "my.json").write_text(json.dumps(rows))
-    (tmp_path / "long.json").write_text(json.dumps([{**row, "prompt": row["prompt"] * 9} for row in rows[:9]] + rows))
-
-    def limit(file, *arguments):
-        recipe = load("custom", arguments=["--data", str(tmp_path / file), *arguments], environ={}, hardware="cpu")
-        return ready(recipe, lambda line: None).data.max_prompt_length
-
-    assert 48 < limit("my.json") < 448
-    assert limit("long.json") == 512 - 64, "the model's positions, less the response's"
-    assert limit("my.json", "--max_prompt_length", "300") == 300
+    assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 2

@@ -47,20 +47,6 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
 
 
 @pytest.mark.parametrize(
-    ("truth", "text"),
-    [
-        (42, "42"),
-        ("007", "007"),
-        (["Wien", "北京"], '["Wien", "北京"]'),
-        (10**40, str(10**40)),
-    ],
-)
-def test_numbers_and_nested_truths_become_json(tmp_path, truth, text):
-    (record,) = read(tmp_path, "a.jsonl", json.dumps({**GOOD, "ground_truth": truth}))
-    assert record.ground_truth == text
-
-
-@pytest.mark.parametrize(
     ("name", "content", "what", "where"),
     [
         ("a.jsonl", f'{LINE}\n\n{{"prompt": "p", "answer": 1, "data_source": "x"}}', "no field ground_truth", "line 3"),
@@ -104,14 +90,6 @@ def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
     assert "there is no field ground_truth (there is prompt, answer, data_source); rename answer" in listed[0]
     assert "a.jsonl, the first in line 2" in caught.value.where
     assert '"prompt": "What is 17 + 25?"' in caught.value.fix
-
-
-def test_a_missing_field_comes_with_a_guess_and_an_example(tmp_path):
-    for name, other in (("prompt", "question"), ("prompt", "promt"), ("data_source", "source")):
-        raw = {other if key == name else key: value for key, value in GOOD.items()}
-        with pytest.raises(RecipeError) as caught:
-            read(tmp_path, "a.jsonl", json.dumps(raw))
-        assert f"rename {other} to {name}" in caught.value.fix
 
 
 def test_chat_messages_also_in_a_cell_and_one_source_for_all(tmp_path):

@@ -27,19 +27,6 @@ def rows(count, start=0):
     return (row(index) for index in range(start, start + count))
 
 
-def test_a_row_has_both_engines_columns():
-    text = row(3)
-    assert text["prompt"] == [{"role": "user", "content": "What is 3 + 1?"}]
-    assert text["reward_model"] == {"style": "rule", "ground_truth": "4"}
-    assert (text["problem"], text["answer"]) == ("What is 3 + 1?", "4")
-    assert "images" not in text  # EasyR1 would ask for an image processor
-    chat = row(prompt=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}])
-    assert chat["problem"] == "Be brief.\n\n1 + 1?"
-    seen = row(prompt="<image> What is it?", images=[b"png"])
-    assert seen["images"] == [{"bytes": b"png"}]
-    assert row(images=[])["images"] == []
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
