@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
+from transformers import AutoTokenizer
 
 from recipes.data.lengths import count_split
 from recipes.data.rows import make_row, write_split
+from recipes.paths import ROOT
+
+MODEL = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A tokenizer that makes one token of each word, with two more for the roles."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
-    made.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant"
-    made.save_pretrained(tmp_path / "model")
-    return tmp_path
-
-
-def split_of(path, lengths):
-    """A split whose prompts have these lengths."""
-    rows = (
-        make_row(
-            data_source="x",
-            prompt=" ".join(["word"] * (length - 2)),
-            ground_truth="1",
-            ability="x",
-            extra_info={"split": "train", "index": index},
-        )
-        for index, length in enumerate(lengths)
-    )
-    write_split(path, rows, manifest={}, force=True)
-    return path
-
-
-def test_a_split_is_counted_once_with_the_chat_template(folder, monkeypatch):
-    lengths = [5, 12, 12, 40, 41, 200] * 100
-    path, model = split_of(folder / "train.parquet", lengths), str(folder / "model")
-    counted = count_split(path, model)
+def test_a_split_is_counted_once_with_the_chat_template(tmp_path, monkeypatch):
+    path, fixed = tmp_path / "train.parquet", {"data_source": "x", "ground_truth": "1", "ability": "x"}
+    rows = [
+        make_row(prompt="Make 7? " * (index % 30 + 1), extra_info={"split": "train", "index": index}, **fixed)
+        for index in range(300)
+    ]
+    write_split(path, rows, manifest={})
+    chats, tokenizer = [row["prompt"] for row in rows], AutoTokenizer.from_pretrained(MODEL)
+    lengths = [len(tokenizer.apply_chat_template(c, add_generation_prompt=True, return_dict=False)) for c in chats]
+    counted = count_split(path, MODEL)
     assert sorted(counted.counts.elements()) == sorted(lengths)
-    assert counted.described(40) == "prompts of 5 to 200 tokens; a limit of 40 drops 200"
+    assert f"a limit of 40 drops {sum(length > 40 for length in lengths)}" in counted.described(40)
     with monkeypatch.context() as patch:
         patch.setattr("recipes.data.lengths.PromptCounter", None)
-        assert count_split(path, model) == counted
+        assert count_split(path, MODEL) == counted
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
-    assert count_split(path, model, template).longest == 198
-    split_of(path, [7, 8, 9])
-    assert count_split(path, model).longest == 9
+    assert count_split(path, MODEL, template).longest < counted.longest
+    write_split(path, rows[:3], manifest={}, force=True)
+    assert sum(count_split(path, MODEL).counts.values()) == 3
