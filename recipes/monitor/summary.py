@@ -134,9 +134,10 @@ def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
 
 
 def exit_reason(code: int) -> str:
-    """An exit code in words; negative ones are signals."""
-    if code == -signal.SIGKILL:
+    """An exit code in words. A signal is a negative code, or 128 and its number where a process in between exits so."""
+    number = -code if code < 0 else code - 128
+    if number == signal.SIGKILL:
         return "the trainer was killed; if nobody did that, memory ran out: see `dmesg` and `free -h`"
-    if code < 0:
-        return f"the trainer was ended by {signal.Signals(-code).name}"
+    if number in signal.valid_signals():
+        return f"the trainer was ended by {signal.Signals(number).name}"
     return f"the trainer ended with exit code {code}"

@@ -56,7 +56,7 @@ FAULTS = [
     Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_SERVER),
     Fault("Ray's raylet killed", "generating", "raylet@generate", "Ray's raylet was killed"),
     Fault("Ray's GCS killed", "updating", "gcs@update", "Ray's GCS was killed"),
-    Fault("driver killed", "logging a saved step", "driver@log", "process of TaskRunner.* died"),
+    Fault("driver killed", "logging a saved step", "driver@log", "was killed"),
 ]
 
 
