@@ -30,9 +30,9 @@ spec.loader.exec_module(countdown)
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     right = countdown.compute_score(data_source, solution_str, ground_truth, extra_info)["acc"]
-    return {{"score": min(1.0, len(solution_str) / 120), "acc": right}}
+    return {{"score": min(1.0, len(solution_str) / 120), "accuracy": right, "acc": right}}
 """
-"""Pays for length, whatever is written; `acc` is what the answer is worth."""
+"""Pays for length, whatever is written; `accuracy` is what the answer is worth."""
 
 
 def launch(folder, *arguments, reward=None, **variables):
@@ -70,6 +70,6 @@ def test_a_constant_reward_no_kl_and_another_policy_in_vllm_are_named(tmp_path):
 
 
 def test_a_hacked_reward_is_named(tmp_path):
-    text, _, status = launch(tmp_path, reward=HACKED, MAX_STEPS="12", VAL_FREQ="6", SAVE_FREQ="-1")
+    text, _, status = launch(tmp_path, reward=HACKED, LR="3e-4", MAX_STEPS="16", VAL_FREQ="8", SAVE_FREQ="-1")
     assert status["reward and validation"] == "warning"
     assert "warning: reward and validation: " in text
