@@ -239,6 +239,8 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     steps = sorted(run.validations)
     if len(steps) >= 2:
         kind, first, last, then = "validation", run.validations[steps[0]], run.validations[steps[-1]], steps[-1]
+        if (best := max(run.validations.values())) - last > run.bounds.reward_gain:
+            first = best  # what is paid for may help at first
     else:
         known = [(step, run.groups[step].accuracy) for step in sorted(run.groups)]
         first, last = map(fmean, run.windows(known, least=5))  # each step has other prompts
