@@ -21,7 +21,7 @@ from recipes.data.prepare import make_missing
 from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import reported_errors
-from recipes.monitor import agreement, runs
+from recipes.monitor import rollout_mismatch, runs
 from recipes.monitor.early_stop import EarlyStop, best_checkpoint
 from recipes.monitor.health import Health
 from recipes.monitor.metrics import MetricsFollower, Step, mark_lost_step, read_history
@@ -73,8 +73,8 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
         if last:
             if mark_lost_step(files.metrics, last):
                 console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
-            history, limits = read_history(files.metrics), agreement.bounds(recipe, os.environ)
-            agreement.refuse_checkpoint_after_mismatch(history, last, limits, str(shown(resume.folder(recipe))))
+            history, limits = read_history(files.metrics), rollout_mismatch.bounds(recipe, os.environ)
+            rollout_mismatch.refuse_checkpoint_after_mismatch(history, last, limits, str(shown(resume.folder(recipe))))
             done = [step for step in history if step.step <= last]
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
@@ -133,7 +133,7 @@ def train(
             progress=progress,
             limits=limits,
             rollouts_ready=lambda step: folder is None or responses(step) is not None,
-            judge=partial(agreement.disagreement, limits=agreement.bounds(recipe, os.environ)),
+            judge=partial(rollout_mismatch.disagreement, limits=rollout_mismatch.bounds(recipe, os.environ)),
             after_step=after_step,
         )
 

@@ -23,7 +23,7 @@ from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoi
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_whole
 from recipes.model_files import local_model
-from recipes.monitor.learning import learning_curve
+from recipes.monitor.learning_curves import learning_curve
 from recipes.monitor.metrics import Step, read_history, validation
 from recipes.monitor.runs import RunFiles
 from recipes.monitor.runs import find as find_run

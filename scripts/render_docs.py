@@ -19,7 +19,7 @@ from recipes.config.docs import markdown, rendered, stale
 from recipes.config.official import block as comparison
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
-from recipes.monitor.learning import results_table
+from recipes.monitor.learning_curves import results_table
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory

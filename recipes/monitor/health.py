@@ -2,7 +2,7 @@
 
 A rule looks at the first and the last window (`monitor.window` steps) and gives a status with its evidence. What the
 status usually means, and what to try, stands beside the rule in `RULES`. The bounds are keys under `monitor`. A rule
-changes nothing in a run; what ends one is `agreement.py` (a wrong image), the watchdog and `early_stop.py`.
+changes nothing in a run; what ends one is `rollout_mismatch.py` (a wrong image), the watchdog and `early_stop.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recipes.config.docs import markdown
 from recipes.config.resolve import algorithm
 from recipes.config.schema import Monitor
 from recipes.engines.verl import is_on_policy
-from recipes.monitor import agreement
+from recipes.monitor import rollout_mismatch
 from recipes.monitor.metrics import Step, mean_validation
 from recipes.monitor.progress import TIMINGS, number
 from recipes.monitor.rollouts import Groups, Rollouts
@@ -222,9 +222,9 @@ def _length(run: Evidence) -> Verdict:
 
 def _rollout(run: Evidence) -> Verdict:
     # The mean of log p(vLLM) - log p(trainer) is not negative but for noise, so the size alone counts.
-    worst = max(map(abs, run.last(run.series(agreement.KL))))
+    worst = max(map(abs, run.last(run.series(rollout_mismatch.KL))))
     evidence = f"at most {number(worst)} nats a token over the last steps, bound {run.bounds.rollout_kl:g}"
-    if difference := run.last(run.values(agreement.DIFFERENCE)):
+    if difference := run.last(run.values(rollout_mismatch.DIFFERENCE)):
         evidence += f"; single tokens' probabilities differ by {number(max(difference))} at most"
     else:
         evidence += "; single tokens are not compared, since no pass computes old log-probabilities"

@@ -13,7 +13,7 @@ from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.monitor.compare import shown
 from recipes.monitor.health import Finding, truncated
-from recipes.monitor.learning import Question, draw_accuracy, read_validation, share, validation_files
+from recipes.monitor.learning_curves import Question, draw_accuracy, read_validation, share, validation_files
 from recipes.monitor.log import LogReader, first_error
 from recipes.monitor.progress import KL, duration, number
 from recipes.monitor.rollouts import Rollouts

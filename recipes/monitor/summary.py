@@ -12,7 +12,7 @@ from pathlib import Path
 from recipes.config import Recipe
 from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Checkpoint
-from recipes.monitor import agreement
+from recipes.monitor import rollout_mismatch
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
 from recipes.monitor.supervise import Outcome
@@ -105,7 +105,7 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
     if outcome.interrupted:
         lines.append(f"stopped by {outcome.interrupted.name}")
     elif outcome.fault:
-        lines += [f"error: {outcome.fault}", f"  log:   {shown(log)}", f"  fix:   {agreement.ADVICE}"]
+        lines += [f"error: {outcome.fault}", f"  log:   {shown(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
     else:
         lines += _trainer_error(outcome, log)
     if outcome.fault:

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recipes.monitor.agreement import DIFFERENCE, KL
 from recipes.monitor.metrics import read_history, validation
+from recipes.monitor.rollout_mismatch import DIFFERENCE, KL
 from recipes.paths import ROOT
 
 pytestmark = pytest.mark.trainer

@@ -1,7 +1,7 @@
 """`python -m recipes.engines.verl_cpu.main key=value ...`: verl's PPO entry point, for a machine without a GPU.
 
 verl's own `verl.trainer.main_ppo` would do the same with the same keys, more slowly. Here Ray's own processes start
-while Python imports (`head.py`); the imports happen once, in a process from which all others are forked
+while Python imports (`ray_head.py`); the imports happen once, in a process from which all others are forked
 (`forkserver.py`); and verl's task runner runs in the driver instead of in one more Ray actor.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 
 from recipes.engines import support
-from recipes.engines.verl_cpu import forkserver, head, patches
+from recipes.engines.verl_cpu import forkserver, patches, ray_head
 from recipes.errors import reported_errors
 
 SWITCH = "RECIPES_FORK_WORKERS"
@@ -46,9 +46,9 @@ def main() -> int:
     if not can_fork(ray_init):
         return train(None)
     server = forkserver.ForkServer()
-    starting = head.launch(ray_init)
+    starting = ray_head.launch(ray_init)
     forkserver.preload(BEFORE_RAY)
-    node = head.connect(starting, ray_init)
+    node = ray_head.connect(starting, ray_init)
     os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
     patches.apply_to_ray()
     forkserver.preload(AFTER_RAY)

@@ -9,7 +9,7 @@ import pytest
 
 from recipes.config import load
 from recipes.monitor.health import Evidence, findings
-from recipes.monitor.learning import TRAINING
+from recipes.monitor.learning_curves import TRAINING
 from recipes.monitor.metrics import Step
 from recipes.monitor.rollouts import Groups
 from recipes.paths import ROOT

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from recipes.config import load
-from recipes.monitor.agreement import (
+from recipes.monitor.metrics import Step
+from recipes.monitor.rollout_mismatch import (
     DIFFERENCE,
     EXACT,
     KL,
@@ -15,7 +16,6 @@ from recipes.monitor.agreement import (
     bounds,
     disagreement,
 )
-from recipes.monitor.metrics import Step
 
 
 def step(kl, difference=1e-5, number=1):

@@ -1,6 +1,6 @@
 """Ray's head node, started as a process of its own while the fork server is still importing.
 
-`python -m recipes.engines.verl_cpu.head '{"num_cpus": 16, ...}'` starts what `ray.init()` would start, without the
+`python -m recipes.engines.verl_cpu.ray_head '{"num_cpus": 16, ...}'` starts what `ray.init()` would start, without the
 autoscaler and with `spawn.py` to start workers, prints one line of JSON, and stops everything when its input ends.
 """
 
@@ -52,7 +52,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
     os.environ.setdefault("RAY_enable_metrics_collection", "0")  # nobody reads them
     known = {name: ray_init[key] for key, name in PARAMETERS.items() if key in ray_init}
     return subprocess.Popen(
-        [sys.executable, "-m", "recipes.engines.verl_cpu.head", json.dumps(known)],
+        [sys.executable, "-m", "recipes.engines.verl_cpu.ray_head", json.dumps(known)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -7,7 +7,7 @@ import json
 import pytest
 from scipy.stats import t
 
-from recipes.monitor.learning import draw, learning
+from recipes.monitor.learning_curves import draw, learning
 
 
 def write_run(folder, validations, steps=(), entry=lambda index: {"input": f"problem {index}", "gts": "1"}):
