@@ -8,7 +8,7 @@ paid for. It uses verl's own extension points: the platform registry (`platform.
 environment variables switch it on. Nothing here is imported when a recipe trains on GPUs.
 
 `main.py`, `ray_head.py`, `forkserver.py` and `spawn.py` make the start shorter, and nothing else. A run has eight
-processes that import torch, Ray, verl and vLLM. The fork server imports them once; the other processes are forked from it.
+processes that import torch, Ray, verl and vLLM. The fork server imports them once; the others are forked from it.
 `RECIPES_FORK_WORKERS=0` does without: `main.py` then calls verl's `run_ppo` at once, and Ray and vLLM start their own
 processes. The same happens with another version of Ray, on another system than Linux, and where
 `RAY_ADDRESS` or `ray_kwargs.ray_init.address` names a cluster that runs already.
