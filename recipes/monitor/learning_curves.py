@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from recipes.data.rewards import is_right
 from recipes.drawing import BAD, BLUE, SLATE, STYLE
 from recipes.errors import RecipeError
 from recipes.monitor.metrics import read_history
+from recipes.monitor.runs import ATTEMPT
 from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_over_seeds, mean_with_interval
 
 # Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
@@ -186,7 +186,8 @@ def _seconds(run: Path) -> float | None:
     log = run / "train.log"
     if not log.is_file():
         return None
-    attempts = re.findall(r"^==== attempt of (\S+)$", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        attempts = [line.removeprefix(ATTEMPT).strip() for line in lines if line.startswith(ATTEMPT)]
     if len(attempts) != 1:
         return None
     return (run / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()

@@ -187,12 +187,12 @@ class Custom(TextSpec):
     def reward(self) -> Callable[[str, Problem], dict[str, Any]]:
         """See `Spec.reward`; the kit's own rewards, by data source."""
         compute_score = load_reward(ROOT / "reward_functions" / "dispatch.py").compute_score
-        return lambda response, problem: compute_score(*_spread(problem.truth, response))
 
+        def score(response: str, problem: Problem) -> dict[str, Any]:
+            source, truth = json.loads(problem.truth)
+            return compute_score(source, response, json.dumps(truth))
 
-def _spread(truth: str, response: str) -> tuple[str, str, str]:
-    source, gold = json.loads(truth)
-    return source, response, json.dumps(gold)
+        return score
 
 
 SPEC = Custom()
