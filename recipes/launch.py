@@ -30,7 +30,7 @@ from recipes.monitor.progress import Progress
 from recipes.monitor.rollouts import Groups, Rollouts
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
-from recipes.paths import ROOT, python_path, shown
+from recipes.paths import ROOT, python_path, script_command, shown
 from recipes.preflight import cluster, data, duration, prompt_filter, resume
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
@@ -166,7 +166,7 @@ def close(
     if checkpoint and checkpoint.model:
         card = publish.write_card(recipe, checkpoint)
         commands.append(("serve", publish.serve_command(recipe, shown(checkpoint.model), here=True)))
-        commands.append(("model card", f"{shown(card)}; python -m recipes.publish --help"))
+        commands.append(("model card", f"{shown(card)}; {script_command('publish.py', '--help')}"))
     if outcome and outcome.enough:
         console.print(f"ended before its last step: {outcome.enough}")
     best = best_checkpoint(resume.folder(recipe))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +41,15 @@ def shown(path: Path) -> Path:
     """A path as a user in the working folder would type it."""
     base = Path.cwd()
     return path.relative_to(base) if path.is_relative_to(base) else path
+
+
+def script_command(name: str, *arguments: str) -> str:
+    """Return the line that starts a script of `scripts/`, as a user in the working folder types it.
+
+    Any Python will do, because the scripts go on with the repository's own environment (recipes/interpreter.py).
+    """
+    python = "python" if shutil.which("python") else "python3"
+    return shlex.join([python, str(shown(ROOT / "scripts" / name)), *arguments])
 
 
 def python_path() -> str:

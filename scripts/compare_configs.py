@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ import typer
 from recipes.errors import reported_errors
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How the table is shown."""
 
     terminal = "terminal"

@@ -351,7 +351,7 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
     manifests = converted(folder)
     if manifests is None:
         log(f"converting {', '.join(path.name for path in (*conversion.train, *conversion.val))}")
-        manifests = convert(conversion, folder, command=f"python -m recipes.launch {recipe.name}")
+        manifests = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
     for line in _summary(manifests, folder, conversion):
         log(line)
     changes: dict[str, Any] = {

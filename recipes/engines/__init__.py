@@ -1,0 +1,1 @@
+"""The trainers: verl and EasyR1, their commands and what they write."""

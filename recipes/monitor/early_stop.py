@@ -90,7 +90,7 @@ class EarlyStop:
         if self._keep:
             self._keep_if_best(step.step, value)
         if self.reason is None:
-            if self._asked:  # and not the user, by `python -m recipes.monitor stop`
+            if self._asked:  # and not the user, by `python scripts/monitor.py stop`
                 withdraw_stop(self._folder)
                 self._asked = False
             return None

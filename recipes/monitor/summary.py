@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from recipes.monitor import rollout_mismatch
 from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
 from recipes.monitor.supervise import Outcome
-from recipes.paths import ROOT, run_dir, shown
+from recipes.paths import ROOT, run_dir, script_command, shown
 
 
 def summary(
@@ -83,11 +82,9 @@ def next_commands(
         environ: the variables that the user set are repeated in the command, and so are the arguments, `overrides`.
     """
     name = recipe.trainer.experiment_name or recipe.name
-    python = str(shown(Path(sys.executable)))
-    commands = [("report", shlex.join([python, "-m", "recipes.monitor", "report", name]))]
+    commands = [("report", script_command("monitor.py", "report", name))]
     if checkpoint and checkpoint.model:
-        script, run = (str(shown(path)) for path in (ROOT / "scripts" / "eval.py", run_dir(name)))
-        commands.append(("evaluate", shlex.join([python, script, "reward", "--run", run])))
+        commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(shown(run_dir(name))))))
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)

@@ -230,7 +230,7 @@ class Trial:
             if self.engine == "easyr1":
                 return result[0] if isinstance(result, list) and len(result) == 1 else result
             return asyncio.run(result) if inspect.iscoroutinefunction(self.function) else result
-        except Exception as error:  # allowed: whatever a user's reward raises is the user's to see
+        except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if Path(frame.filename).name == Path(self.path).name]
             place = f"{self.path}:{lines[-1]}" if lines else self.path

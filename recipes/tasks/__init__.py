@@ -1,0 +1,1 @@
+"""The tasks with data of their own: problems, prompt, tiny model."""

@@ -41,8 +41,8 @@ class Command:
     def launch(self) -> tuple[str, list[str]] | None:
         """Task and arguments of a command that starts a run; None for another command."""
         words = list(self.words[1:] if self.words[:1] == ("bash",) else self.words)
-        if words[:3] == ["python", "-m", "recipes.launch"]:
-            return words[3], words[4:]
+        if words[:1] == ["scripts/launch.sh"]:
+            return words[1], words[2:]
         task = LAUNCHERS.get(Path(words[0]).name) if words else None
         return (task, words[1:]) if task else None
 

@@ -50,7 +50,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "recipes.publish", *arguments],
+        [sys.executable, str(ROOT / "scripts" / "publish.py"), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_XET": "1", **variables},
         capture_output=True,
         text=True,

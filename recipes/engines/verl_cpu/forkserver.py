@@ -179,7 +179,7 @@ def _run_code(code: str, connection: socket.socket, ended: threading.Event) -> i
     """Run `code` as `python -c` does, and tell whoever waits in `spawn.py` how it ended."""
     status = 1
     try:
-        exec(code, {"__name__": "__main__"})  # allowed: the program of `python -c`, from raylet or vLLM
+        exec(code, {"__name__": "__main__"})  # noqa: S102 the program of `python -c`, from raylet or vLLM
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -1,14 +1,18 @@
-"""`python -m recipes.engines.verl_cpu.vllm_cli serve MODEL ...`: vLLM's command line with the package `vllm-cpu`.
+"""vLLM's command line with the package `vllm-cpu`, whose own command `vllm` does not start.
 
-The command `vllm` of that package asks for the version of `vllm` (vllm/entrypoints/cli/main.py:83) and ends with an
-error.
+It asks for the version of `vllm` (vllm/entrypoints/cli/main.py:83), a package that is not installed there.
+`scripts/serve.py` calls this on any machine; where vLLM is installed under its own name nothing is changed.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from importlib.metadata import distributions
+from importlib.util import find_spec
 
 from recipes.engines.verl_cpu import patches
+from recipes.errors import RecipeError, reported_errors
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by default vLLM wants nearly all of the machine's memory
@@ -18,15 +22,16 @@ ENVIRONMENT = {
 """Variables where the user has set none."""
 
 
-def main() -> None:
-    """Run vLLM's command line."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    patches.name_vllm()
+def serve() -> None:
+    """Run `vllm serve` with this process's arguments."""
+    with reported_errors():
+        if find_spec("vllm") is None:
+            raise RecipeError("vLLM is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
+    if any(distributions(name="vllm-cpu")):
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        patches.name_vllm()
     from vllm.entrypoints.cli.main import main as vllm
 
+    sys.argv.insert(1, "serve")
     vllm()
-
-
-if __name__ == "__main__":
-    main()

@@ -154,7 +154,7 @@ def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable
                 do_jobs(screen)
             finally:
                 screen.close()
-        except BaseException as error:  # allowed: broad: raised again in the caller's thread
+        except BaseException as error:  # noqa: BLE001 raised again in the caller's thread
             failures.append(error)
             stop.set()
 

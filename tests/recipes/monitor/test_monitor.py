@@ -1,4 +1,4 @@
-"""`python -m recipes.monitor` on the files of runs: healthy, torn, of another version, alive, and none."""
+"""`python scripts/monitor.py` on the files of runs: healthy, torn, of another version, alive, and none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from recipes.config import load, to_yaml
 from recipes.engines.checkpoints import STOP_REQUEST
 from recipes.monitor import runs
-from recipes.monitor.__main__ import app
+from recipes.monitor.cli import app
 from recipes.monitor.watch import watch
 
 

@@ -10,7 +10,7 @@ import typer
 
 from recipes.errors import RecipeError
 from recipes.preflight import machine
-from recipes.preflight.__main__ import main
+from recipes.preflight.cli import main
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`python -m recipes.preflight TASK [--option value] [key=value]`: every check before a start, and nothing else."""
+"""`python scripts/preflight.py TASK [--option value] [key=value]`: every check before a start, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from recipes.data.custom import ready
 from recipes.errors import RecipeError, reported_errors
 from recipes.preflight import resume
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+
+@app.command(context_settings={"ignore_unknown_options": True})
 def main(
     task: Annotated[str, typer.Argument(help="a recipe in configs/, or the path of one")],
     overrides: Annotated[
@@ -43,9 +46,3 @@ def main(
     if result.errors:
         raise typer.Exit(2)
     console.print("ready: every check passed")
-
-
-if __name__ == "__main__":
-    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    application.command(context_settings={"ignore_unknown_options": True})(main)
-    application()

@@ -1,4 +1,4 @@
-"""`python -m recipes.monitor`: list runs, watch one, write its report, compare two, or end one after its next save."""
+"""`python scripts/monitor.py`: list runs, watch one, write its report, compare two, or end one after its next save."""
 
 from __future__ import annotations
 
@@ -93,7 +93,3 @@ def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
             )
         request_stop(Path(str(run.recipe.trainer.save_checkpoint_path)))
         print(f"{run.name} ends after its next save, at the latest in {run.recipe.trainer.save_freq} steps")
-
-
-if __name__ == "__main__":
-    app()

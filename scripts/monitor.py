@@ -1,0 +1,17 @@
+"""List runs, watch one, write its report, compare two, or end one; docs/MONITORING.md."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recipes.interpreter import ensure
+
+ensure()
+
+from recipes.monitor.cli import app
+
+if __name__ == "__main__":
+    app()

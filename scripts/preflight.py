@@ -1,0 +1,17 @@
+"""Check a recipe, its data, model, reward and this machine, and start nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recipes.interpreter import ensure
+
+ensure()
+
+from recipes.preflight.cli import app
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,17 @@
+"""Serve a model over HTTP with vLLM: `python scripts/serve.py MODEL [vLLM's options]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recipes.interpreter import ensure
+
+ensure()
+
+from recipes.engines.verl_cpu.vllm_cli import serve
+
+if __name__ == "__main__":
+    serve()
