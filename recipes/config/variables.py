@@ -178,7 +178,10 @@ CONTROLS: tuple[Control, ...] = (
         "MAX_ROLLOUT_KL",
         "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.01 in fp32, else 0.02",
     ),
-    Control("WATCHDOG_MINUTES", "minutes without any sign of life before a run is given up; default: 20"),
+    Control(
+        "WATCHDOG_MINUTES",
+        "minutes without output and work before a run is given up, longer by what it measured; default: 5",
+    ),
     Control("IGNORE_VARIABLES", "names, joined by commas, that belong to another program and are no typing mistake"),
 )
 

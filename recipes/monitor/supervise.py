@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections import deque
@@ -16,7 +17,13 @@ from recipes.monitor.metrics import MetricsFollower, Step
 from recipes.monitor.process import Child
 from recipes.monitor.progress import Progress
 
-WATCHDOG_MINUTES = 20.0
+WATCHDOG_MINUTES = 5.0
+BUSY = 16.0
+"""A run that works without a word is given so many times as long: on GPUs a hung NCCL call keeps a core busy."""
+STARTING = 4.0
+"""Before its first step a run has measured nothing of itself, and is given so many times as long."""
+LONGER = 20.0
+"""A silence that is so many times the longest one that the run came back from is a hang, however long that is."""
 IDLE_SHARE = 0.2
 """Of one core: what Ray's daemons use while nothing happens stays below."""
 _SAME_MOMENT_S = 2.0
@@ -25,11 +32,13 @@ _SAME_MOMENT_S = 2.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds of silence (no new line, no new metrics) after which a run is given up.
+    """The shortest seconds without a sign of life after which a run is given up, once it has made a step.
+
+    Each is `STARTING` times as long before, and never shorter than `LONGER` times what the run has come back from.
 
     Attributes:
-        idle_s: silent, and the processes use next to no CPU.
-        silent_s: silent, however busy; on GPUs a hung NCCL call keeps a core busy.
+        idle_s: no new line, no new metrics, and the processes use next to no CPU.
+        silent_s: neither line nor metrics, however busy.
         alarmed_s: silent and idle after a line that reports an exception.
     """
 
@@ -39,34 +48,54 @@ class Limits:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Limits:
-        """WATCHDOG_MINUTES, by default 20, when idle, and four times that when busy."""
+        """WATCHDOG_MINUTES, by default 5, when idle, and `BUSY` times that when busy."""
         minutes = positive_number(environ, "WATCHDOG_MINUTES", "for example 30") or WATCHDOG_MINUTES
-        return cls(idle_s=60 * minutes, silent_s=240 * minutes)
+        return cls(idle_s=60 * minutes, silent_s=60 * BUSY * minutes)
+
+
+@dataclass
+class _Spell:
+    """A stretch of time that repeats: when the present one began, and the longest that has ended."""
+
+    since: float | None = None
+    longest: float = 0.0
+
+    def lasted(self, now: float) -> float:
+        return 0.0 if self.since is None else now - self.since
+
+    def end(self, now: float) -> None:
+        self.longest, self.since = max(self.longest, self.lasted(now)), None
 
 
 class Watchdog:
-    """Decides whether a run hangs; times are seconds on any clock that only goes forward.
+    """Decides whether a run hangs, by what it has measured of the run; times are seconds on a clock that goes forward.
 
     Args:
         window_s: over how many seconds CPU use is averaged.
+        crowding: runnable threads of the whole machine for each of its cores, where more than one; a run that has to
+            share the cores uses that part of them.
     """
 
-    def __init__(self, limits: Limits, now: float, window_s: float = 20.0) -> None:
-        self._limits = limits
+    def __init__(
+        self, limits: Limits, now: float, window_s: float = 20.0, crowding: Callable[[], float] = lambda: 1.0
+    ) -> None:
+        self._limits, self._crowding = limits, crowding
         self._window = min(window_s, limits.alarmed_s, limits.idle_s)
-        self._last_sign = now
+        self._silence, self._idleness = _Spell(now), _Spell()
         self._alarmed_at: float | None = None
+        self._stepped = False
         self._cpu: deque[tuple[float, float]] = deque()
 
     def saw_output(self, now: float, alarming: bool) -> None:
         """Note new lines; `alarming` if one of them reports an exception."""
-        self._last_sign = now
+        self._sign(now)
         if alarming:
             self._alarmed_at = now
 
     def saw_step(self, now: float) -> None:
         """Note a completed step: what was raised before it did no harm, unless both came about at once."""
-        self._last_sign = now
+        self._sign(now)
+        self._stepped = True
         if self._alarmed_at is not None and now - self._alarmed_at > _SAME_MOMENT_S:
             self._alarmed_at = None
 
@@ -75,24 +104,40 @@ class Watchdog:
         self._cpu.append((now, seconds))
         while len(self._cpu) > 2 and now - self._cpu[1][0] >= self._window:
             self._cpu.popleft()
+        if not self._is_idle():
+            self._idleness.end(now)
+        elif self._idleness.since is None:
+            self._idleness.since = max(self._cpu[0][0], self._silence.since or 0.0)
 
     def verdict(self, now: float) -> str | None:
         """Why the run has to be ended; None while it may go on."""
-        silent = now - self._last_sign
-        idle = self._is_idle()
-        if self._alarmed_at is not None and idle and silent >= self._limits.alarmed_s:
-            return f"an exception in a worker, then {silent:.0f} s of silence: nothing will answer the trainer"
-        if idle and silent >= self._limits.idle_s:
-            return f"no output and no work for {silent / 60:.0f} minutes"
-        if silent >= self._limits.silent_s:
+        patience = 1.0 if self._stepped else STARTING
+        idle, silent = self._idleness.lasted(now), self._silence.lasted(now)
+        measured = LONGER * self._idleness.longest
+        if self._alarmed_at is not None and idle >= max(patience * self._limits.alarmed_s, measured):
+            return f"an exception in a worker, then {idle:.0f} s without output and work: nothing answers the trainer"
+        if idle >= max(patience * self._limits.idle_s, measured):
+            return f"no output and no work for {idle / 60:.0f} minutes"
+        if silent >= max(patience * self._limits.silent_s, LONGER * self._silence.longest):
             return f"no output for {silent / 60:.0f} minutes"
         return None
+
+    def _sign(self, now: float) -> None:
+        self._silence.end(now)
+        self._idleness.end(now)
+        self._silence.since = now
 
     def _is_idle(self) -> bool:
         (since, before), (now, after) = (self._cpu[0], self._cpu[-1]) if len(self._cpu) > 1 else ((0, 0), (0, 0))
         span = now - since
+        share = IDLE_SHARE / max(1.0, self._crowding())
         # A process that ended takes its seconds along, so the sum may fall: that is work too.
-        return span >= self._window * 0.5 and abs(after - before) < IDLE_SHARE * span
+        return span >= self._window * 0.5 and abs(after - before) < share * span
+
+
+def crowding() -> float:
+    """Runnable threads of the machine for each core, over the last minute."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 _POLL_S = 0.2
@@ -200,7 +245,7 @@ def supervise(
         judge: returns what is wrong with a step, or None; a fault ends the run.
         after_step: called with each step after its line; returns why the run is to end in order after it, or None.
     """
-    watchdog = Watchdog(limits, time.monotonic())
+    watchdog = Watchdog(limits, time.monotonic(), crowding=crowding)
     new = _Follower(LogReader(log, offset), metrics, watchdog, progress, rollouts_ready, judge, after_step)
     looked_at_processes, hung = 0.0, None
     with _caught_signals() as caught:

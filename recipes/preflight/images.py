@@ -21,7 +21,7 @@ from recipes.preflight.child import ChildError, ask
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
 """So many images of a format without checksums are decoded, the first of each file; of PNG every chunk is checked."""
-COUNTING_LIMIT_S = 600.0
+COUNTING_LIMIT_S = 3600.0
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 QWEN2_VL_FAMILY = ("Qwen2-VL", "Qwen2.5-VL")
 

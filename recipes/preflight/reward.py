@@ -15,7 +15,8 @@ from recipes.preflight.child import ChildError, ask
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
-LIMIT_S = 60.0
+LIMIT_S = 300.0
+"""For a reward that never comes back; a slow machine imports for a minute before its first call."""
 ROWS_A_SECOND = 2000
 """Rows whose ground truth a reward that judges by data source is given time to read."""
 NOT_READ = ("images", "prompt", "problem")

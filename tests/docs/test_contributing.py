@@ -28,7 +28,7 @@ def clone(tmp_path_factory):
 
     def run(*words, **variables):
         environ = {"PATH": os.environ["PATH"], "HOME": str(root), "PYTHONPATH": str(root), **variables}
-        return subprocess.run(words, cwd=root, env=environ, capture_output=True, text=True, timeout=120)
+        return subprocess.run(words, cwd=root, env=environ, capture_output=True, text=True, timeout=1200)
 
     return root, run
 

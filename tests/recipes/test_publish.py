@@ -54,7 +54,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_XET": "1", **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
         check=False,
     )
 

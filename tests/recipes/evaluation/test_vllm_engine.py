@@ -78,7 +78,7 @@ def test_the_real_engine_agrees_with_transformers(make_data):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=3600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -86,24 +86,33 @@ def test_the_trainer_dies_with_its_launcher(tmp_path):
     pid = int(launcher.stdout.readline())
     launcher.kill()
     launcher.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)
 
 
-ALARM, STEP = "alarm", "step"
+ALARM, STEP, LINE = "alarm", "step", "line"
 
 
 @pytest.mark.parametrize(
     ("cpu", "events", "seconds", "verdict"),
     [
-        (1.0, {}, 700, None),
-        (0.05, {}, 601, "no output and no work"),
-        (1.0, {}, 2401, "no output for 40 minutes"),
-        (0.05, {0: ALARM}, 61, "an exception in a worker"),
-        (0.0, {0: ALARM, 10: STEP}, 100, None),  # the trainer has survived it
-        (0.0, {0: ALARM, 1: STEP}, 62, "an exception in a worker"),  # a step that was done before it
+        (1.0, {}, 40_000, "no output for 6"),  # busy before its first step
+        (0.05, {}, 2300, None),
+        (0.05, {}, 2450, "no output and no work"),
+        (0.05, {0: STEP}, 650, "no output and no work"),
+        (1.0, {0: STEP}, 9500, None),
+        (1.0, {0: STEP}, 9700, "no output for 16"),
+        (1.0, {0: STEP, 1000: STEP}, 19_000, None),  # steps of a thousand seconds: twenty of them
+        (1.0, {0: STEP, 1000: STEP}, 22_000, "no output for 35"),
+        (0.05, {0: STEP, 200: LINE}, 3900, None),  # came back from an idle silence, as where a judge answers late
+        (0.05, {0: STEP, 200: LINE}, 4500, "no output and no work"),
+        (0.05, {0: ALARM}, 200, None),
+        (0.05, {0: ALARM}, 270, "an exception in a worker"),
+        (0.0, {0: STEP, 4: ALARM}, 90, "an exception in a worker"),
+        (0.0, {0: ALARM, 10: STEP}, 300, None),  # the trainer has survived it
+        (0.0, {0: ALARM, 1: STEP}, 90, "an exception in a worker"),  # a step that was done before it
     ],
 )
 def test_when_the_watchdog_gives_a_run_up(cpu, events, seconds, verdict):
@@ -114,9 +123,19 @@ def test_when_the_watchdog_gives_a_run_up(cpu, events, seconds, verdict):
         if events.get(second) == STEP:
             watchdog.saw_step(second)
         elif second in events:
-            watchdog.saw_output(second, alarming=True)
+            watchdog.saw_output(second, alarming=events[second] == ALARM)
     said = watchdog.verdict(seconds)
     assert said is None if verdict is None else said.startswith(verdict)
+
+
+def test_a_run_that_shares_its_cores_with_many_others_is_not_taken_for_idle():
+    """Ten threads a core: what would be idle on a machine of its own is this run's fair part."""
+    for crowd, gives_up in ((1.0, True), (10.0, False)):
+        watchdog = Watchdog(Limits(60, 6000), 0.0, crowding=lambda crowd=crowd: crowd)
+        watchdog.saw_step(0)
+        for second in range(0, 200, 2):
+            watchdog.saw_cpu(second, 0.1 * second)
+        assert bool(watchdog.verdict(199)) is gives_up
 
 
 def test_shared_memory_that_a_run_left_goes_and_everything_else_stays(tmp_path):

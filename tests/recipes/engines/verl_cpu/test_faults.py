@@ -42,6 +42,7 @@ class Fault:
     inject: str
     cause: str
     often: bool = False
+    within_s: float = WITHIN_S
 
 
 DEAD_SERVER = "process of CpuHttpServer died"
@@ -49,7 +50,7 @@ FAULTS = [
     Fault("worker killed", "saving", "worker@save", "process of WorkerDict died", often=True),
     Fault("vLLM server killed", "generating", "vllm@generate", DEAD_SERVER, often=True),
     Fault("disk full", "saving", "disk@save", "the disk is full", often=True),
-    Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "did not take the weights"),
+    Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "no output and no work", within_s=500),
     Fault("trainer killed", "generating", "trainer@generate", "was killed"),
     Fault("trainer killed", "updating", "trainer@update", "was killed"),
     Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),
@@ -104,7 +105,7 @@ class Experiment:
         with output.open("w") as stream:
             command = [sys.executable, "-m", "recipes.launch", "countdown", *keys]
             done = subprocess.run(
-                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=900, check=False
+                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=3600, check=False
             )
         seconds = time.time() - float(fired.read_text()) if fired.exists() else float("nan")
         left = [*_processes(self.folder), *map(str, set(Path("/dev/shm").glob("verl_weights_*")) - before)]
@@ -130,7 +131,7 @@ def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]
     steps, saved = experiment.steps, experiment.saved
     found = [line.strip() for line in attempt.text.splitlines() if line.lstrip().startswith(("error:", "cause:"))]
     wrong = []
-    if not attempt.seconds <= WITHIN_S:
+    if not attempt.seconds <= fault.within_s:
         wrong.append(f"ended after {attempt.seconds:.0f} s")
     if attempt.code == 0 or not re.search(fault.cause, attempt.text):
         wrong.append(f"exit code {attempt.code}, and not the cause {fault.cause!r}")
