@@ -1,3 +1,3 @@
 """GRPO recipes for language and vision-language models on verl and EasyR1."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -10,9 +10,7 @@ export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" OMP_NUM_THREADS="${OMP_NUM_
 if (($#)); then exec "$python" -m pytest "$@"; fi
 
 echo "== linter"
-"$python" -m ruff check .
-"$python" -m ruff format --check .
-"$(dirname "$python")/lint-imports" --no-cache
+bash scripts/lint.sh
 echo "== unit tests"
 "$python" -m pytest -n 2 --dist loadfile -m "not trainer" --durations 5
 echo "== the real trainer, one step (a minute or two each)"
