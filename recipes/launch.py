@@ -18,20 +18,22 @@ from recipes import preflight, publish, usage
 from recipes.config import Recipe, accounting, dry_run, load, path_keys, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
+from recipes.data.rows import row_count
 from recipes.engines import easyr1, verl
-from recipes.engines.checkpoints import last_checkpoint
+from recipes.engines.checkpoints import best_checkpoint, last_checkpoint
 from recipes.errors import reported_errors
-from recipes.monitor import rollout_mismatch, runs
-from recipes.monitor.early_stop import EarlyStop, best_checkpoint
+from recipes.monitor import rollout_mismatch
+from recipes.monitor.early_stop import EarlyStop
 from recipes.monitor.health import Health
-from recipes.monitor.metrics import MetricsFollower, Step, mark_lost_step, read_history
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
-from recipes.monitor.rollouts import Groups, Rollouts
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, script_command, shown
-from recipes.preflight import cluster, data, duration, prompt_filter, resume
+from recipes.preflight import cluster, duration, prompt_filter, resume
+from recipes.runs import folder as runs
+from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, read_history
+from recipes.runs.rollouts import Groups, Rollouts
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -66,7 +68,7 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
     console.print(preflight.heading(recipe))
     recipe = checked(recipe, console)
     experiment = recipe.trainer.experiment_name or recipe.name
-    total = accounting(recipe, data.rows(recipe)).total_steps or None
+    total = accounting(recipe, row_count(recipe)).total_steps or None
     with runs.opened(experiment) as files:
         resume.repair(recipe)
         last, done = resume.steps_done(recipe), []
@@ -187,7 +189,7 @@ def show_plan(recipe: Recipe) -> int:
     recipe = resume.with_own_name(ready(recipe, notes.append, fetch=False), notes.append)
     print(to_yaml(recipe))
     print(runs.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
-    rows = data.rows(recipe)
+    rows = row_count(recipe)
     plan = accounting(recipe, rows)
     for name, value in plan.table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")

@@ -23,10 +23,10 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_whole
 from recipes.model_files import local_model
 from recipes.monitor.learning_curves import learning_curve
-from recipes.monitor.metrics import Step, read_history, validation
-from recipes.monitor.runs import RunFiles
-from recipes.monitor.runs import find as find_run
 from recipes.provenance import git_commit
+from recipes.runs.folder import RunFiles
+from recipes.runs.folder import find as find_run
+from recipes.runs.metrics import Step, read_history, validation
 
 CARD = "README.md"
 """The name under which hubs show a model's card."""

@@ -22,8 +22,8 @@ from recipes.benchmarks.watching import last_lines, watch
 from recipes.config import load
 from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
-from recipes.monitor.metrics import Step, read_history
 from recipes.paths import ROOT, artifacts, run_dir, shown
+from recipes.runs.metrics import Step, read_history
 
 VALUES: dict[str, dict[str, Any]] = {
     "ours": {},

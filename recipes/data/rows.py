@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import recipes
+from recipes.config.path_keys import path_keys
 from recipes.errors import RecipeError
 from recipes.provenance import sha256, versions
 
@@ -86,6 +87,31 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     if recipe.engine == "easyr1":
         return (prompt_column(recipe), recipe.data.answer_key)
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
+
+
+def row_count(recipe: Recipe, key: str = "data.train_files") -> int:
+    """Rows of a split, from the files' footers; 0 where a file is missing or cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = [each.path for each in path_keys(recipe) if each.key == key and not each.on_hub]
+    try:
+        return sum(pq.read_metadata(path).num_rows for path in paths if Path(path).is_file())
+    except (OSError, pa.ArrowException):
+        return 0
+
+
+def data_sources(files: Iterable[str]) -> set[str]:
+    """The data sources of these parquet files; files that are not there have none."""
+    import pyarrow.parquet as pq
+
+    sources: set[str] = set()
+    for file in filter(Path.is_file, map(Path, files)):
+        with pq.ParquetFile(file) as opened:
+            if "data_source" in opened.schema_arrow.names:
+                for batch in opened.iter_batches(columns=["data_source"]):
+                    sources.update(batch.column(0).unique().to_pylist())
+    return sources
 
 
 def pack_envelope(data_source: str, ground_truth: str) -> str:

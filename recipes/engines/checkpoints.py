@@ -145,6 +145,15 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
+def best_checkpoint(folder: Path) -> tuple[int, float] | None:
+    """Step and value of the kept best in a folder of checkpoints; None where there is none."""
+    try:
+        facts = json.loads((folder / BEST / BEST_FACTS).read_text(encoding="utf-8"))
+        return int(facts["step"]), float(facts["value"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def merge_adapters(folder: Path) -> bool:
     """Merge LoRA adapters, if the model in this folder has any, into the weights that they belong to.
 

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from recipes.errors import RecipeError, reported_errors
-from recipes.monitor import runs
 from recipes.paths import shown
+from recipes.runs import folder as runs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="a run's name or folder; default: the run that changed last")]

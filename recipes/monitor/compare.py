@@ -11,7 +11,7 @@ from recipes.drawing import BLUE, STYLE, WEAK
 from recipes.errors import RecipeError
 from recipes.monitor.learning_curves import difference, draw_accuracy, right_answers, share, validation_files
 from recipes.monitor.progress import KL, number
-from recipes.monitor.runs import Run
+from recipes.runs.folder import Run
 from recipes.statistics import SIGNIFICANCE, Interval, McNemar
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ may become the best one, and the run may end at once. Otherwise the trainer is a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from pathlib import Path
 
 from recipes.config import Recipe, path_keys
 from recipes.config.checks import EARLY_STOP_VALIDATION as VALIDATION
-from recipes.engines.checkpoints import BEST, BEST_FACTS, keep_best, last_checkpoint, request_stop, withdraw_stop
+from recipes.data.rows import data_sources
+from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.errors import did_you_mean
-from recipes.monitor.metrics import Step, mean_validation
 from recipes.monitor.progress import number
-from recipes.monitor.rollouts import data_sources
 from recipes.paths import shown
+from recipes.runs.metrics import Step, mean_validation
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,6 @@ def standing(values: Iterable[tuple[int, float]], min_delta: float, now: Standin
         gained = math.isfinite(value) and (now.best is None or value > now.best + min_delta)
         now = Standing(value, step, 0) if gained else Standing(now.best, now.step, now.waited + 1)
     return now
-
-
-def best_checkpoint(folder: Path) -> tuple[int, float] | None:
-    """Step and value of the kept best in a folder of checkpoints; None where there is none."""
-    try:
-        facts = json.loads((folder / BEST / BEST_FACTS).read_text(encoding="utf-8"))
-        return int(facts["step"]), float(facts["value"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 class EarlyStop:

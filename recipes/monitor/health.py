@@ -20,9 +20,10 @@ from recipes.config.resolve import algorithm
 from recipes.config.schema import Monitor
 from recipes.engines.verl import is_on_policy
 from recipes.monitor import rollout_mismatch
-from recipes.monitor.metrics import Step, mean_validation
 from recipes.monitor.progress import TIMINGS, number
-from recipes.monitor.rollouts import Groups, Rollouts
+from recipes.runs.folder import Run
+from recipes.runs.metrics import Step, mean_validation
+from recipes.runs.rollouts import Groups, Rollouts
 from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
@@ -443,6 +444,13 @@ class Finding:
 def findings(run: Evidence) -> list[Finding]:
     """What every rule says, in the order of `RULES`."""
     return [_judged(rule, run) for rule in RULES]
+
+
+def findings_of(run: Run, rollouts: Rollouts | None = None) -> list[Finding]:
+    """What every rule says of a run's folder; a caller that asks again passes the `Rollouts`, which read files once."""
+    steps = [step.step for step in run.history if step.step]
+    measured = (rollouts or Rollouts(run.rollouts)).among(steps)
+    return findings(Evidence(run.history, run.recipe, measured, run.silent_s))
 
 
 def _judged(rule: Rule, run: Evidence) -> Finding:

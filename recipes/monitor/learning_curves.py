@@ -15,8 +15,8 @@ from recipes.config.docs import markdown
 from recipes.data.rewards import is_right
 from recipes.drawing import BAD, BLUE, SLATE, STYLE
 from recipes.errors import RecipeError
-from recipes.monitor.metrics import read_history
-from recipes.monitor.runs import ATTEMPT
+from recipes.runs.folder import ATTEMPT
+from recipes.runs.metrics import read_history
 from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_over_seeds, mean_with_interval
 
 # Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.

@@ -12,12 +12,12 @@ from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, inline
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.monitor.compare import shown
-from recipes.monitor.health import Finding, truncated
+from recipes.monitor.health import Finding, findings_of, truncated
 from recipes.monitor.learning_curves import Question, draw_accuracy, read_validation, share, validation_files
-from recipes.monitor.log import LogReader, first_error
 from recipes.monitor.progress import KL, duration, number
-from recipes.monitor.rollouts import Rollouts
-from recipes.monitor.runs import ATTEMPT, Run, RunFiles, read
+from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
+from recipes.runs.log import LogReader, first_error
+from recipes.runs.rollouts import Rollouts
 from recipes.statistics import Interval
 
 Validations = dict[int, dict[Question, tuple[bool, str]]]
@@ -32,7 +32,7 @@ def write(folder: Path, output: Path) -> Path:
     """Write the report of the run in `folder` to `output`, whole or not at all. Returns its absolute path."""
     run = read(folder)
     rollouts = Rollouts(run.rollouts)
-    findings = run.findings(rollouts)
+    findings = findings_of(run, rollouts)
     validations, notes = _validations(run)
     page = _page(run, findings, validations, rollouts, notes)
     write_whole(output, page)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from recipes.config import Recipe
 from recipes.config.variables import positive_number
 from recipes.errors import RecipeError
-from recipes.monitor.metrics import Step
+from recipes.runs.metrics import Step
 
 KL = "rollout_corr/kl"
 DIFFERENCE = "training/rollout_probs_diff_max"

@@ -12,10 +12,10 @@ from recipes.config import Recipe
 from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.monitor import rollout_mismatch
-from recipes.monitor.metrics import Step, validation
 from recipes.monitor.progress import number
 from recipes.monitor.supervise import Outcome
 from recipes.paths import ROOT, run_dir, script_command, shown
+from recipes.runs.metrics import Step, validation
 
 
 def summary(

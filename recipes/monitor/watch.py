@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.monitor.health import Status
-from recipes.monitor.metrics import mean_validation
+from recipes.monitor.health import Status, findings_of
 from recipes.monitor.progress import KL, duration, number, step_line
-from recipes.monitor.rollouts import Rollouts
-from recipes.monitor.runs import Run, read
+from recipes.runs.folder import Run, read
+from recipes.runs.metrics import mean_validation
+from recipes.runs.rollouts import Rollouts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -89,7 +89,7 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
         if values:
             curves.add_row(name, sparkline(values), f"{number(values[0])} → {number(values[-1])}")
     lights = Table(box=None, pad_edge=False, show_header=False)
-    for finding in run.findings(rollouts):
+    for finding in findings_of(run, rollouts):
         colour, light = LIGHTS[finding.status]
         text = escape(finding.evidence)
         if finding.alarming:

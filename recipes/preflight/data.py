@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.data.lengths import Lengths, check_lengths, count_first, kept_lengths, tokenizer_of
-from recipes.data.rows import engine_columns, prompt_column
+from recipes.data.rows import engine_columns, prompt_column, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
 
@@ -28,14 +28,6 @@ def missing(recipe: Recipe) -> list[PathKey]:
     return [key for key in files(recipe) if not Path(key.path).exists()]
 
 
-def rows(recipe: Recipe, key: str = "data.train_files") -> int:
-    """Rows of a split; 0 where a file is missing or cannot be read."""
-    try:
-        return sum(_open(entry).metadata.num_rows for entry in files(recipe, key) if Path(entry.path).is_file())
-    except RecipeError:
-        return 0
-
-
 def columns(key: PathKey) -> list[str]:
     """The columns of a file."""
     return list(_open(key).schema_arrow.names)
@@ -50,7 +42,7 @@ def check_data(recipe: Recipe) -> list[str]:
         )
     for key in files(recipe):
         _check_columns(recipe, key)
-    count = rows(recipe)
+    count = row_count(recipe)
     used = min(count, recipe.data.train_max_samples) if recipe.data.train_max_samples > 0 else count
     if used and used < recipe.data.rollout_batch_size:
         raise recipe.error(

@@ -13,10 +13,11 @@ import psutil
 
 from recipes.config import Recipe, accounting, path_keys
 from recipes.config.machine import nvidia_smi
+from recipes.data.rows import row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config, text_config, weight_files
 from recipes.paths import run_dir
-from recipes.preflight import data, resume
+from recipes.preflight import resume
 
 SHARED_MEMORY = Path("/dev/shm")
 SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
@@ -213,7 +214,7 @@ def _saves_to_come(recipe: Recipe) -> int:
     trainer = recipe.trainer
     if trainer.save_freq <= 0:
         return 0
-    steps = accounting(recipe, data.rows(recipe)).total_steps - resume.steps_done(recipe)
+    steps = accounting(recipe, row_count(recipe)).total_steps - resume.steps_done(recipe)
     return max(0, -(-steps // trainer.save_freq))
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recipes.monitor.metrics import read_history, validation
 from recipes.monitor.rollout_mismatch import DIFFERENCE, KL
 from recipes.paths import ROOT
+from recipes.runs.metrics import read_history, validation
 
 pytestmark = pytest.mark.trainer
 

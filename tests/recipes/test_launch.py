@@ -19,9 +19,9 @@ from rich.console import Console
 from recipes import launch
 from recipes.config import load
 from recipes.errors import RecipeError
-from recipes.monitor.metrics import read_history
 from recipes.paths import ROOT
 from recipes.preflight import resume
+from recipes.runs.metrics import read_history
 
 FAKE = ROOT / "tests" / "recipes" / "monitor" / "fake_trainer.py"
 KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "trainer.save_freq=1", "trainer.max_steps=3")

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from recipes.benchmarks import shapes, step
 from recipes.benchmarks.watching import Watched
 from recipes.config import load
-from recipes.monitor.metrics import Step
+from recipes.runs.metrics import Step
 
 WORK = step.Workload("countdown", Path("model"), 1, 1.0, prompts=32, n=8, max_response=64, steps=3, gpus=1)
 

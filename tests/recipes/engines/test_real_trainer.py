@@ -23,8 +23,8 @@ from recipes.config import check, load
 from recipes.data.rewards import load_reward
 from recipes.engines import verl
 from recipes.launch import trainer_variables
-from recipes.monitor.metrics import read_history
 from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.runs.metrics import read_history
 
 pytestmark = pytest.mark.trainer
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipes.config import check, load
+from recipes.engines.checkpoints import best_checkpoint
 from recipes.errors import RecipeError
-from recipes.monitor.early_stop import EarlyStop, best_checkpoint, check_early_stop, standing
-from recipes.monitor.metrics import Step
+from recipes.monitor.early_stop import EarlyStop, check_early_stop, standing
+from recipes.runs.metrics import Step
 
 ACCURACY = "val-core/x/acc/mean@1"
 

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from recipes.engines.checkpoints import last_checkpoint
-from recipes.monitor import runs
+from recipes.monitor.health import findings_of
 from recipes.paths import ROOT
+from recipes.runs import folder as runs
 
 pytestmark = [
     pytest.mark.trainer,
@@ -46,7 +47,7 @@ def launch(folder, *arguments, reward=None, **variables):
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     run = runs.read(folder / "runs" / "countdown")
-    return text, run, {finding.rule.name: finding.status for finding in run.findings()}
+    return text, run, {finding.rule.name: finding.status for finding in findings_of(run)}
 
 
 def test_a_learning_rate_times_100_is_named_and_the_run_ends_after_its_next_save(tmp_path):

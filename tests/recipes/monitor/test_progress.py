@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recipes.monitor.metrics import Step
 from recipes.monitor.progress import time_left
+from recipes.runs.metrics import Step
 
 
 def test_time_left_has_validations_in_it_and_outgrows_a_slow_first_step():

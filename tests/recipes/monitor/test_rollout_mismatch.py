@@ -7,7 +7,6 @@ import math
 import pytest
 
 from recipes.config import load
-from recipes.monitor.metrics import Step
 from recipes.monitor.rollout_mismatch import (
     DIFFERENCE,
     EXACT,
@@ -16,6 +15,7 @@ from recipes.monitor.rollout_mismatch import (
     bounds,
     disagreement,
 )
+from recipes.runs.metrics import Step
 
 
 def step(kl, difference=1e-5, number=1):

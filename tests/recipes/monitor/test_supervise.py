@@ -16,10 +16,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from recipes.monitor.metrics import MetricsFollower, read_history
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
 from recipes.monitor.supervise import Limits, Watchdog, supervise
+from recipes.runs.metrics import MetricsFollower, read_history
 
 FAKE = Path(__file__).with_name("fake_trainer.py")
 

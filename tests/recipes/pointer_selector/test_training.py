@@ -10,7 +10,6 @@ import torch
 from pointer_testing import SMALL_WORKLOAD, write_data
 
 from recipes.errors import RecipeError
-from recipes.monitor.metrics import read_history
 from recipes.pointer_selector import checkpoints, workload
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
@@ -19,6 +18,7 @@ from recipes.pointer_selector.metrics import MetricsFile
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.training import Trainer
 from recipes.pointer_selector.workload import FrozenModel
+from recipes.runs.metrics import read_history
 
 SMALL = {"policy.hidden": 16, "policy.heads": 2, "data.batch_size": 8, "reward.mode": "probability"}
 SMALL |= {"rce.epochs": 2, "rce.lr": 1e-3, "grpo.epochs": 2, "grpo.lr": 1e-3, "grpo.kl.adaptive": True}

@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recipes.monitor.metrics import read_history
 from recipes.paths import ROOT
+from recipes.runs.metrics import read_history
 
 pytestmark = [
     pytest.mark.trainer,

@@ -18,12 +18,12 @@ from typing import Literal
 
 import psutil
 
-from recipes.config import Recipe, accounting, load, path_keys
-from recipes.engines.checkpoints import Checkpoint, last_checkpoint
+from recipes.config import Recipe, accounting, load
+from recipes.data.rows import row_count
+from recipes.engines.checkpoints import Checkpoint, best_checkpoint, last_checkpoint
 from recipes.errors import RecipeError, nearest
-from recipes.monitor import health
-from recipes.monitor.early_stop import best_checkpoint
-from recipes.monitor.metrics import (
+from recipes.paths import artifacts, checkpoint_dir, run_dir
+from recipes.runs.metrics import (
     Step,
     adopt_leftovers,
     mean_validation,
@@ -31,8 +31,6 @@ from recipes.monitor.metrics import (
     seconds_per_step,
     unreadable_lines,
 )
-from recipes.monitor.rollouts import Rollouts
-from recipes.paths import artifacts, checkpoint_dir, run_dir
 
 ATTEMPT = "==== attempt of "
 """Begins the line of `train.log` where an attempt begins."""
@@ -167,12 +165,6 @@ class Run:
         configured = self.recipe.trainer.rollout_data_dir if self.recipe else None
         return Path(configured) if configured and Path(configured).is_dir() else self.folder / "rollouts"
 
-    def findings(self, rollouts: Rollouts | None = None) -> list[health.Finding]:
-        """The verdicts of the health rules; a caller that asks again passes the `Rollouts`, which read files once."""
-        steps = [step.step for step in self.history if step.step]
-        measured = (rollouts or Rollouts(self.rollouts)).among(steps)
-        return health.findings(health.Evidence(self.history, self.recipe, measured, self.silent_s))
-
 
 def folders() -> list[Path]:
     """The folders of all runs, the one that changed last first."""
@@ -211,7 +203,7 @@ def read(folder: Path) -> Run:
     recipe, total = None, None
     try:
         recipe = load(str(files.config), environ={})
-        total = accounting(recipe, _rows(recipe)).total_steps or None
+        total = accounting(recipe, row_count(recipe)).total_steps or None
     except RecipeError as error:
         notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
     if history and not any("critic/score/mean" in step.data or mean_validation(step) is not None for step in history):
@@ -232,18 +224,6 @@ def read(folder: Path) -> Run:
         best=best_checkpoint(saved),
         silent_s=max(0.0, time.time() - max(signs)) if alive and signs else None,
     )
-
-
-def _rows(recipe: Recipe) -> int:
-    """Training rows, from the files' footers; 0 where they are gone."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        files = [key.path for key in path_keys(recipe) if key.key == "data.train_files"]
-        return sum(pq.read_metadata(file).num_rows for file in files)
-    except (OSError, pa.ArrowInvalid):
-        return 0
 
 
 def _alive(lock: Path) -> bool:

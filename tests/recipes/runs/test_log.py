@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.monitor.log import LogReader, clean, first_error
+from recipes.runs.log import LogReader, clean, first_error
 
 
 def test_half_lines_wait_carriage_returns_end_lines_and_bytes_that_are_no_text_pass(tmp_path):

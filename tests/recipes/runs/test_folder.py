@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.monitor import runs
-from recipes.monitor.metrics import read_history
+from recipes.runs import folder as runs
+from recipes.runs.metrics import read_history
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def artifacts(tmp_path, monkeypatch):
 
 
 def test_a_second_launcher_is_refused_and_told_who_has_the_run():
-    code = "from recipes.monitor import runs\nwith runs.opened('exp'): print('has it', flush=True); input()"
+    code = "from recipes.runs import folder as runs\nwith runs.opened('exp'): print('has it', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
     try:
         assert other.stdout.readline() == "has it\n"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recipes.data.rewards import is_right
+from recipes.data.rows import data_sources
 
 _EQUAL = 1e-6
 
@@ -124,19 +125,6 @@ class Sources:
         prompts = self._by_truth.get(hash(truth), {})
         # The longest first: a short prompt may be a part of another.
         return next((prompts[prompt] for prompt in sorted(prompts, key=len, reverse=True) if prompt in text), None)
-
-
-def data_sources(files: Iterable[str]) -> set[str]:
-    """The data sources of these parquet files; files that are not there have none."""
-    import pyarrow.parquet as pq
-
-    sources: set[str] = set()
-    for file in filter(Path.is_file, map(Path, files)):
-        with pq.ParquetFile(file) as opened:
-            if "data_source" in opened.schema_arrow.names:
-                for batch in opened.iter_batches(columns=["data_source"]):
-                    sources.update(batch.column(0).unique().to_pylist())
-    return sources
 
 
 def _rows(file: str) -> Iterator[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from recipes.data.rows import make_row, write_split
-from recipes.monitor.metrics import (
+from recipes.runs.metrics import (
     LOST,
     MetricsFollower,
     Step,
@@ -13,7 +13,7 @@ from recipes.monitor.metrics import (
     mark_lost_step,
     read_history,
 )
-from recipes.monitor.rollouts import Groups, Rollouts
+from recipes.runs.rollouts import Groups, Rollouts
 
 
 def line(step, **data):

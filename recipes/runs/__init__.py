@@ -1,0 +1,1 @@
+"""Everything that a run has written: its folder, metrics, log, and dumps of responses."""
