@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.config.memory import PUBLISHED
 from recipes.errors import RecipeError
+from recipes.memory.shape import PUBLISHED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from recipes.config import machine, memory
 from recipes.config.layers import Draft, Setting
 from recipes.config.machine import has_packed_attention, lacks_flash_attention, lacks_liger
 from recipes.config.schema import Source
+from recipes.memory import budgets, gpus
+from recipes.memory.shape import Shape, model_type, published_shape, shape
 from recipes.model_files import local_model
 from recipes.paths import ROOT
 
@@ -22,6 +24,7 @@ CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 """Model types whose attention takes the bounds of packed sequences without flash-attn."""
 
 RECOMPUTE = "worker.actor.model.enable_gradient_checkpointing"
+SHARE = "worker.rollout.gpu_memory_utilization"
 UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_token_len_per_device_for_experience"
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
 FUSED = "worker.actor.use_fused_kernels"
@@ -33,9 +36,10 @@ def fill_gpus(draft: Draft) -> None:
     """Replace nulls that depend on the sizes of model and GPU; the sources say why."""
     name = str(draft.get("worker.actor.model.model_path") or "")
     folder = local_model(name) or local_model(str(ROOT / name))
-    _keep_padding(draft, memory.model_type(folder))
-    model = memory.shape(folder) or memory.published_shape(name)
+    _keep_padding(draft, model_type(folder))
+    model = shape(folder) or published_shape(name)
     _fill_vllm(draft)
+    _leave_room(draft)
     if draft.get(FUSED) is True and model and model.hidden % FUSED_WIDTH:
         why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
         draft.put(FUSED, False, Source("hardware", why))
@@ -62,19 +66,31 @@ def _fill_vllm(draft: Draft) -> None:
         engines = max(1, _gpus(draft) // _size(draft, "worker.rollout.tensor_parallel_size"))
         responses = _size(draft, "data.rollout_batch_size") * _size(draft, "worker.rollout.n")
         source = Source("hardware", "a step's responses over vLLM's engines")
-        draft.put(DECODING, memory.max_num_seqs(-(-responses // engines)), source)
+        draft.put(DECODING, budgets.max_num_seqs(-(-responses // engines)), source)
     sequences = draft.get(DECODING)
     if draft.get(GRAPHS) is None and draft.get("worker.rollout.enforce_eager") is False and type(sequences) is int:
-        draft.put(GRAPHS, memory.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
+        draft.put(GRAPHS, budgets.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
 
 
-def _fill_token_budgets(draft: Draft, model: memory.Shape | None) -> None:
+def _leave_room(draft: Draft) -> None:
+    """Take what others hold of the GPUs out of the recipe's share for vLLM; a share that the user set stays."""
+    total, used, share = gpus.gpu_memory(), gpus.in_use(_size(draft, "trainer.n_gpus_per_node")), draft.get(SHARE)
+    if total and used > gpus.IDLE and type(share) is float and not draft.source(SHARE).by_user:
+        left = math.floor(100 * (share - used / total)) / 100
+        if left > 0:
+            draft.put(
+                SHARE, left, Source("hardware", f"{used / 1e9:.1f} GB of a GPU are in use, of {share:.0%} for vLLM")
+            )
+
+
+def _fill_token_budgets(draft: Draft, model: Shape | None) -> None:
     """Recomputation of activations, and the tokens of passes with and without gradients."""
-    recompute, gpu_bytes = draft.get(RECOMPUTE), machine.gpu_memory()
+    recompute, gpu_bytes = draft.get(RECOMPUTE), gpus.gpu_memory()
+    free = gpu_bytes - gpus.in_use(_size(draft, "trainer.n_gpus_per_node")) if gpu_bytes else None
     prompt, response = _size(draft, "data.max_prompt_length"), _size(draft, "data.max_response_length")
-    budgets = memory.token_budgets(
+    passes = budgets.token_budgets(
         model,
-        gpu_bytes,
+        free,
         ranks=_size(draft, "worker.actor.fsdp.fsdp_size", unset=_gpus(draft)),
         longest=-(-(prompt + response) // _size(draft, "worker.actor.ulysses_size")),
         image_share=prompt / (prompt + response) if _size(draft, "worker.rollout.limit_images", unset=0) else 0.0,
@@ -84,27 +100,29 @@ def _fill_token_budgets(draft: Draft, model: memory.Shape | None) -> None:
         liger=draft.get("worker.actor.model.use_liger") is not False,
     )
     known = model and gpu_bytes
-    source = Source("hardware", "what fits a GPU's memory" if known else "the model or its GPU is not known yet")
+    source = Source(
+        "hardware", "what fits the free memory of a GPU" if known else "the model or its GPU is not known yet"
+    )
     if recompute is None:
-        draft.put(RECOMPUTE, budgets.recompute, source)
+        draft.put(RECOMPUTE, passes.recompute, source)
     # A micro-batch size that the user set takes the place of a token budget.
     micro = "worker.actor.micro_batch_size_per_device_for_"
     if draft.get(UPDATE) is None and not draft.source(f"{micro}update").by_user:
-        draft.put(UPDATE, budgets.update, source)
+        draft.put(UPDATE, passes.update, source)
     if draft.get(FORWARD) is None and not draft.source(f"{micro}experience").by_user:
         follows = draft.get(UPDATE) is not None and draft.source(UPDATE).by_user
-        draft.put(FORWARD, draft.get(UPDATE) if follows else budgets.forward, source)
+        draft.put(FORWARD, draft.get(UPDATE) if follows else passes.forward, source)
 
 
-def _keep_padding(draft: Draft, model_type: str | None) -> None:
+def _keep_padding(draft: Draft, architecture: str | None) -> None:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     group = draft.get("worker.actor.model.override_config") or {}
     by_machine = draft.source("worker.actor.model.override_config").layer == "hardware"
-    if model_type is None or model_type in CAN_PACK or not by_machine:
+    if architecture is None or architecture in CAN_PACK or not by_machine:
         return
     if group.get("attn_implementation") in (None, "sdpa"):
         return
-    source = Source("hardware", f"{model_type} cannot be packed without flash-attn")
+    source = Source("hardware", f"{architecture} cannot be packed without flash-attn")
     for role in ("worker.actor", "worker.critic"):
         draft.put(f"{role}.model.override_config", {"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source)
         for name in ("padding_free", "dynamic_batching"):

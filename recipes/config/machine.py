@@ -6,14 +6,12 @@ import importlib.util
 import netrc
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from recipes.errors import RecipeError, did_you_mean
+from recipes.memory.gpus import nvidia_smi
 
 KINDS = ("cpu", "gpu")
 
@@ -29,18 +27,6 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
     listed = [part.strip() for part in chosen.split(",") if part.strip()]
     usable = listed[: listed.index("-1")] if "-1" in listed else listed
     return min(present, len(usable))
-
-
-@cache
-def nvidia_smi(*options: str) -> str:
-    """What `nvidia-smi` prints; nothing where it is missing or does not answer."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
-    try:
-        return subprocess.run([tool, *options], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = os.environ) -> str:
@@ -77,13 +63,6 @@ def has_packed_attention() -> bool:
 def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this machine has GPUs but no liger-kernel."""
     return importlib.util.find_spec("liger_kernel") is None and visible_gpus(environ) > 0
-
-
-def gpu_memory() -> int | None:
-    """Bytes of the smallest NVIDIA GPU of this machine; None where `nvidia-smi` does not tell."""
-    answer = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
-    sizes = [int(line) << 20 for line in answer.split() if line.isdigit()]
-    return min(sizes, default=None)
 
 
 def logged_in(environ: Mapping[str, str] = os.environ) -> bool:

@@ -1,4 +1,4 @@
-"""The machine, before the trainer starts: GPUs in use, Ray, loggers, open files, shared memory, disk."""
+"""The machine, before the trainer starts: Ray, loggers, open files, shared memory, disk."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import os
 import resource
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
 from recipes.config import Recipe, accounting, path_keys
-from recipes.config.machine import nvidia_smi
 from recipes.data.rows import row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config, text_config, weight_files
@@ -25,7 +23,7 @@ SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
 
 
 def check_machine(recipe: Recipe) -> list[str]:
-    """Raise where an output folder cannot be written, a logger is not installed, or GPUs are taken.
+    """Raise where an output folder cannot be written, or a logger is not installed.
 
     Returns:
         Remarks on little shared memory, few open files, and Ray processes that are left over.
@@ -35,8 +33,7 @@ def check_machine(recipe: Recipe) -> list[str]:
     for name, folder in outputs:
         _writable(name, folder)
     _loggers_installed(recipe)
-    taken = gpus_in_use(recipe) if recipe.hardware == "gpu" else []
-    return [*taken, *_shared_memory(recipe.hardware), *open_files(), *stale_ray()]
+    return [*_shared_memory(recipe.hardware), *open_files(), *stale_ray()]
 
 
 PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab", "mlflow": "mlflow"}
@@ -48,59 +45,6 @@ def _loggers_installed(recipe: Recipe) -> None:
         if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
             fix = f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER"
             raise recipe.error(f"the logger {logger} is not installed", fix, "trainer.logger")
-
-
-class Gpu(NamedTuple):
-    """A GPU as `nvidia-smi` shows it; memory in bytes."""
-
-    index: str
-    uuid: str
-    used: int
-    total: int
-
-
-IDLE = 1 << 30
-"""Bytes that an idle GPU may show as used."""
-
-
-def read_gpus(text: str) -> list[Gpu]:
-    """The answer to `--query-gpu=index,uuid,memory.used,memory.total`; lines without numbers (MIG) are left out."""
-    lines = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    numeric = [parts for parts in lines if len(parts) == 4 and (parts[0] + parts[2] + parts[3]).isdigit()]
-    return [Gpu(index, uuid, int(used) << 20, int(total) << 20) for index, uuid, used, total in numeric]
-
-
-def read_processes(text: str) -> dict[str, list[str]]:
-    """The answer to `--query-compute-apps=gpu_uuid,pid,process_name`: GPU -> `pid (name)` of each process."""
-    processes: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split(",", 2)]
-        if len(parts) == 3 and parts[1].isdigit():
-            processes.setdefault(parts[0], []).append(f"{parts[1]} ({parts[2].rpartition('/')[2]})")
-    return processes
-
-
-def gpus_in_use(recipe: Recipe) -> list[str]:
-    """Remark on GPUs that others use. Raises RecipeError where what is free is less than vLLM will ask for."""
-    every = read_gpus(nvidia_smi("--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits"))
-    chosen = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    mine = [gpu for gpu in every if not chosen or any(n == gpu.index or gpu.uuid.startswith(n) for n in chosen)]
-    busy = [gpu for gpu in mine[: recipe.trainer.n_gpus_per_node] if gpu.used > IDLE]
-    if not busy:
-        return []
-    processes = read_processes(nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"))
-    lines = []
-    for gpu in busy:
-        by = ", ".join(processes.get(gpu.uuid, [])) or "a process that is not shown here"
-        lines.append(f"GPU {gpu.index} has {_gigabytes(gpu.used)} of {_gigabytes(gpu.total)} in use by {by}")
-    key = "worker.rollout.gpu_memory_utilization"
-    share = recipe.value(key)
-    if all(gpu.total - gpu.used >= share * gpu.total for gpu in busy):
-        return lines
-    free = [gpu.index for gpu in every if gpu.used <= IDLE]
-    choose = f"CUDA_VISIBLE_DEVICES={','.join(free)} GPUS_PER_NODE={len(free)}" if free else "wait until it has ended"
-    what = f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each"
-    raise recipe.error(what, f"end that process if it is yours, or {choose}", key)
 
 
 OPEN_FILES = 4_096

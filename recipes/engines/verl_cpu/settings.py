@@ -12,8 +12,8 @@ from typing import Any
 
 from recipes import paths
 from recipes.config import Recipe
-from recipes.config.memory import Shape, shape
 from recipes.engines.support import sampler
+from recipes.memory.shape import Shape, shape
 
 PACKAGE = "recipes.engines.verl_cpu"
 ROLLOUT = "actor_rollout_ref.rollout"

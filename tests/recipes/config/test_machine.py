@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.config import check, gpus, load, machine, memory
+from recipes.config import check, gpus, load, machine
 from recipes.config.machine import logged_in, logger_environment
 from recipes.engines import verl
 from recipes.errors import RecipeError
+from recipes.memory import budgets as passes
+from recipes.memory import gpus as nvidia
+from recipes.memory import shape as shapes
 
 LISTED = ["console", "file", "wandb"]
 
@@ -77,7 +80,7 @@ def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, 
     assert load(task, environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
 
 
-QWEN3_4B = memory.PUBLISHED["Qwen/Qwen3-4B"]
+QWEN3_4B = shapes.PUBLISHED["Qwen/Qwen3-4B"]
 H200, H100 = 143_771 << 20, 81_559 << 20
 
 
@@ -89,9 +92,9 @@ H200, H100 = 143_771 << 20, 81_559 << 20
     asked=st.sampled_from([None, True, False]),
 )
 def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, networks, asked):
-    shape, options = memory.shape_of(QWEN3_4B), {"longest": longest, "networks": networks}
+    shape, options = shapes.shape_of(QWEN3_4B), {"longest": longest, "networks": networks}
     small, large, shared = (
-        memory.token_budgets(shape, size * memory.GIGABYTE, ranks=r, recompute=asked, **options)
+        passes.token_budgets(shape, size * passes.GIGABYTE, ranks=r, recompute=asked, **options)
         for size, r in ((memory_size, ranks), (memory_size + 40, ranks), (memory_size, 2 * ranks))
     )
     for budgets in (small, large, shared):
@@ -102,7 +105,7 @@ def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, 
         assert large.update >= small.update
     state = networks * 16 * shape.parameters / ranks
     need = state + small.update * shape.activations(small.recompute)
-    assert small.update == longest or need < memory.USABLE_FRACTION * memory_size * memory.GIGABYTE
+    assert small.update == longest or need < passes.USABLE_FRACTION * memory_size * passes.GIGABYTE
 
 
 @pytest.fixture
@@ -111,7 +114,7 @@ def on_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "lacks_liger", lambda *_: False)
 
     def build(size, *arguments, config=QWEN3_4B, **environ):
-        monkeypatch.setattr(machine, "gpu_memory", lambda: size)
+        monkeypatch.setattr(nvidia, "gpus_here", lambda: [nvidia.Gpu("0", "GPU-0", 0, size)] if size else [])
         (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
         return load("countdown", arguments=arguments, environ={"MODEL_PATH": str(tmp_path), **environ}, hardware="gpu")
 
@@ -124,7 +127,7 @@ def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
     assert not actor.model.enable_gradient_checkpointing
     assert actor.use_fused_kernels
     assert 12_000 < actor.max_token_len_per_device < 16_000
-    assert actor.max_token_len_per_device_for_experience == memory.MAX_FORWARD_TOKENS
+    assert actor.max_token_len_per_device_for_experience == passes.MAX_FORWARD_TOKENS
     assert (rollout.max_num_seqs, rollout.cudagraph_capture_sizes[-1]) == (1_024, 1_024)
     assert on_gpus(H100, GPUS_PER_NODE="1").worker.actor.model.enable_gradient_checkpointing
     small = on_gpus(H200, MICRO_BATCH_SIZE="2").worker.actor
@@ -134,7 +137,7 @@ def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
     assert (given_.rollout.max_num_seqs, given_.rollout.cudagraph_capture_sizes[-1]) == (77, 77)
     for unknown in (on_gpus(None), *(on_gpus(H200, config=config) for config in ({}, [], {**QWEN3_4B, "experts": 8}))):
         assert unknown.worker.actor.model.enable_gradient_checkpointing
-        assert unknown.worker.actor.max_token_len_per_device == memory.TOKENS_OF_UNKNOWN_MODEL
+        assert unknown.worker.actor.max_token_len_per_device == passes.TOKENS_OF_UNKNOWN_MODEL
 
 
 def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):

@@ -36,33 +36,6 @@ def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch
         assert caught.value.fix
 
 
-GPUS = """0, GPU-aaaa, 4, 81559
-1, GPU-bbbb, 71234, 81559
-2, GPU-cccc, 20000, 81559
-3, GPU-dddd, [N/A], [N/A]
-"""
-PROCESSES = """GPU-bbbb, 4242, /usr/bin/python3
-GPU-bbbb, 4243, VLLM::EngineCore
-GPU-cccc, [N/A], [Not Found]
-"""
-
-
-def test_gpus_that_others_use(make, monkeypatch):
-    answers = {"gpu": GPUS, "compute": PROCESSES}
-    monkeypatch.setattr(machine, "nvidia_smi", lambda query, _: answers[query.split("-")[3].partition("=")[0]])
-
-    def on(chosen):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-        return machine.gpus_in_use(make("trainer.n_gpus_per_node=1", "worker.rollout.gpu_memory_utilization=0.6"))
-
-    assert on("0,1") == [], "the run takes the first one only"
-    assert on("2") == ["GPU 2 has 21.0 GB of 85.5 GB in use by a process that is not shown here"]
-    by = r"GPU 1 has 74.7 GB .* 4242 \(python3\), 4243 \(VLLM::EngineCore\)"
-    with pytest.raises(RecipeError, match=by) as caught:
-        on("GPU-bbbb")
-    assert "CUDA_VISIBLE_DEVICES=0 GPUS_PER_NODE=1" in caught.value.fix
-
-
 def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files, capsys):
     (files / "mine.json").write_text('[{"prompt": "p", "data_source": "qa"}]')
     with pytest.raises(typer.Exit):

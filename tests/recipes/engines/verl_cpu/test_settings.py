@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from recipes.config import Recipe, load
-from recipes.config.memory import PUBLISHED
 from recipes.config.schema import leaves
 from recipes.engines.verl_cpu import settings
+from recipes.memory.shape import PUBLISHED
 
 BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 CACHE = "actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes"

@@ -1,0 +1,228 @@
+"""Memory by phase, from a model's sizes and what a run does with them: what a GPU holds, and what the machine holds.
+
+Bytes a token come from `shape.py`; here they are added up over what is in memory at the same time. An update has two
+peaks: the backward pass (state, activations, gathered layers), and Adam's step, for which torch makes one more copy of
+the weights. While vLLM generates, its share of the GPU lies beside weights and moments; in the other phases it sleeps.
+docs/MEMORY.md holds the estimates against measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from recipes.memory.budgets import GIGABYTE, RESERVED_BYTES
+from recipes.memory.shape import Shape
+
+HALF, FULL = 2, 4
+"""Bytes of a number."""
+LOGIT_BYTES = 8
+"""For each logit of an update without the fused head: the logit and its gradient in 16 bits, one copy in float32."""
+GRAPHS = GIGABYTE
+"""vLLM's CUDA graphs and compiled kernels; an assumption."""
+GROWTH = 3 * GIGABYTE
+"""What grows after the first step: fragments of PyTorch's allocator, NCCL's buffers, the processes' contexts. An
+assumption; between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
+SYNC = 2 << 30
+"""verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
+ESTIMATE_TOLERANCE = 0.16
+"""Fraction by which estimates of activations may exceed the measured bytes (docs/MEMORY.md)."""
+PROCESSES = {"cpu": (2_000 << 20, 780 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
+"""Host memory of driver, Ray, reward, trainer and vLLM for one rank, and of each further one: PSS of the trainer on
+CPUs with the tiny model; for GPUs without the fork server that shares imports there. CUDA's libraries come on top."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What decides the memory of a run."""
+
+    shape: Shape  # of policy and reference, and of the critic where there is one
+    gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
+    in_use: int = 0  # bytes of a GPU that others hold
+    host: int | None = None  # bytes of the machine; None where they are not known
+    ranks: int = 1  # GPUs that share one copy of the weights
+    ranks_here: int = 1  # GPUs of this machine
+    update_tokens: int = 0  # of a pass with gradients
+    forward_tokens: int = 0  # of a pass without
+    longest: int = 0  # tokens of prompt and response together
+    dynamic: bool = True  # passes are filled by tokens
+    image_share: float = 0.0  # of the tokens
+    recompute: bool = True  # activations are computed again
+    liger: bool = False
+    fused: bool = False  # the head keeps no logits
+    weight_bytes: int = FULL  # of a trained number; Adam's moments are two more of these
+    compute_bytes: int = HALF  # of a number in forward and backward passes
+    lora: int = 0  # rank of the adapters; 0 trains all weights
+    reference: bool = False  # a second copy of the model gives the KL
+    critic: bool = False  # a value network of the same shape is trained
+    offload_params: bool = False  # weights rest on the host between their uses
+    offload_optimizer: bool = False  # Adam's moments do
+    offload_all: bool = False  # FSDP2 keeps weights, gradients and moments on the host, and Adam runs there
+    accumulates: bool = True  # an update has several passes, so that gradients are there when one begins
+    moments: bool = True  # Adam's moments are there: not in the first step, nor in trials without an optimiser
+    adam: bool = True  # Adam takes its step
+    tensor: int = 1  # GPUs that share vLLM's weights
+    utilization: float = 0.0  # vLLM's share of a GPU
+    sequences: int = 0  # responses that vLLM decodes at once
+    batched_tokens: int = 0  # of one of vLLM's passes
+    eager: bool = False  # vLLM runs without CUDA graphs
+
+    @property
+    def free(self) -> int:
+        """Bytes of a GPU that nobody else holds."""
+        return (self.gpu or 0) - self.in_use
+
+    @property
+    def trained(self) -> int:
+        """Weights that have gradients."""
+        return self.shape.adapter_parameters(self.lora) if self.lora else self.shape.parameters
+
+    def weights(self) -> float:
+        """Bytes of one rank's share."""
+        adapters = self.trained if self.lora else 0
+        return self.weight_bytes * (self.shape.parameters + adapters) / self.ranks
+
+    def share(self, copies: int) -> float:
+        """Bytes of one rank's share of so many numbers for each trained weight."""
+        return copies * self.weight_bytes * self.trained / self.ranks
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What one phase holds at its peak."""
+
+    name: str
+    parts: dict[str, float]  # what for -> bytes
+    limit: int | None  # bytes that are there; None where that is not known
+    aside: int = 0  # bytes on top that are not this process's own: CUDA contexts, and vLLM asleep
+    spread: float = 0.0  # by which share the estimate may be too high; infinite where nothing was measured
+
+    @property
+    def need(self) -> float:
+        """Bytes of the parts."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """False where it surely does not fit."""
+        return self.limit is None or self.need <= self.limit * (1 + self.spread)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether it fits only if what lies beside it is small, or the estimate too high."""
+        return self.fits and self.limit is not None and self.need + self.aside > self.limit
+
+    def __str__(self) -> str:
+        largest = sorted(self.parts.items(), key=lambda part: -part[1])
+        parts = ", ".join(f"{name} {size / GIGABYTE:.1f}" for name, size in largest if size >= GIGABYTE / 20)
+        of = f" of {self.limit / GIGABYTE:.0f}" if self.limit else ""
+        return f"{self.name} {self.need / GIGABYTE:.1f}{of} GB ({parts})"
+
+
+GENERATE, FORWARD, BACKWARD, STEP = "generation", "log-probabilities", "backward pass", "optimiser step"
+LOAD, HOST = "loading", "training"
+
+
+def phases(plan: MemoryPlan) -> list[Phase]:
+    """Every phase with its peak."""
+    return [*(gpu_phases(plan) if plan.gpu else ()), *host_phases(plan)]
+
+
+def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
+    """What one GPU holds."""
+    shape, resting = plan.shape, plan.offload_params or plan.offload_all
+    moments = plan.share(2) if plan.moments and not (plan.offload_optimizer or plan.offload_all) else 0.0
+    critic = (plan.weights() + plan.share(2)) if plan.critic and not resting else 0.0
+    weights = 0.0 if plan.offload_all else plan.weights()
+    generation = {
+        "vLLM": plan.utilization * (plan.gpu or 0),
+        "weights": 0.0 if resting else plan.weights(),
+        "moments": moments,
+    }
+    forward = {
+        "weights": weights,
+        "moments": moments,
+        "gathered layers": shape.gathered(plan.compute_bytes, trained=False),
+        "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
+        "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
+    }
+    yield Phase(GENERATE, {**generation, "critic": critic}, plan.free, GROWTH + SYNC)
+    for name, parts in ((FORWARD, forward), (BACKWARD, _backward(plan))):
+        yield Phase(name, {**parts, "critic": critic}, plan.free, RESERVED_BYTES, ESTIMATE_TOLERANCE)
+    if plan.adam and not plan.offload_all:
+        state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2), "Adam's copy": plan.share(1)}
+        yield Phase(STEP, {**state, "critic": critic}, plan.free, RESERVED_BYTES)
+
+
+def _backward(plan: MemoryPlan) -> dict[str, float]:
+    """Gradients appear while activations go, so that the first pass of an update holds the larger of both."""
+    shape, tokens = plan.shape, plan.update_tokens
+    held = tokens * shape.activations(plan.recompute, plan.image_share, plan.liger)
+    layer = tokens * shape.layer_activations(plan.liger) if plan.recompute else 0.0
+    gradients = 0.0 if plan.offload_all else plan.share(1)
+    if not plan.accumulates:
+        held = max(held - layer, gradients) + layer - gradients
+    return {
+        "weights": 0.0 if plan.offload_all else plan.weights(),
+        "gradients": gradients,
+        "moments": plan.share(2) if plan.moments and not plan.offload_all else 0.0,
+        "gathered layers": shape.gathered(plan.compute_bytes, trained=not plan.lora),
+        "activations": held,
+        "logits": 0.0 if plan.fused else tokens * shape.vocabulary * LOGIT_BYTES,
+    }
+
+
+def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
+    """What the machine holds, all its ranks together.
+
+    With tied embeddings verl loads the whole model in each rank (`get_init_weight_context_manager`), else in one.
+    """
+    parameters, here, on_host = plan.shape.parameters, plan.ranks_here, plan.gpu is None
+    copies = max(1, here // plan.ranks)
+    first, each = PROCESSES["cpu" if on_host else "gpu"]
+    processes = {"processes": float(first + each * (here - 1))}
+    spread = ESTIMATE_TOLERANCE if on_host else math.inf
+    loading = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
+    yield Phase(LOAD, {**processes, "whole models": float(loading)}, plan.host, spread=spread)
+    networks = 2 if plan.critic else 1
+    model = plan.weight_bytes * parameters * min(here, plan.ranks) / plan.ranks * copies
+    adam = plan.share(3 if on_host or plan.offload_all else 2) * here * networks
+    parts = {
+        "reference": model if plan.reference and not plan.lora else 0.0,
+        "weights": model * networks if on_host or plan.offload_params or plan.offload_all else 0.0,
+        "gradients and moments": adam if on_host or plan.offload_all or plan.offload_optimizer else 0.0,
+        "model being saved": float(FULL * parameters),
+    }
+    if on_host:
+        backward = _backward(plan)
+        parts["activations"] = (backward["activations"] * FULL / HALF + backward["logits"]) * here
+        parts["vLLM"] = float(FULL * parameters * here)
+    yield Phase(HOST, {**processes, **parts}, plan.host, spread=spread)
+
+
+def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
+    """Bytes that vLLM's share leaves for its cache on a GPU, and bytes of the cache for one token there."""
+    shape = plan.shape
+    work = plan.batched_tokens * HALF * (4 * shape.hidden + 3 * shape.intermediate) / plan.tensor
+    logits = plan.sequences * shape.vocabulary * 2 * FULL
+    graphs = 0 if plan.eager else GRAPHS
+    weights = HALF * shape.parameters / plan.tensor
+    return plan.utilization * (plan.gpu or 0) - weights - work - logits - graphs, (
+        2 * HALF * shape.layers * shape.keys / plan.tensor
+    )
+
+
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def host_memory() -> int:
+    """Bytes that this machine, or its container, has."""
+    limits = [psutil.virtual_memory().total]
+    for file in CGROUP_LIMITS:
+        text = Path(file).read_text(encoding="ascii").strip() if Path(file).is_file() else ""
+        limits += [int(text)] if text.isdigit() else []
+    return min(limits)
