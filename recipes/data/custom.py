@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +17,7 @@ from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.data.lengths import count_split, tokenizer_of
-from recipes.data.readers import Mistakes, Place, Record, RecordError, images, records
+from recipes.data.readers import Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rows import (
     IMAGE_MARK,
     engine_columns,
@@ -40,14 +38,13 @@ from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from rich.progress import Progress
 
 VERSION = 3
 """Of the rows that are made; raise it where the same file gives other rows."""
 
 TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
 """What a template may use; `content` is EasyR1's name for the question, and `prompt` is the same."""
-
-_SPOOLED = 64 << 20  # bytes of rows that are kept in memory between reading and writing
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,7 @@ class Conversion:
     system_prompt: Path | None = None
     template: Path | None = None
     data_source: str | None = None  # of records that name none
+    columns: Columns = field(default_factory=Columns)  # what the files call our fields
     val_share: float = 0.05  # share of each source's rows and prompts that validates
     seed: int = 1  # of that choice
 
@@ -78,6 +76,8 @@ class Conversion:
     def folder(self) -> Path:
         """Where the rows of this content lie, made already or not; images are not looked at."""
         facts: dict[str, Any] = {"version": VERSION, "data_source": self.data_source, "seed": self.seed}
+        if self.columns != Columns():
+            facts["columns"] = asdict(self.columns)
         facts["val_share"] = self.val_share
         for name, files in (("train", self.train), ("val", self.val)):
             # The folder, because images are found from there; the suffix, because it says how the file is read.
@@ -161,21 +161,19 @@ def _compiled(path: Path) -> Template:
 
 
 class _Rows:
-    """The rows of some files, read once: on disk until they are written, with the fingerprints of their prompts."""
+    """The rows of some files: read once to check them and to tell which repeat one another, once more to write them."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
-        self.prompts = Prompts(seed)
+    def __init__(self, files: Sequence[Path], conversion: Conversion, prompt_format: PromptFormat) -> None:
+        self.prompts = Prompts(conversion.seed)
         self.most_images = 0
-        there = next(path for path in folder.absolute().parents if path.is_dir())
-        self._spool = tempfile.SpooledTemporaryFile(_SPOOLED, dir=there)  # noqa: SIM115 - lives as long as this
+        self._files, self._conversion, self._format = files, conversion, prompt_format
 
-    def read(self, read: Iterator[Record], prompt_format: PromptFormat, mistakes: Mistakes) -> None:
+    def check(self, progress: Progress, mistakes: Mistakes) -> None:
         """Make a row of each record; what is wrong goes to `mistakes`."""
         marked: list[Place] = []
-        for record in read:
+        for record in tracked(self._records(mistakes), progress, "reading"):
             try:
-                pictures = images(record)
-                row = _row(record, prompt_format, pictures)
+                row, pictures = self._made(record)
             except RecordError as error:
                 mistakes.add(error)
                 continue
@@ -183,22 +181,27 @@ class _Rows:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(pictures))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), pictures)
-            pickle.dump((row, pictures), self._spool, protocol=pickle.HIGHEST_PROTOCOL)
         if self.most_images:
             for place in marked:
                 mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
     def chosen(self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[dict]:
-        """The rows where `mask` (rows,) is true, as they are written; counts them by data source."""
-        self._spool.seek(0)
-        for is_chosen in mask:
-            row, pictures = pickle.load(self._spool)
+        """Yield the rows where `mask` (rows,) is true, as they are written; counts them by data source."""
+        for is_chosen, record in zip(mask, self._records(None), strict=True):
             if is_chosen:
+                row, pictures = self._made(record)
                 row["extra_info"] |= {"split": split, "index": counts.total()}
                 counts[row["data_source"]] += 1
                 if with_images:
                     row["images"] = [{"bytes": picture} for picture in pictures]
                 yield row
+
+    def _records(self, mistakes: Mistakes | None) -> Iterator[Record]:
+        return records(self._files, self._conversion.data_source, mistakes, self._conversion.columns)
+
+    def _made(self, record: Record) -> tuple[dict[str, Any], list[bytes]]:
+        pictures = images(record)
+        return _row(record, self._format, pictures), pictures
 
 
 def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> dict[str, Any]:
@@ -238,7 +241,7 @@ def converted(folder: Path) -> list[dict[str, Any]] | None:
 
 
 def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str, Any]]:
-    """Write train.parquet and test.parquet into `folder`, both or neither. Each file is read once.
+    """Write train.parquet and test.parquet into `folder`, both or neither.
 
     Returns:
         Both manifests, with the command, counts by data source, and what was dropped.
@@ -249,12 +252,11 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
     import numpy as np
 
     prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes()
-    train = _Rows(conversion.seed, folder)
-    test = _Rows(conversion.seed, folder) if conversion.val else train
+    train = _Rows(conversion.train, conversion, prompt_format)
+    test = _Rows(conversion.val, conversion, prompt_format) if conversion.val else train
     with progress_bar() as progress:
-        for part, files in ((train, conversion.train), (test, conversion.val)):
-            read = records(files, conversion.data_source, mistakes)
-            part.read(tracked(read, progress, "reading"), prompt_format, mistakes)
+        for part in (train, test) if conversion.val else (train,):
+            part.check(progress, mistakes)
         mistakes.check()
         if conversion.val:
             shared = train.prompts.shared_with(test.prompts)
@@ -316,14 +318,14 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         raise RecipeError(f"there is no data file {path}", where="--data_path", fix="name a file that exists")
     if is_finished(path, recipe):
         return path
-    conversion = Conversion((path.absolute(),), (), *_prompt_files(recipe), recipe.data.data_source)
+    conversion = Conversion((path.absolute(),), (), *_prompt_files(recipe), _data_source(recipe), _columns(recipe))
     target = conversion.folder / "all.parquet"
     if target.is_file():
         return target
-    mistakes, rows = Mistakes(), _Rows(conversion.seed, target)
+    prompt_format = PromptFormat(conversion.system_prompt, conversion.template)
+    mistakes, rows = Mistakes(), _Rows(conversion.train, conversion, prompt_format)
     with progress_bar() as progress:
-        read = tracked(records((path,), conversion.data_source, mistakes), progress, "reading")
-        rows.read(read, PromptFormat(conversion.system_prompt, conversion.template), mistakes)
+        rows.check(progress, mistakes)
         mistakes.check()
     chosen = rows.chosen([True] * len(rows.prompts), "test", rows.most_images > 0, Counter())
     write_split(target, chosen, manifest={"task": "custom", "split": "all", "command": command, "source": str(path)})
@@ -354,11 +356,12 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
         manifests = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
     for line in _summary(manifests, folder, conversion):
         log(line)
+    defaults = ("val_share", "prompt_key", "answer_key", "image_key")
     changes: dict[str, Any] = {
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "test.parquet"),
         **{f"data.{name}": None for name in ("system_prompt", "format_prompt", "data_source")},
-        "data.val_share": leaves(Recipe)["data.val_share"].default,
+        **{f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in defaults},
     }
     most_images = manifests[0]["most_images"]
     if most_images and not recipe.source_of("worker.rollout.limit_images").by_user:
@@ -395,8 +398,25 @@ def _conversion(recipe: Recipe) -> Conversion | None:
     train, val = files["data.train_files"], files["data.val_files"]
     if not train or (val and all(is_finished(path, recipe) for path in (*train, *val))):
         return None
-    settings = recipe.data
-    return Conversion(train, val, *_prompt_files(recipe), settings.data_source, settings.val_share, abs(settings.seed))
+    share, seed = recipe.data.val_share, abs(recipe.data.seed)
+    return Conversion(train, val, *_prompt_files(recipe), _data_source(recipe), _columns(recipe), share, seed)
+
+
+def _columns(recipe: Recipe) -> Columns:
+    """Return what the user's files call our fields: the keys where the user set them, our own names otherwise."""
+    ours = Columns()
+    given = {name: recipe.source_of(f"data.{name}").by_user for name in ("prompt_key", "answer_key", "image_key")}
+    return Columns(
+        str(recipe.data.prompt_key) if given["prompt_key"] else ours.prompt,
+        recipe.data.answer_key if given["answer_key"] else ours.ground_truth,
+        recipe.data.image_key if given["image_key"] else ours.images,
+    )
+
+
+def _data_source(recipe: Recipe) -> str | None:
+    """Return the data source of records that name none; a reward of the user's own needs no name to choose by."""
+    own = recipe.source_of("worker.reward.reward_function").by_user
+    return recipe.data.data_source or (recipe.name if own else None)
 
 
 def _prompt_files(recipe: Recipe) -> tuple[Path | None, Path | None]:

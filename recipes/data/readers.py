@@ -1,4 +1,4 @@
-"""Users' files: JSON, JSON lines, CSV and parquet, read once, a checked record at a time.
+"""Users' files: JSON, JSON lines, CSV and parquet, a checked record at a time.
 
 `datasets` and pyarrow read JSON and CSV into columns of one type and know no lines; here a ground truth is a text in
 one record and a list in the next, and a mistake is named by its line. So the standard library's `json` and `csv` read
@@ -12,7 +12,6 @@ import binascii
 import csv
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -23,16 +22,42 @@ from recipes.errors import RecipeError
 
 REQUIRED = ("prompt", "ground_truth", "data_source")
 OPTIONAL = ("images", "solution")
+OPTIONS = {"prompt": "--prompt_key", "ground_truth": "--answer_key", "data_source": "--data_source"}
+"""How a field is given on the command line: two by a column of the file, the last by one name for all rows."""
 EXAMPLE = '{"prompt": "What is 17 + 25?", "ground_truth": "42", "data_source": "math_reasoning"}'
 CHAT_EXAMPLE = '{"prompt": [{"role": "user", "content": "What is 17 + 25?"}], "ground_truth": ...}'
-CSV_EXAMPLE = 'prompt,ground_truth,data_source\n"What is 17 + 25?",42,math_reasoning'
 
-# What other collections call our fields.
+# What other collections call our fields: proposed in an error, never taken without being asked for.
 _SYNONYMS = {
     "prompt": ("question", "problem", "instruction", "input", "query", "messages", "text"),
     "ground_truth": ("answer", "label", "target", "output", "gold", "response", "completion", "answers"),
-    "data_source": ("source", "dataset", "task", "category", "type"),
 }
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names that a file has for our fields."""
+
+    prompt: str = "prompt"
+    ground_truth: str = "ground_truth"
+    images: str = "images"
+
+    def __post_init__(self) -> None:
+        """Raise RecipeError for one column that is to be two fields."""
+        names = [self.prompt, self.ground_truth, self.images]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            where = "data.prompt_key, data.answer_key, data.image_key"
+            raise RecipeError(
+                f"the column {twice} is given for two fields", where=where, fix="name one column for each"
+            )
+
+    def ours(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """A record of the file with our names."""
+        names = {self.prompt: "prompt", self.ground_truth: "ground_truth", self.images: "images"}
+        return {
+            names.get(name, name): value for name, value in raw.items() if name in names or name not in names.values()
+        }
 
 
 class Place(NamedTuple):
@@ -126,12 +151,16 @@ class Record:
 
 
 def records(
-    paths: Iterable[Path], default_source: str | None = None, mistakes: Mistakes | None = None
+    paths: Iterable[Path],
+    default_source: str | None = None,
+    mistakes: Mistakes | None = None,
+    columns: Columns = Columns(),
 ) -> Iterator[Record]:
-    """Every record of the files, checked, in their order.
+    """Yield every record of the files, checked, in their order.
 
     Args:
         default_source: data source of records that name none.
+        columns: what the files call our fields.
         mistakes: takes what is wrong, for a caller that raises it together with mistakes of its own.
 
     Raises:
@@ -140,10 +169,14 @@ def records(
     noted = mistakes or Mistakes()
     for path in paths:
         empty = True
-        for place, raw in raw_records(path, noted):
+        for place, raw in raw_records(path, noted, columns):
+            if empty and isinstance(raw, dict) and (error := _unmapped(raw, path, default_source, columns)):
+                noted.add(error)
+                empty = False
+                break
             empty = False
             try:
-                yield checked(raw, place, default_source)
+                yield checked(raw, place, default_source, columns)
             except RecordError as error:
                 noted.add(error)
         if empty:
@@ -154,7 +187,11 @@ def records(
         noted.check()
 
 
-def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
+def raw_records(
+    path: Path,
+    mistakes: Mistakes,
+    columns: Columns = Columns(),
+) -> Iterator[tuple[Place, Any]]:
     """Every record as it stands in the file, with its place; what cannot be read goes to `mistakes`."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
@@ -165,19 +202,26 @@ def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         )
     if not path.is_file():
         raise RecipeError(f"the data file {path} does not exist", where="train_files, val_files", fix="mend the path")
-    yield from reader(path, mistakes)
+    yield from reader(path, mistakes, columns)
 
 
-def checked(raw: Any, place: Place, default_source: str | None = None) -> Record:
-    """The record behind a JSON value. Raises RecordError that names the place, the field and an example."""
+def checked(
+    raw: Any,
+    place: Place,
+    default_source: str | None = None,
+    columns: Columns = Columns(),
+) -> Record:
+    """Return the record behind a JSON value. Raises RecordError that names the place, the field and an example."""
     if not isinstance(raw, dict):
         raise RecordError(f"{_shown(raw)} is not a record with fields", place)
-    given = {name: value for name, value in raw.items() if value is not None}
+    given = {name: value for name, value in columns.ours(raw).items() if value is not None}
     if default_source is not None:
         given.setdefault("data_source", default_source)
     for name in REQUIRED:
         if name not in given:
-            raise _missing(name, raw, place)
+            theirs = {"prompt": columns.prompt, "ground_truth": columns.ground_truth}.get(name, name)
+            what = f"the field {theirs} is null" if theirs in raw else f"there is no field {theirs}"
+            raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
     source, solution = given["data_source"], given.get("solution", "")
     if not isinstance(source, str) or not source.strip():
         raise RecordError(f"data_source is {_shown(source)}, not the name of a reward", place)
@@ -241,18 +285,28 @@ def _images(value: Any, place: Place) -> tuple[Any, ...]:
     return tuple(images)
 
 
-def _missing(name: str, raw: Mapping[str, Any], place: Place) -> RecordError:
-    """Which field is missing, and which of those that are there it may be."""
-    if name in raw:
-        what = f"the field {name} is null"
-    else:
-        what = f"there is no field {name} (there is {', '.join(map(str, raw)) or 'none'})"
-    others = [str(other) for other in raw if other not in (*REQUIRED, *OPTIONAL)]
-    alike = [other for other in _SYNONYMS[name] if other in others] or get_close_matches(name, others, 1, 0.7)
-    hints = [f"rename {alike[0]} to {name}"] if alike else []
-    if name == "data_source":
-        hints.append("or give one for all rows: --data_source math_reasoning")
-    return RecordError(what, place, "; ".join(hints))
+def _unmapped(first: Mapping[str, Any], path: Path, default_source: str | None, columns: Columns) -> RecordError | None:
+    """Return what the file's first record lacks, with the options that name it; None where nothing is missing."""
+    theirs = {"prompt": columns.prompt, "ground_truth": columns.ground_truth}
+    missing = [name for name, column in theirs.items() if column not in first]
+    if default_source is None and "data_source" not in first:
+        missing.append("data_source")
+    if not missing:
+        return None
+    there = [str(name) for name in first]
+    free = [name for name in there if name not in (*theirs.values(), *REQUIRED, *OPTIONAL)]
+    options = []
+    for name in missing:
+        if name == "data_source":
+            options.append(f"{OPTIONS[name]} NAME")
+        else:
+            alike = [other for other in _SYNONYMS[name] if other in free] or get_close_matches(
+                theirs[name], free, 1, 0.7
+            )
+            options.append(f"{OPTIONS[name]} {alike[0] if alike else 'COLUMN'}")
+    lacking = ", ".join(theirs.get(name, name) for name in missing)
+    what = f"the file has no column {lacking}; its columns are {', '.join(there) or 'none'}"
+    return RecordError(what, Place(str(path), 0), f"add {' '.join(options)}; or rename them in the file", "")
 
 
 def _shown(value: Any) -> str:
@@ -260,31 +314,22 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-class _NotJSON(ValueError):
-    """What `json` takes and JSON does not have."""
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
-        raise _NotJSON(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
     return fields
 
 
 def _constant(name: str) -> Any:
-    raise _NotJSON(f"{name} is no number that JSON knows")
+    raise ValueError(f"{name} is no number that JSON knows")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-_BLANK = " \t\r\n"
-_BLANKS = re.compile(f"[{_BLANK}]*")
+def read_json(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
+    """Yield every record of an array, or of a file with a record on each line, whatever its suffix.
 
-
-def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
-    """Every record of an array, or of a file with a record on each line, whatever its suffix.
-
-    Lines are streamed and each mistake noted; an array is held in memory, and its first mistake in JSON ends it.
+    Lines are streamed and each mistake is noted; an array is held in memory, and a mistake in its JSON ends it.
     """
     with path.open("rb") as file:
         while (head := file.read(1 << 16)) and not head.strip():
@@ -292,82 +337,44 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         file.seek(0)
         if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
             try:
-                yield from _array(file.read(), str(path))
+                for number, record in enumerate(_parsed(file.read(), Place(str(path), 1)), 1):
+                    yield Place(str(path), number, "record"), record
             except RecordError as error:
                 mistakes.add(error)
             return
         for number, line in enumerate(file, 1):
             place = Place(str(path), number)
             try:
-                text = _text(line, place).strip(_BLANK + "\ufeff").removesuffix(",").rstrip(_BLANK)
-                if text:
-                    value, end = _decoded(text, 0, place)
-                    if end != len(text):
-                        what = f"text stands behind the record: {text[end : end + 40]!r}"
-                        raise RecordError(what, place, "put each record on a line of its own")
-                    yield place, value
+                if text := line.strip().removesuffix(b",").removeprefix(b"\xef\xbb\xbf"):
+                    yield place, _parsed(text, place)
             except RecordError as error:
                 mistakes.add(error)
                 if number == 1 and line.strip() == b"{":
                     return  # a pretty-printed record: each of its lines would be a mistake
 
 
-def _text(data: bytes, place: Place) -> str:
+def _parsed(data: bytes, place: Place) -> Any:
+    """Parse JSON that begins at `place`. Raises RecordError with the line of the mistake."""
     try:
-        return data.decode("utf-8")
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant)
     except UnicodeDecodeError as error:
         line = place._replace(number=place.number + data.count(b"\n", 0, error.start))
         byte = error.object[error.start]
         raise RecordError(f"the file is not UTF-8: byte {byte:#x}", line, "save it as UTF-8", "") from error
-
-
-def _decoded(text: str, at: int, place: Place) -> tuple[Any, int]:
-    """The JSON value that begins at `at`, and its end; `place` is that of the value's first line."""
-    try:
-        return _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        line = text.count("\n", at, error.pos)
-        begin = f" (the record begins in line {place.number})" if line else ""
-        hint = "records that span lines belong into an array: [ ... ]" if (place.number, at) == (1, 0) else ""
-        wrong = place._replace(number=place.number + line)
-        raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}{begin}", wrong, hint) from error
-    except _NotJSON as error:
-        raise RecordError(str(error), place, "leave one of them" if "twice" in str(error) else "") from error
+        line = place._replace(number=place.number + error.lineno - 1)
+        hint = "put each record on a line of its own, or all into an array: [ ... ]"
+        raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}", line, hint) from error
     except RecursionError as error:
         raise RecordError("brackets inside brackets without end", place) from error
+    except ValueError as error:  # what `json` takes and JSON does not have, and numbers of thousands of digits
+        raise RecordError(str(error).split(";")[0], place) from error
 
 
-def _array(data: bytes, file: str) -> Iterator[tuple[Place, Any]]:
-    text = _text(data, Place(file, 1))
-    at, line, separated = text.index("[") + 1, 1 + text.count("\n", 0, text.index("[")), True
-    while True:
-        begin, at = at, _BLANKS.match(text, at).end()
-        line += text.count("\n", begin, at)
-        place, character = Place(file, line), text[at : at + 1]
-        if character == "]":
-            break
-        if not character:
-            raise RecordError("the array is not closed", place, "the file may be cut short: end it with ]", "")
-        if character == ",":
-            if separated:
-                raise RecordError("a comma with no record before it", place, "remove it", "")
-            separated, at = True, at + 1
-        elif not separated:
-            raise RecordError("a comma is missing before this record", place, "add it", "")
-        else:
-            value, end = _decoded(text, at, place)
-            yield place, value
-            line += text.count("\n", at, end)
-            separated, at = False, end
-    if rest := text[at + 1 :].strip(_BLANK):
-        place = Place(file, 1 + text.count("\n", 0, text.index(rest[0], at + 1)))
-        raise RecordError(f"text stands behind the array: {rest[:40]!r}", place, "one array, and nothing else", "")
-
-
-def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
+def read_csv(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
     """Every row of a CSV file with a head line; separated by commas, semicolons or tabs.
 
-    Empty cells are fields that the row does not have. A prompt or a list of images may be JSON in its cell.
+    Empty cells are null. A prompt or a list of images may be JSON in its cell.
     """
     csv.field_size_limit(16 << 20)
     names: list[str] | None = None
@@ -383,7 +390,7 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                         names = _head(cells, place)
                     elif len(cells) == len(names):
                         row = zip(names, cells, strict=True)
-                        yield place, {name: _cell(name, cell) for name, cell in row if cell.strip()}
+                        yield place, {name: _cell(name, cell, columns) for name, cell in row}
                     else:
                         what = f"{len(cells)} cells, but the head line names {len(names)} fields"
                         mistakes.add(RecordError(what, place, "put cells with a separator into quotes", ""))
@@ -403,24 +410,21 @@ def _head(cells: list[str], place: Place) -> list[str]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise RecordError(f"the field {twice!r} is there twice", place, "leave one of them", "")
-    if "prompt" not in names and "ground_truth" not in names:
-        what = f"the head line names {', '.join(names)}, not prompt and ground_truth"
-        raise RecordError(what, place, f"a right file: {CSV_EXAMPLE!r}", "")
     return names
 
 
-def _cell(name: str, cell: str) -> Any:
-    """The text of a cell; chat messages and several images are JSON."""
-    if name in ("prompt", "images") and cell.lstrip().startswith("["):
+def _cell(name: str, cell: str, columns: Columns) -> Any:
+    """Return the value of a cell; chat messages and several images are JSON."""
+    if name in (columns.prompt, columns.images) and cell.lstrip().startswith("["):
         try:
             value = json.loads(cell)
         except ValueError:
             return cell  # a prompt may well begin with a bracket
-        return value if name == "images" or (value and all(isinstance(item, dict) for item in value)) else cell
-    return cell
+        return value if name == columns.images or (value and all(isinstance(item, dict) for item in value)) else cell
+    return cell if cell.strip() else None
 
 
-def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
+def read_parquet(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
     """Every row of a parquet file. Rows that are finished for verl give the fields they were made from."""
     import pyarrow as pa
     import pyarrow.parquet as pq

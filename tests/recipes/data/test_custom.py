@@ -13,7 +13,7 @@ import pytest
 from recipes.config import load, to_yaml
 from recipes.data import custom, lengths
 from recipes.data.custom import Conversion, convert, converted, ready
-from recipes.engines import verl
+from recipes.engines import support, verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
@@ -220,3 +220,16 @@ def test_images_in_the_file_are_let_in(file):
     with file.open("a") as lines:
         lines.write(json.dumps(record(50, images=[pixel, pixel])))
     assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 2
+
+
+def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
+    rows = [{"frage": f"question {index}", "antwort": index, "bild": "none.png"} for index in range(20)]
+    path = write(tmp_path, [{name: row[name] for name in ("frage", "antwort")} for row in rows])
+    arguments = ["--data", str(path), "data.prompt_key=frage", "data.answer_key=antwort", "--data_source", "math"]
+    recipe = ready(load("custom", arguments=arguments, environ={"HARDWARE": "cpu"}), lambda line: None)
+    assert (recipe.data.prompt_key, recipe.data.answer_key) == (None, "answer")
+    made_rows = pq.read_table(recipe.data.train_files).to_pylist()
+    assert {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows} <= {
+        (f"question {index}", str(index)) for index in range(20)
+    }
+    support.require_supported(recipe, "verl")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.readers import Mistakes, raw_records, records
+from recipes.data.readers import Columns, Mistakes, raw_records, records
 from recipes.errors import RecipeError
 
 GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_reasoning"}
@@ -35,7 +35,6 @@ def read(folder, name, content, **options):
         ("a.json", f"[{LINE}, {LINE}]"),
         ("pretty.json", json.dumps([GOOD, GOOD], indent=4)),
         ("windows.json", json.dumps([GOOD, GOOD], indent=4).replace("\n", "\r\n")),
-        ("comma_at_the_end.json", f"[{LINE},\n{LINE},\n]\n"),
         ("a.csv", "prompt,ground_truth,data_source\n" + 2 * "What is 1 + 1?,2,math_reasoning\n"),
         ("excel.csv", "prompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
         ("a.tsv", "prompt\tground_truth\tdata_source\n\n" + 2 * "What is 1 + 1?\t2\tmath_reasoning\n"),
@@ -56,16 +55,17 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
         ("a.jsonl", '{"prompt": "p", "prompt": "q", "ground_truth": 1}', "prompt is given twice", "line 1"),
         ("a.jsonl", '{"prompt": "p", "ground_truth": NaN}', "NaN is no number", "line 1"),
         ("a.jsonl", f"{LINE}\n{LINE[:-1]}", "not JSON", "line 2"),
-        ("a.jsonl", f"{LINE} {LINE}", "text stands behind the record", "line 1"),
+        ("a.jsonl", f"{LINE} {LINE}", "not JSON: Extra data", "line 1"),
         ("a.jsonl", b'{"prompt": "\xff"}', "not UTF-8", "line 1"),
         ("a.json", f'[\n{LINE},\n{{"prompt": "a",,}}\n]', "not JSON", "line 3"),
-        ("a.json", f"[{LINE}\n{LINE}]", "comma is missing", "line 2"),
-        ("a.json", f"[{LINE},\n{LINE}", "array is not closed", "line 2"),
-        ("a.json", f"[{LINE}] {LINE}", "behind the array", "line 1"),
+        ("a.json", f"[{LINE}\n{LINE}]", "not JSON", "line 2"),
+        ("a.json", f"[{LINE},\n{LINE}", "not JSON", "line 2"),
+        ("a.json", f"[{LINE}] {LINE}", "not JSON", "line 1"),
+        ("a.jsonl", '{"prompt": "q", "data_source": "x", "ground_truth": ' + "9" * 5000 + "}", "4300 digits", "line 1"),
         ("a.json", f"[{LINE},\n" + '{"prompt": "never closed', "not JSON", "line 2"),
         ("a.csv", "prompt,ground_truth,data_source\na,b\n", "2 cells", "line 2"),
         ("a.csv", "prompt,prompt,data_source\na,b,c\n", "there twice", "line 1"),
-        ("a.csv", 'prompt,ground_truth,data_source\n"two\nlines",1,x\n,1,x\n', "no field prompt", "line 4"),
+        ("a.csv", 'prompt,ground_truth,data_source\n"two\nlines",1,x\n,1,x\n', "prompt is null", "line 4"),
         ("a.csv", 'prompt,ground_truth,data_source\n"never closed,1,x\n', "not CSV", "line 2"),
         ("a.parquet", b"PAR1 no", "cannot be read as parquet", "a.parquet"),
         ("a.txt", LINE, "neither JSON, JSONL, CSV nor parquet", "a.txt"),
@@ -87,9 +87,32 @@ def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
     what, *listed = caught.value.what.splitlines()
     assert what == "4 records cannot be used"
     assert [line.split(":")[0].strip() for line in listed] == ["lines 2, 5", "line 3", "line 6"]
-    assert "there is no field ground_truth (there is prompt, answer, data_source); rename answer" in listed[0]
+    assert "there is no field ground_truth (there is prompt, answer, data_source)" in listed[0]
     assert "a.jsonl, the first in line 2" in caught.value.where
     assert '"prompt": "What is 17 + 25?"' in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"question": "q", "answer": 1, "level": 3}\n{"question": "r", "answer": 2, "level": 4}'),
+        ("a.csv", "question,answer,level\nq,1,3\nr,2,4\n"),
+    ],
+)
+def test_other_columns_are_mapped_and_proposed_all_at_once(tmp_path, name, content):
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, name, content)
+    assert "no column prompt, ground_truth, data_source" in caught.value.what
+    assert "--prompt_key question --answer_key answer --data_source NAME" in caught.value.fix
+    mapped = list(records([tmp_path / name], "math", columns=Columns("question", "answer")))
+    assert [(record.question, record.ground_truth, record.data_source) for record in mapped] == [
+        ("q", "1", "math"),
+        ("r", "2", "math"),
+    ]
+    with pytest.raises(RecipeError, match="no column level2"):
+        list(records([tmp_path / name], "math", columns=Columns("level2", "answer")))
+    with pytest.raises(RecipeError, match="two fields"):
+        Columns("answer", "answer")
 
 
 def test_chat_messages_also_in_a_cell_and_one_source_for_all(tmp_path):
@@ -139,14 +162,13 @@ def raw(path):
 
 @settings(max_examples=60, deadline=None)
 @given(found=st.lists(RECORD, min_size=1, max_size=6), indent=st.sampled_from([None, 1]), ascii=st.booleans())
-def test_any_records_come_back_from_an_array_with_their_lines(tmp_path_factory, found, indent, ascii):
+def test_any_records_come_back_from_an_array_with_their_numbers(tmp_path_factory, found, indent, ascii):
     path = tmp_path_factory.mktemp("any") / "a.json"
     text = json.dumps(found, indent=indent, ensure_ascii=ascii)
     path.write_text(text, encoding="utf-8", newline="")
     read = raw(path)
     assert [record for _, record in read] == found
-    begins = [number for number, line in enumerate(text.split("\n"), 1) if line == " {"]
-    assert [place.number for place, _ in read] == (begins if indent else [1] * len(found))
+    assert [place.number for place, _ in read] == list(range(1, len(found) + 1))
 
 
 @settings(max_examples=60, deadline=None)
