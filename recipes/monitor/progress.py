@@ -26,6 +26,8 @@ TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("save", ("timing_s/save_checkpoint",)),
 )
 _SHOWN_FROM_S = 0.05
+SILENCE_S = (10.0, 60.0)
+"""Seconds between two lines where there is no terminal: until the first step, and after it."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -118,6 +120,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._console, self._total, self._responses, self._clock = console, total, responses, clock
         self._started = self._since = clock()
         self._activity = ""
+        self._said = self._started
         self._recent: deque[Step] = deque(maxlen=20)
         self._status = console.status("starting") if console.is_terminal else None
 
@@ -152,12 +155,16 @@ class Progress(AbstractContextManager["Progress"]):
 
     def note(self, text: str) -> None:
         """Print a line."""
+        self._said = self._clock()
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def tick(self) -> None:
-        """Refresh the spinner's text."""
+        """Refresh the spinner's text; without a terminal, print it where nothing was printed for a while."""
+        text = f"{self._activity}, {self._clock() - self._since:.0f} s"
         if self._status and self._activity:
-            self._status.update(f"{self._activity}, {self._clock() - self._since:.0f} s")
+            self._status.update(text)
+        elif self._activity and self._clock() - self._said >= SILENCE_S[bool(self._recent)]:
+            self.note(f"[{self._clock() - self._started:5.0f} s] {text}")
 
     def _now(self, activity: str) -> None:
         self._activity, self._since = activity, self._clock()

@@ -1,0 +1,18 @@
+"""Progress through a pipe: lines while something goes on, none for what is over."""
+
+from __future__ import annotations
+
+import time
+
+from recipes import progress_bar
+
+
+def test_a_long_task_speaks_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(progress_bar, "SILENCE", 0.05)
+    with progress_bar.progress_bar() as progress:
+        assert list(progress_bar.tracked(range(3), progress, "quick", 3)) == [0, 1, 2]
+        progress.add_task("one long call", total=7, rate="")
+        time.sleep(0.3)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert all(line.startswith("one long call: 0 of 7, 0 s") for line in lines)
