@@ -33,9 +33,9 @@ def environment_table() -> str:
     for variable in VARIABLES:
         leaf = known[variable.key]
         keys = ", ".join(f"`{key}`" for key in variable.keys)
-        aliases = ", ".join(f"`{alias}`" for alias in variable.all_names[1:])
+        aliases = ", ".join(f"`{name}`" for name in variable.names[1:])
         rows.append((f"`{variable.name}`", aliases, keys, describe_type(leaf.field.annotation), leaf.info.doc))
-    return markdown(("variable", "also known as", "key", "type", "meaning"), rows)
+    return markdown(("variable", "synonyms", "key", "type", "meaning"), rows)
 
 
 def schema_table() -> str:

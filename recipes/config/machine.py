@@ -82,11 +82,14 @@ def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def loggers(listed: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The loggers that take part: a recipe's `wandb` stays only if the user asked in this run or is logged in.
+    """The loggers that take part: a recipe's `wandb` stays only if the user asks for it in this run or is logged in.
 
-    `file` always takes part: progress, history and the closing table are read from it.
+    WANDB_MODE asks for it, or with `disabled` against it. `file` always takes part: progress, history and the closing
+    table are read from it.
     """
-    wanted = listed if asked or logged_in(environ) else [name for name in listed if name != "wandb"]
+    mode = environ.get("WANDB_MODE", "").strip()
+    takes_part = mode != "disabled" and (bool(mode) or logged_in(environ))
+    wanted = listed if asked or takes_part else [name for name in listed if name != "wandb"]
     return wanted if "file" in wanted else [*wanted, "file"]
 
 
@@ -109,7 +112,8 @@ def logger_environment(loggers: list[str], folder: Path, environ: Mapping[str, s
 
 
 def wandb_environment(loggers: list[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables for the trainer: offline where W&B takes part without a login, silent about it otherwise."""
-    if "wandb" not in loggers or logged_in(environ) or environ.get("WANDB_MODE"):
+    """Variables for the trainer: the user's team and mode, on every machine; offline where there is no login."""
+    if "wandb" not in loggers:
         return {}
-    return {"WANDB_MODE": "offline"}
+    given = {name: environ[name] for name in ("WANDB_ENTITY", "WANDB_MODE") if environ.get(name)}
+    return given if logged_in(environ) else {"WANDB_MODE": "offline", **given}

@@ -1,4 +1,4 @@
-"""Names of keys: the recipe's (EasyR1's), verl's own, and short forms of either."""
+"""Names of keys: the recipe's (EasyR1's), and verl's own; each in full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from recipes.config.layers import VERL, flatten, open_leaf
 from recipes.config.schema import Recipe, Source, leaves, sections
 from recipes.config.schema.keys import groups
-from recipes.config.variables import meaning
+from recipes.config.variables import options
 from recipes.errors import RecipeError, did_you_mean
 
 NATIVE = f"{VERL}."
@@ -21,10 +21,6 @@ ROOTS = (
     "actor_rollout_ref", "critic", "custom_reward_function", "distillation", "global_profiler", "ray_kwargs", "reward",
     "reward_model", "sandbox_fusion", "skip", "transfer_queue",
 )  # fmt: skip
-
-
-RENAMED = {"monitor.flat_groups": "monitor.zero_variance_groups"}
-"""Earlier names of keys, which files and commands may still have."""
 
 
 def verl_package() -> Path | None:
@@ -65,14 +61,11 @@ def aliases() -> dict[str, str]:
 def canonical(written: str, source: Source) -> str:
     """The name that a key is kept under: the recipe's, or `verl.` and verl's own where only verl has the key.
 
-    Taken are, in this order: the recipe's name, verl's name (after `verl.` or alone, also with Hydra's `+`), and an
-    ending of either that means one key: `actor.ppo_mini_batch_size`, `rollout.n`. Where actor and critic, or actor
-    and reference, both have a key of that ending, the actor's is meant.
+    Taken are the recipe's name, and verl's after `verl.` or alone, also with Hydra's `+`; each in full.
 
     Raises:
-        RecipeError: nothing has that name, or several keys end so.
+        RecipeError: nothing has that name; names the nearest that there is.
     """
-    written = RENAMED.get(written, written)
     if written in leaves(Recipe) or written in sections(Recipe):
         return written
     name = written.removeprefix(NATIVE)
@@ -84,10 +77,6 @@ def canonical(written: str, source: Source) -> str:
         return aliases()[name]
     if _verl_has(name):
         return f"{NATIVE}{name}"
-    if name == written:
-        meant = _by_ending(name, source)
-        if meant:
-            return meant
     if not verl_defaults() and (name != written or name.split(".")[0] in ROOTS):
         return f"{NATIVE}{name}"  # verl is not here to ask
     raise _unknown(name, written, source)
@@ -99,36 +88,31 @@ def _verl_has(name: str) -> bool:
     return in_mapping or name in verl_defaults() or name in _verl_groups()
 
 
-@cache
-def _endings(ending: str) -> dict[str, int]:
-    """The keys whose recipe's or verl's name ends so -> 0 the recipe's, 1 critic's and reference's, 2 verl's alone."""
-    names = {path: path for path in leaves(Recipe)}
-    names |= {name: aliases().get(name, f"{NATIVE}{name}") for name in verl_defaults()}
-    names |= aliases()
-    return {
-        path: 2 if path.startswith(NATIVE) else 1 if path.startswith(("worker.critic.", "worker.ref.")) else 0
-        for name, path in names.items()
-        if name.endswith(f".{ending}")
-    }
-
-
-def _by_ending(ending: str, source: Source) -> str | None:
-    ranks = _endings(ending)
-    nearest = [path for path, rank in ranks.items() if rank == min(ranks.values())]
-    if len(nearest) > 1:
-        what = f"{ending} is the end of several keys: {', '.join(nearest[:6])}"
-        raise RecipeError(what, where=source.where, fix=meaning(ending) or "write more of the name")
-    return nearest[0] if nearest else None
-
-
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
     root = name.split(".")[0]
     if written.startswith(NATIVE) or root in ROOTS:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
     shared = [path for path in verl_defaults() if path.split(".")[0] == root]
-    fix = meaning(name) or did_you_mean(name, [*leaves(Recipe), *shared])
-    return RecipeError(f"unknown key {name}", where=source.where, fix=fix or "see docs/CONFIGURATION.md for every key")
+    fix = _in_full(name) or did_you_mean(name, [*leaves(Recipe), *shared]) or "see docs/CONFIGURATION.md for every key"
+    return RecipeError(f"unknown key {name}", where=source.where, fix=fix)
+
+
+def _in_full(name: str) -> str:
+    """Say which keys' names, or verl's names of them, end like `name`; else which key a variable's name stands for."""
+    full = {**{path: path for path in leaves(Recipe)}, **aliases()}
+    own = dict.fromkeys(key for path, key in full.items() if path.endswith(f".{name}"))
+    if ends := list(own) or [path for path in verl_defaults() if path.endswith(f".{name}")]:
+        return f"write its whole name: {' or '.join(ends[:4])}"
+    group, _, last = name.rpartition(".")
+    meant = options().get(last.lower())
+    near = [key for key in leaves(Recipe) if meant and key.endswith(f".{_last(meant.key)}")]
+    inside = [key for key in near if f".{key}".endswith(f".{group}.{_last(key)}")]
+    return f"write {' or '.join(inside or [meant.key])}" if meant else ""
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def check_verl_value(path: str, value: Any, source: Source) -> None:

@@ -17,7 +17,7 @@ from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.config.schema.recipe import EngineName
-from recipes.config.variables import CONTROL_OPTIONS, ambiguous, argument_settings, is_on, variable_settings
+from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, checkpoint_dir, run_dir
 
@@ -77,8 +77,7 @@ def load(
     _derive(draft, environ)
     recipe = validated(Recipe, draft.values, draft.sources)
     recipe._embedded_on = embedded
-    recipe._notes.extend(dict.fromkeys(source.note for source in draft.sources.values() if source.note))
-    recipe._notes.extend(ambiguous(environ))
+    recipe._notes.extend(not_read(environ))
     return recipe
 
 

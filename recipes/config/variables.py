@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from functools import cache
 from typing import NamedTuple
 
-from recipes.config.layers import Name, Setting, parse_as
+from recipes.config.layers import Name, Setting, parse, parse_as
 from recipes.config.schema import Source
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -19,27 +19,19 @@ class Variable:
     """A variable that sets a key, and the keys in `also`. Several names are separated by blanks.
 
     Attributes:
-        aliases: other names of the same standing.
-        options: short names as an option of the command line, where --name in small letters is not the usual one.
-        guesses: names that other programs use for the same thing. They are taken where no proper name is set, with a
-            note that says so.
+        synonyms: other names of the same standing.
+        options: short names on the command line, besides --name and --synonym in small letters; the first is the usual.
     """
 
     name: str
     key: str
-    aliases: str = ""
+    synonyms: str = ""
     also: tuple[str, ...] = ()
     options: str = ""
-    guesses: str = ""
 
     @property
     def names(self) -> list[str]:
-        return [self.name, *self.aliases.split()]
-
-    @property
-    def all_names(self) -> list[str]:
-        """Names, aliases and guesses."""
-        return [*self.names, *self.guesses.split()]
+        return [self.name, *self.synonyms.split()]
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -61,58 +53,55 @@ VARIABLES: tuple[Variable, ...] = (
         "MODEL_PATH",
         f"{_MODEL}.model_path",
         options="model",
-        guesses="MODEL MODEL_NAME MODEL_NAME_OR_PATH MODEL_ID BASE_MODEL",
     ),
-    Variable("TRAIN_FILES", "data.train_files", options="data", guesses="TRAIN_FILE TRAIN_DATA TRAIN_DATA_PATH"),
+    Variable("TRAIN_FILES", "data.train_files", options="data"),
     Variable(
         "VAL_FILES",
         "data.val_files",
         "TEST_FILES",
         options="val_data",
-        guesses="VAL_FILE VAL_DATA_PATH TEST_FILE TEST_DATA EVAL_FILES",
     ),
     Variable("VAL_SHARE", "data.val_share"),
     Variable("DATA_SOURCE", "data.data_source"),
     Variable("SYSTEM_PROMPT", "data.system_prompt"),
     Variable("FORMAT_PROMPT", "data.format_prompt", options="template"),
-    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length", guesses="MAX_PROMPT_LEN PROMPT_LENGTH"),
+    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length"),
     Variable(
         "MAX_RESPONSE_LENGTH",
         "data.max_response_length",
-        guesses="MAX_RESPONSE_LEN RESPONSE_LENGTH MAX_COMPLETION_LENGTH MAX_NEW_TOKENS MAX_TOKENS",
     ),
-    Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", "TRAIN_BATCH_SIZE", guesses="TRAIN_BSZ PROMPTS_PER_STEP"),
+    Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", "TRAIN_BATCH_SIZE"),
     Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
     Variable("MIN_PIXELS", "data.min_pixels"),
     Variable("MAX_PIXELS", "data.max_pixels"),
-    Variable("SEED", "data.seed", also=(f"{_ROLLOUT}.seed",), guesses="RANDOM_SEED"),
-    Variable("ALGORITHM", "algorithm.preset", guesses="ALGO"),
-    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator", guesses="ADVANTAGE_ESTIMATOR"),
+    Variable("SEED", "data.seed", also=(f"{_ROLLOUT}.seed",)),
+    Variable("ALGORITHM", "algorithm.preset"),
+    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator"),
     Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", "NORM_ADV_BY_STD_IN_GRPO"),
     Variable("DISABLE_KL", "algorithm.disable_kl"),
     Variable("USE_KL_LOSS", "algorithm.use_kl_loss"),
-    Variable("KL_COEF", "algorithm.kl_coef", guesses="KL_COEFF KL_COEFFICIENT KL_WEIGHT"),
+    Variable("KL_COEF", "algorithm.kl_coef"),
     Variable("KL_PENALTY", "algorithm.kl_penalty"),
     Variable("KL_LOSS_COEF", "algorithm.kl_loss_coef"),
     Variable("KL_LOSS_TYPE", "algorithm.kl_loss_type"),
     Variable("ONLINE_FILTERING", "algorithm.online_filtering"),
-    Variable("GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", "PPO_MINI_BATCH_SIZE", guesses="MINI_BATCH_SIZE"),
+    Variable("GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", "PPO_MINI_BATCH_SIZE"),
     Variable(
         "MICRO_BATCH_SIZE",
         f"{_ACTOR}.micro_batch_size_per_device_for_update",
         "MICRO_BATCH_SIZE_FOR_UPDATE",
-        guesses="PPO_MICRO_BATCH_SIZE PPO_MICRO_BATCH_SIZE_PER_GPU MICRO_BATCH_SIZE_PER_GPU",
     ),
     Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", f"{_ACTOR}.micro_batch_size_per_device_for_experience"),
-    Variable("LR", f"{_ACTOR}.optim.lr", "LEARNING_RATE", guesses="ACTOR_LR"),
-    Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type", guesses="LR_SCHEDULER SCHEDULER"),
+    Variable("LR", f"{_ACTOR}.optim.lr", "LEARNING_RATE"),
+    Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type"),
     Variable("WEIGHT_DECAY", f"{_ACTOR}.optim.weight_decay"),
-    Variable("LR_WARMUP_RATIO", f"{_ACTOR}.optim.lr_warmup_ratio", guesses="WARMUP_RATIO"),
-    Variable("MAX_GRAD_NORM", f"{_ACTOR}.max_grad_norm", guesses="GRAD_CLIP"),
+    Variable("LR_WARMUP_RATIO", f"{_ACTOR}.optim.lr_warmup_ratio"),
+    Variable("LR_WARMUP_STEPS", f"{_ACTOR}.optim.lr_warmup_steps"),
+    Variable("MAX_GRAD_NORM", f"{_ACTOR}.max_grad_norm"),
     Variable("PPO_EPOCHS", f"{_ACTOR}.ppo_epochs"),
-    Variable("LORA_RANK", f"{_MODEL}.lora.rank", guesses="LORA_R"),
+    Variable("LORA_RANK", f"{_MODEL}.lora.rank"),
     Variable("LORA_ALPHA", f"{_MODEL}.lora.alpha"),
-    Variable("ENTROPY_COEFF", f"{_ACTOR}.entropy_coeff", guesses="ENTROPY_COEF"),
+    Variable("ENTROPY_COEFF", f"{_ACTOR}.entropy_coeff"),
     Variable("CLIP_RATIO_LOW", f"{_ACTOR}.clip_ratio_low"),
     Variable("CLIP_RATIO_HIGH", f"{_ACTOR}.clip_ratio_high"),
     Variable("LOSS_AGG_MODE", f"{_ACTOR}.loss_agg_mode"),
@@ -120,50 +109,44 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "ROLLOUT_N",
         f"{_ROLLOUT}.n",
-        guesses="NUM_GENERATIONS GROUP_SIZE NUM_ROLLOUTS N_ROLLOUTS NUM_RESPONSES N_RESPONSES N_SAMPLES",
     ),
-    Variable("TEMPERATURE", f"{_ROLLOUT}.temperature", guesses="TEMP ROLLOUT_TEMPERATURE"),
+    Variable("TEMPERATURE", f"{_ROLLOUT}.temperature"),
     Variable("TOP_P", f"{_ROLLOUT}.top_p"),
     Variable("TOP_K", f"{_ROLLOUT}.top_k"),
-    Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size", guesses="TP TP_SIZE ROLLOUT_TP"),
+    Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size"),
     Variable(
         "GPU_MEMORY_UTIL",
         f"{_ROLLOUT}.gpu_memory_utilization",
         "GPU_MEMORY_UTILIZATION",
-        guesses="GPU_UTIL GPU_MEM_UTIL",
     ),
     Variable(
         "REWARD_FUNCTION",
         "worker.reward.reward_function",
         options="reward_func",
-        guesses="REWARD_FUNC REWARD_FN REWARD_FILE REWARD_PATH",
     ),
-    Variable(
-        "TOTAL_EPOCHS", "trainer.total_epochs", options="epochs", guesses="EPOCHS NUM_EPOCHS N_EPOCHS NUM_TRAIN_EPOCHS"
-    ),
+    Variable("TOTAL_EPOCHS", "trainer.total_epochs", options="epochs"),
     Variable(
         "MAX_STEPS",
         "trainer.max_steps",
-        guesses="STEPS NUM_STEPS TOTAL_STEPS TRAIN_STEPS TRAINING_STEPS TOTAL_TRAINING_STEPS",
     ),
-    Variable("NNODES", "trainer.nnodes", guesses="N_NODES NUM_NODES"),
+    Variable("NNODES", "trainer.nnodes"),
     Variable(
         "GPUS_PER_NODE",
         "trainer.n_gpus_per_node",
         "N_GPUS_PER_NODE",
         options="n_gpus",
-        guesses="N_GPUS N_GPU NUM_GPUS NGPUS NGPU GPUS NPROC_PER_NODE",
     ),
+    Variable("WANDB_PROJECT", "trainer.project_name"),  # PROJECT_NAME, which is later, wins over it
     Variable("PROJECT_NAME", "trainer.project_name"),
-    Variable("EXPERIMENT_NAME", "trainer.experiment_name", guesses="EXP_NAME EXPERIMENT EXP RUN_NAME RUN_ID"),
-    Variable("LOGGER", "trainer.logger", guesses="LOGGERS"),
-    Variable("VAL_FREQ", "trainer.val_freq", "TEST_FREQ", guesses="EVAL_FREQ EVAL_STEPS VAL_STEPS"),
+    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
+    Variable("LOGGER", "trainer.logger"),
+    Variable("VAL_FREQ", "trainer.val_freq", "TEST_FREQ"),
     Variable("VAL_BEFORE_TRAIN", "trainer.val_before_train"),
-    Variable("SAVE_FREQ", "trainer.save_freq", guesses="SAVE_STEPS SAVE_INTERVAL SAVE_EVERY"),
-    Variable("SAVE_LIMIT", "trainer.save_limit", guesses="SAVE_TOTAL_LIMIT"),
-    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path", guesses="CKPT_DIR CHECKPOINT_PATH SAVE_DIR"),
+    Variable("SAVE_FREQ", "trainer.save_freq"),
+    Variable("SAVE_LIMIT", "trainer.save_limit"),
+    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path"),
     Variable("RESUME", "trainer.find_last_checkpoint"),
-    Variable("RESUME_FROM", "trainer.load_checkpoint_path", guesses="RESUME_FROM_CHECKPOINT"),
+    Variable("RESUME_FROM", "trainer.load_checkpoint_path"),
 )
 
 CONTROLS: tuple[Control, ...] = (
@@ -182,109 +165,64 @@ CONTROLS: tuple[Control, ...] = (
         "WATCHDOG_MINUTES",
         "minutes without output and work before a run is given up, longer by what it measured; default: 5",
     ),
-    Control("IGNORE_VARIABLES", "names, joined by commas, that belong to another program and are no typing mistake"),
 )
-
-_SIZES = "ROLLOUT_BATCH_SIZE (prompts a step), GLOBAL_BATCH_SIZE (prompts an update) or MICRO_BATCH_SIZE (a pass)"
-AMBIGUOUS = {
-    "BATCH_SIZE": _SIZES,
-    "BSZ": _SIZES,
-    "MAX_LENGTH": "MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH",
-    "MAX_LEN": "MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH",
-    "CLIP_RATIO": "CLIP_RATIO_LOW or CLIP_RATIO_HIGH",
-    "BETA": "KL_COEF",
-    "DATASET": "TRAIN_FILES or VAL_FILES",
-    "DATA_PATH": "TRAIN_FILES or VAL_FILES",
-    "OUTPUT_DIR": "ARTIFACTS_DIR or CHECKPOINT_DIR",
-}
-"""Names that may mean several keys, or belong to another program: they set nothing, and a note says so."""
-
-# Families of variables that belong to other programs, so that a likeness to one of ours is chance.
-_OTHERS = (
-    "AWS_", "AZURE_", "CONDA_", "CUDA_", "DOCKER_", "GIT_", "GITHUB_", "GOOGLE_", "HF_", "JAX_", "KUBERNETES_", "LC_",
-    "LS_", "MKL_", "MLFLOW_", "NCCL_", "NVIDIA_", "OMP_", "OPENAI_", "PIP_", "PYTHON", "PYTORCH_", "RAY_", "SLURM_",
-    "SSH_", "SWANLAB_", "TF_", "TOKENIZERS_", "TORCH_", "TRANSFORMERS_", "UV_", "VERL_", "VIRTUAL_", "VLLM_", "WANDB_",
-    "TMP", "XDG_"
-)  # fmt: skip
 
 
 def variable_names(variables: Iterable[Variable] = VARIABLES) -> set[str]:
-    """Every variable that means something here: names, aliases, guesses, and the launcher's own."""
-    names = {name for variable in variables for name in variable.all_names}
-    return names | {control.name for control in CONTROLS}
+    """Every variable that is read: those of the table with their synonyms, and the launcher's own."""
+    return {name for variable in variables for name in variable.names} | {control.name for control in CONTROLS}
 
 
 def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:
     """The settings that the environment makes, as text; an empty variable counts as unset.
 
-    Raises RecipeError when two variables for one key disagree, or a variable looks like a mistyped one.
+    Raises RecipeError when two names of one variable disagree.
     """
-    _refuse_mistyped(environ, variables)
     settings = []
     for variable in variables:
-        given = _given(environ, variable.names)
-        guessed = {} if given else _given(environ, variable.guesses.split())
-        texts = given or guessed
-        if len({text.strip() for text in texts.values()}) > 1:
+        given = {name: environ[name] for name in variable.names if environ.get(name, "").strip()}
+        if len({text.strip() for text in given.values()}) > 1:
             raise RecipeError(
-                "two variables for one key disagree: " + ", ".join(f"{name}={text}" for name, text in texts.items()),
+                "two variables for one key disagree: " + ", ".join(f"{name}={text}" for name, text in given.items()),
                 where=f"both set {variable.key}",
-                fix=f"unset {' or '.join(texts)}" if given else f"set {variable.name} instead",
+                fix=f"unset {' or '.join(given)}",
             )
-        for name, text in list(texts.items())[:1]:
-            where = f"variable {name}={text}" + (f", read as {variable.name}" if guessed else "")
-            note = f"the variable {name}={text} is read as {variable.name}" if guessed else ""
-            source = Source("environment", where, note=note)
+        for name, text in list(given.items())[:1]:
+            source = Source("environment", f"variable {name}={text}")
             settings += [Setting(key, text, source) for key in variable.keys]
     return settings
 
 
-def _given(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The names that are set. TEMP counts as a temperature only where it is a number: elsewhere it is a folder."""
-    given = {name: environ[name] for name in names if environ.get(name, "").strip()}
-    if "TEMP" in given and not given["TEMP"].strip().replace(".", "", 1).isdigit():
-        del given["TEMP"]
-    return given
+def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[str]:
+    """One note on all variables that are set, are not read, and resemble one that is; none where there are none."""
+    known = variable_names(variables)
+    strangers = {name: text for name, text in environ.items() if name not in known and text.strip()}
+    meant = {name: resembling(name, known, type(parse(text)) is not str) for name, text in strangers.items()}
+    likely = [f"{name} (did you mean {' or '.join(others[:2])}?)" for name, others in meant.items() if others]
+    return [f"set, but not read: {', '.join(likely)}"] if likely else []
 
 
-def ambiguous(environ: Mapping[str, str]) -> list[str]:
-    """A note for each variable that is set, sets nothing, and may have been meant for one of ours."""
-    return [
-        f"the variable {name}={environ[name]} sets nothing here; if it is meant for this run, use {meant}"
-        for name, meant in AMBIGUOUS.items()
-        if environ.get(name, "").strip() and name not in _ignored(environ)
-    ]
+def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
+    """The known names that `name` may have been meant for, the likeliest first; underscores part words.
+
+    Likely are a slip of the pen and some of a name's words from its first (`MODEL`, `CLIP_HIGH`). Where the value is a
+    number or a truth value, so are some words up to its last (`STEPS`), and a name that begins alike (`KL_BETA`);
+    without that, PATH would be taken for MODEL_PATH.
+    """
+    words = name.upper().split("_")
+    likeness: dict[str, float] = {}
+    for other in known:
+        parts = other.upper().split("_")
+        ratio = SequenceMatcher(None, name.upper(), other.upper()).ratio()
+        begins, ends, within = words[0] == parts[0], words[-1] == parts[-1], set(words) < set(parts)
+        alike = is_number and ((ends and within) or (begins and ratio > HALF_ALIKE))
+        if ratio > (SLIP if len(name) > SHORT else SLIP_OF_SHORT) or (begins and within) or alike:
+            likeness[other] = ratio
+    return sorted(likeness, key=lambda other: (-likeness[other], other))
 
 
-def _ignored(environ: Mapping[str, str]) -> set[str]:
-    return {name.strip() for name in environ.get("IGNORE_VARIABLES", "").split(",")}
-
-
-def mistyped(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> dict[str, str]:
-    """Variables that are not ours but nearly: mistyped name -> the name that was meant."""
-    names = {name: variable.name for variable in variables for name in variable.all_names}
-    names |= {control.name: control.name for control in CONTROLS}
-    foreign = _ignored(environ) | set(AMBIGUOUS)
-    meant = {}
-    for name, text in environ.items():
-        if not text.strip() or name in names or name in foreign or name.startswith(_OTHERS):
-            continue
-        # Short words are alike by chance, so they have to share more.
-        close = get_close_matches(name.upper(), names, n=1, cutoff=0.85 if len(name) > 4 else 0.8)
-        if close:
-            meant[name] = names[close[0]]
-    return meant
-
-
-def _refuse_mistyped(environ: Mapping[str, str], variables: Sequence[Variable]) -> None:
-    if wrong := mistyped(environ, variables):
-        (name, meant), *others = wrong.items()
-        more = "".join(f"; {other}: did you mean {its}?" for other, its in others)
-        raise RecipeError(
-            f"the environment variable {name} is unknown here: did you mean {meant}?{more}",
-            where=f"variable {name}={environ[name]}",
-            fix=f"rename it to {meant}; if it belongs to another program, set IGNORE_VARIABLES={','.join(wrong)}",
-        )
+# Likeness by `difflib`. Short words are alike by chance, but one letter more of LR is a fifth of it.
+SLIP, SLIP_OF_SHORT, SHORT, HALF_ALIKE = 0.84, 0.79, 4, 0.5
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
@@ -333,21 +271,13 @@ def options(variables: tuple[Variable, ...] = VARIABLES) -> dict[str, Variable]:
     return {
         name: variable
         for variable in variables
-        for name in (*variable.options.split(), *map(str.lower, variable.all_names))
+        for name in (*variable.options.split(), *map(str.lower, variable.names))
     }
 
 
 def usual_name(variable: Variable) -> str:
     """The option that the documentation uses."""
     return (variable.options or variable.name.lower()).split()[0]
-
-
-def meaning(bare: str) -> str:
-    """What to write instead of a name without dots that is no key; empty where no variable has that name."""
-    variable = options().get(bare.lower())
-    if variable:
-        return f"write {variable.key}"
-    return f"use {AMBIGUOUS[bare.upper()]}" if bare.upper() in AMBIGUOUS else ""
 
 
 def argument_settings(
@@ -403,11 +333,13 @@ def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> I
     name = typed.replace("-", "_").lower()
     variable = options(variables).get(name)
     if variable is None and name not in CONTROL_OPTIONS:
-        meant = did_you_mean(name, [*options(variables), *CONTROL_OPTIONS, *FLAGS]).replace("mean ", "mean --")
+        meant = resembling(name, [*options(variables), *CONTROL_OPTIONS, *FLAGS])[:3]
         raise RecipeError(
             f"unknown option --{typed}",
             where="arguments",
-            fix=meaning(name) or meant or "see --help for every option; any other key is key=value",
+            fix=f"did you mean {' or '.join(f'--{other}' for other in meant)}?"
+            if meant
+            else "see --help for every option; any other key is key=value",
         )
     if not equals:
         if not waiting or waiting[0].startswith("--"):

@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs (`model.external_lib`): our losses, and packed attention.
+"""What verl imports before it builds a model on GPUs (`model.external_lib`): losses, a schedule, packed attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from recipes.engines import on_policy, packed_attention
+from recipes.engines import linear_schedule, on_policy, packed_attention
 
 on_policy.register()
+linear_schedule.register()
 if importlib.util.find_spec("flash_attn") is None:
     packed_attention.register()

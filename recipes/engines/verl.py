@@ -23,8 +23,11 @@ from recipes.paths import run_dir
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 EXTENSIONS = "recipes.engines.extensions"
 """What verl imports in each process that holds a model on GPUs."""
+# These stand here because the modules that they are for import torch.
 ON_POLICY_PREFIX = "on_policy_"
-"""Begins the names of the losses in `on_policy.py`; it stands here because that module imports torch."""
+"""Begins the names of the losses in `on_policy.py`."""
+LINEAR_CYCLES = 0.0
+"""verl's `optim.num_cycles` that asks `linear_schedule.py` for a straight line."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -35,8 +38,10 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    parts = (_algorithm, _old_log_probs, _data, _models, _kernels, _precision, _batches, _rollout, _reward, _trainer)
-    for part in parts:
+    for part in (
+        *(_algorithm, _old_log_probs, _data, _models, _schedules, _kernels, _precision, _batches),
+        *(_rollout, _reward, _trainer),
+    ):
         keys.update(part(recipe))
     keys = flatten(keys)
     _refuse_contradictions(recipe, keys)
@@ -154,6 +159,16 @@ def _models(recipe: Recipe) -> dict[str, Any]:
     if recipe.source_of("worker.ref.strategy").layer != "default":
         keys |= dict.fromkeys((f"{REF}.strategy", f"{REF}.fsdp_config.strategy"), recipe.worker.ref.strategy)
     return keys
+
+
+def _schedules(recipe: Recipe) -> dict[str, Any]:
+    """A straight line, which verl's FSDP engine lacks, is a cosine of a number of cycles that stands for it."""
+    optimisers = {
+        ACTOR: recipe.worker.actor.optim,
+        **({"critic": recipe.worker.critic.optim} if recipe.has_critic else {}),
+    }
+    linear = [place for place, optim in optimisers.items() if optim.lr_scheduler_type == "linear"]
+    return {f"{place}.optim.num_cycles": LINEAR_CYCLES for place in linear}
 
 
 _PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}

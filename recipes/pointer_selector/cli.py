@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from recipes.config import machine
-from recipes.config.variables import dry_run
+from recipes.config.variables import dry_run, not_read
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT, checkpoint_dir, run_dir, shown
-from recipes.pointer_selector.config import PointerRecipe, resolve, to_yaml
+from recipes.pointer_selector.config import VARIABLES, PointerRecipe, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.evaluation import Results
@@ -68,6 +68,8 @@ def train(arguments: Sequence[str], console: Console) -> None:
             print(f"# {line}")
         return
     started = time.perf_counter()
+    for note in not_read(os.environ, VARIABLES):
+        console.print(f"note: {note}")
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
     dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]

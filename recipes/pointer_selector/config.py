@@ -244,6 +244,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
     Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
     Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
+    Variable("WANDB_PROJECT", "trainer.project_name"),  # PROJECT_NAME, which is later, wins over it
     Variable("PROJECT_NAME", "trainer.project_name"),
     Variable("LOGGER", "trainer.logger"),
     Variable("RESUME", "trainer.resume"),

@@ -90,10 +90,12 @@ def leave_what_a_run_leaves(recipe):
     settings.write_text(to_yaml(recipe))
 
 
-# Task, what the reference documents type, and the values that the recipe must have afterwards.
+# Task, what the reference documents type (keys in full), and the values that the recipe must have afterwards.
 TYPED = r"""
-countdown | data.train_batch_size=64 actor.ppo_mini_batch_size=64 ppo_micro_batch_size_per_gpu=4 rollout.n=16 \
-    rollout.temperature=1.0 actor.optim.lr=2e-6 algorithm.kl_ctrl.kl_coef=0.01 actor.strategy=fsdp \
+countdown | data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.n=16 \
+    actor_rollout_ref.rollout.temperature=1.0 actor_rollout_ref.actor.optim.lr=2e-6 \
+    algorithm.kl_ctrl.kl_coef=0.01 actor_rollout_ref.actor.strategy=fsdp \
     trainer.test_freq=5 trainer.resume_mode=auto trainer.nnodes=1 trainer.max_actor_ckpt_to_keep=3 \
     trainer.log_val_generations=3 | worker.actor.global_batch_size=64 worker.rollout.n=16 algorithm.kl_coef=0.01 \
     worker.actor.micro_batch_size_per_device_for_update=4 worker.actor.optim.lr=2e-06 worker.actor.strategy=fsdp \
@@ -103,7 +105,7 @@ number_game | MODEL_PATH=Qwen/Qwen2.5-VL-7B-Instruct GPUS_PER_NODE=4 TENSOR_PARA
     worker.actor.global_batch_size=128 trainer.max_steps=1 trainer.total_epochs=15 trainer.n_gpus_per_node=4 \
     worker.rollout.gpu_memory_utilization=0.4
 number_game | max_prompt_length=1024 max_response_length=128 rollout_batch_size=128 global_batch_size=64 lr=1.0e-6 \
-    lr_warmup_ratio=0.0 rollout.n=5 tensor_parallel_size=1 worker.actor.offload.offload_params=false \
+    lr_warmup_ratio=0.0 rollout_n=5 tensor_parallel_size=1 worker.actor.offload.offload_params=false \
     worker.actor.offload.offload_optimizer=false | data.rollout_batch_size=128 \
     worker.actor.offload.offload_params=False
 number_game | trainer.total_epochs=15 trainer.max_steps=null trainer.n_gpus_per_node=2 trainer.max_try_make_batch=20 \

@@ -21,13 +21,12 @@ _ORDER = get_args(LayerName)
 class Source:
     """Which layer set a key, and `where`: the file, variable or argument.
 
-    `follows` is the key whose value was taken, where null stands for another key's value; `note` is for the user.
+    `follows` is the key whose value was taken, where null stands for another key's value.
     """
 
     layer: LayerName
     where: str
     follows: str = ""
-    note: str = ""
 
     @property
     def rank(self) -> int:

@@ -408,7 +408,7 @@ class Recipe(Resolved):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should hear about variables that were guessed, or not read."""
+        """What the user should hear about variables that are set and not read."""
         return tuple(self._notes)
 
     @property

@@ -85,17 +85,24 @@ class Optim(Section):
     )
     lr_warmup_steps: int | None = key(
         None,
-        "steps in which the rate rises; null: by lr_warmup_ratio",
+        "steps in which the rate rises from 0; null: by lr_warmup_ratio",
         verl=SAME,
         convert=lambda value: -1 if value is None else value,
     )
     min_lr_ratio: float | None = key(
         None,
-        "rate at the end of a cosine, as a share of lr; null: 0",
+        "rate at the end of a schedule that falls, as a share of lr; null: 0",
         verl=SAME,
         convert=lambda value: 0.0 if value is None else value,
     )
-    lr_scheduler_type: Literal["constant", "cosine"] = key("constant", "schedule after the warm-up", verl=SAME)
+    lr_scheduler_type: Literal["constant", "cosine", "linear"] = key(
+        "constant",
+        "schedule after the warm-up: the last two fall until the last step",
+        verl=SAME,
+        convert=lambda value: "cosine" if value == "linear" else value,
+        alias=True,
+        values_on={"easyr1": ("constant", "cosine")},
+    )
 
 
 class Fsdp(Section):

@@ -145,12 +145,17 @@ def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
     for environ, names, mode in (
         ({}, ["console", "file"], None),
         ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
-        ({"LOGGER": "console,wandb", "WANDB_MODE": "disabled"}, ["console", "wandb", "file"], None),
+        ({"LOGGER": "console,wandb", "WANDB_MODE": "disabled"}, ["console", "wandb", "file"], "disabled"),
         ({"WANDB_API_KEY": "x"}, LISTED, None),
+        ({"WANDB_MODE": "offline"}, LISTED, "offline"),
+        ({"WANDB_MODE": "offline", "WANDB_API_KEY": "x", "WANDB_ENTITY": "team"}, LISTED, "offline"),
+        ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "x"}, ["console", "file"], None),
     ):
         recipe = load("countdown", environ={**home, **environ}, hardware="gpu")
         assert recipe.trainer.logger == names
-        assert verl.environment(recipe, {**home, **environ}).get("WANDB_MODE") == mode
+        handed = verl.environment(recipe, {**home, **environ})
+        assert handed.get("WANDB_MODE") == mode
+        assert handed.get("WANDB_ENTITY") == environ.get("WANDB_ENTITY")
     (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 123\n")
     assert logged_in(home)
     assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})

@@ -1,4 +1,4 @@
-"""One key may be written by the recipe's name, by verl's, or by an ending of either; what is unknown is answered."""
+"""One key may be written by the recipe's name or by verl's, in full; what is unknown is answered with the full name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ ACTOR, NATIVE = "worker.actor", "verl.actor_rollout_ref"
         # verl's own names
         ("data.train_batch_size", "data.rollout_batch_size"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
-        # endings, as documents type them
-        ("actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
-        ("rollout.n", "worker.rollout.n"),
-        ("test_freq", "trainer.val_freq"),
+        ("trainer.test_freq", "trainer.val_freq"),
         # what only verl has
-        ("over_sample_rate", f"{NATIVE}.rollout.over_sample_rate"),
+        ("actor_rollout_ref.rollout.over_sample_rate", f"{NATIVE}.rollout.over_sample_rate"),
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.a.b", f"{NATIVE}.rollout.engine_kwargs.vllm.a.b"),
         ("actor_rollout_ref.rollout.dtype", f"{NATIVE}.rollout.dtype"),  # bf16 is bfloat16 there
     ],
@@ -37,8 +34,16 @@ def test_a_key_by_every_name(written, key):
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ("n", ["worker.rollout.n", "worker.rollout.val_override_config.n", "write more of the name"]),
-        ("temperature", ["worker.rollout.val_override_config.temperature", "write worker.rollout.temperature"]),
+        # endings, as the headings of documents have them
+        ("n", ["write its whole name: worker.rollout.n or worker.rollout.val_override_config.n"]),
+        ("rollout.n", ["write its whole name: worker.rollout.n"]),
+        ("actor.ppo_mini_batch_size", [f"write its whole name: {ACTOR}.global_batch_size"]),
+        ("ppo_micro_batch_size_per_gpu", [f"write its whole name: {ACTOR}.micro_batch_size_per_device_for_update or"]),
+        ("actor.optim.lr", [f"write its whole name: {ACTOR}.optim.lr"]),
+        ("over_sample_rate", ["write its whole name: actor_rollout_ref.rollout.over_sample_rate"]),
+        # other words for one of its parts
+        ("optim.learning_rate", [f"write {ACTOR}.optim.lr or worker.critic.optim.lr"]),
+        ("worker.critic.optim.learning_rate", ["write worker.critic.optim.lr"]),
         ("data.train_batchsize", ["unknown key", "did you mean data.train_batch_size?"]),
         ("actor_rollout_ref.rollout.nn", ["verl has no key", "did you mean actor_rollout_ref.rollout.n?"]),
     ],

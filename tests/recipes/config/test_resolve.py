@@ -80,7 +80,11 @@ def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
 
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
     path = write("worker: {reward: {reward_function_kwargs: {credit: {format: 0.1, numbers: 0.2}}}}")
-    arguments = ["worker.reward.reward_function_kwargs.credit.format=0.3", "over_sample_rate=0.1", "+ray_kwargs.x=2"]
+    arguments = [
+        "worker.reward.reward_function_kwargs.credit.format=0.3",
+        "actor_rollout_ref.rollout.over_sample_rate=0.1",
+        "+ray_kwargs.x=2",
+    ]
     recipe = load(str(path), environ={"KL_COEF": "2E-3"}, hardware="gpu", arguments=arguments)
     assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}}
     assert recipe.algorithm.kl_coef == 2e-3
