@@ -50,6 +50,7 @@ setup(
         "dev": [
             "hypothesis",
             "import-linter",
+            "mypy",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",
