@@ -136,8 +136,9 @@ def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:
     roles = ("worker.actor", "worker.critic")
     if lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
-        packs = engine == "verl" and has_packed_attention()
-        changes = {ATTENTION: PACKED_ATTENTION} if packs else WITHOUT_PACKING
+        # EasyR1 chooses its attention itself, and packs with the same kernel (recipes/engines/easyr1_compat).
+        packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
+        changes = packed if has_packed_attention() else WITHOUT_PACKING
         settings += [Setting(f"{role}.{name}", value, source) for role in roles for name, value in changes.items()]
     if lacks_liger(environ):
         source = Source("hardware", "this machine has no liger-kernel")

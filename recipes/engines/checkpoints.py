@@ -187,6 +187,11 @@ def merge_adapters(folder: Path) -> bool:
     return True
 
 
+def with_adapters(tensors: dict[str, Any], scaling: float) -> dict[str, Any]:
+    """The tensors of a whole peft model, by the plain model's names, with the adapters in the weights."""
+    return _merged(tensors, {name: value for name, value in tensors.items() if name.endswith(ADAPTERS)}, scaling)
+
+
 def _merged(tensors: dict[str, Any], adapters: dict[str, Any], scaling: float) -> dict[str, Any]:
     """The tensors of a shard without the names and the adapters of peft."""
     merged = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -14,22 +15,27 @@ from recipes.config.layers import flow
 from recipes.config.machine import logger_environment
 from recipes.config.path_keys import split_function
 from recipes.config.schema import Recipe, leaves
+from recipes.engines import easyr1_source
+from recipes.engines.easyr1_compat.imports import ON_CPU, RANKS
+from recipes.engines.easyr1_compat.models import WEIGHTS
+from recipes.engines.easyr1_compat.reports import ROLLOUTS
+from recipes.engines.easyr1_compat.reports import VALIDATION as VALIDATIONS
 from recipes.engines.support import OWN, require_supported
 from recipes.errors import RecipeError
-from recipes.paths import run_dir
+from recipes.paths import ROOT, python_path, run_dir
 
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = Path(__file__).with_name("easyr1_reward.py")
 BATCH = "compute_score_batch"
+HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validation_data_dir")
+"""Keys that EasyR1 has not, and `easyr1_compat` has for it: they travel as variables."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
     """EasyR1's dotted keys for the recipe.
 
-    Raises RecipeError for a key that EasyR1 cannot do, for keys below `verl`, and on a machine without a GPU.
+    Raises RecipeError for a key that EasyR1 cannot do, and for keys below `verl`.
     """
-    if recipe.hardware == "cpu":
-        raise RecipeError("EasyR1 needs a GPU", where="engine: easyr1", fix="use ENGINE=verl on a machine without one")
     if recipe.verl:
         name = next(iter(recipe.verl))
         raise RecipeError(
@@ -41,12 +47,39 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys = {
         path: recipe.value(path)
         for path, leaf in leaves(Recipe).items()
-        if path not in OWN and "easyr1" not in leaf.info.not_on and not path.startswith(VALIDATION)
+        if path not in (*OWN, *HOOKED) and "easyr1" not in leaf.info.not_on and not path.startswith(VALIDATION)
     }
     validation = recipe.worker.rollout.val_override_config.model_dump(exclude_none=True)
-    keys |= {VALIDATION: validation, **_filled(recipe)}
+    keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe), **_attention(recipe)}
+    if recipe.hardware == "cpu":
+        keys |= _ON_CPUS
     del keys["algorithm.kl_loss_coef"], keys["algorithm.kl_loss_type"]
     return keys
+
+
+_ON_CPUS = {
+    **{f"worker.{role}.fsdp.enable_rank0_init": False for role in ("actor", "critic", "ref")},
+    **{f"worker.{role}.padding_free": True for role in ("actor", "critic", "ref")},
+}
+"""Ranks read the weights themselves, since gloo sends no CPU tensors in FSDP's place of NCCL; and EasyR1's changes of
+transformers' models (mixed rows of Qwen2-VL) come with packing only."""
+
+
+def _offloads(recipe: Recipe) -> dict[str, Any]:
+    """The reference rests in CPU memory by default, where several ranks share it; one rank has nothing to gather."""
+    key = "worker.ref.fsdp.enable_cpu_offload"
+    if recipe.source_of(key).layer == "default" and (recipe.hardware == "cpu" or recipe.n_gpus == 1):
+        return {key: False}
+    return {}
+
+
+def _attention(recipe: Recipe) -> dict[str, Any]:
+    """Values of the model's config without the attention's name, which EasyR1 chooses itself."""
+    places = [f"worker.{role}.model.override_config" for role in ("actor", "critic")]
+    return {
+        place: {name: value for name, value in recipe.value(place).items() if name != "attn_implementation"}
+        for place in places
+    }
 
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
@@ -104,10 +137,47 @@ def overrides(recipe: Recipe) -> list[str]:
 
 def command(recipe: Recipe) -> list[str]:
     """The argument vector that starts EasyR1's trainer, with this Python."""
-    return [sys.executable, "-m", "verl.trainer.main", *overrides(recipe)]
+    return [sys.executable, "-m", "recipes.engines.easyr1_compat.main", *overrides(recipe)]
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables that the trainer needs besides those it inherits."""
-    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
-    return {"PYTHONUNBUFFERED": "1", **logger_environment(list(recipe.trainer.logger), folder, environ)}
+    """Variables that the trainer needs besides those it inherits. Its processes alone read EasyR1's `verl`."""
+    home = easyr1_source.find(environ).home
+    folder, loggers = run_dir(recipe.trainer.experiment_name or recipe.name), list(recipe.trainer.logger)
+    variables = {
+        easyr1_source.VARIABLE: str(home),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(home), *python_path().split(os.pathsep)[1:]]),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        **logger_environment(loggers, folder, environ),
+    }
+    if "swanlab" in loggers and not environ.get("SWANLAB_DIR"):
+        variables["SWANLAB_DIR"] = str(folder / "swanlab")
+    for name, place in ((ROLLOUTS, recipe.trainer.rollout_data_dir), (VALIDATIONS, recipe.trainer.validation_data_dir)):
+        if place:
+            variables[name] = str(Path(place).absolute())
+    if recipe.trainer.save_hf_model:
+        full = recipe.worker.actor.fsdp.mp_param_dtype == "fp32"
+        variables[WEIGHTS] = "float32" if full else "bfloat16"
+    if recipe.hardware == "cpu":
+        return variables | _environment_on_cpus(recipe, environ)
+    if importlib.util.find_spec("flashinfer") is None:
+        variables["VLLM_USE_FLASHINFER_SAMPLER"] = environ.get("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    return variables
+
+
+def _environment_on_cpus(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
+    """What EasyR1, Ray and vLLM's CPU build need where there is no GPU."""
+    threads = max(1, len(os.sched_getaffinity(0)) // recipe.n_gpus)
+    return {
+        ON_CPU: "1",
+        RANKS: str(recipe.n_gpus),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY") or "passive",
+        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(threads),
+        "TORCH_COMPILE_DISABLE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }

@@ -86,10 +86,48 @@ def packed_attention(
 
 @functools.cache
 def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
-    """PyTorch's kernel, and whether it takes fewer key heads than query heads (torch 2.13 does, 2.11 does not)."""
+    """PyTorch's kernel, and whether it takes fewer key heads than query heads (torch 2.13 does, 2.11 does not).
+
+    Where there is no GPU: a reference of it.
+    """
+    if not torch.cuda.is_available():
+        return one_by_one, True
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
+
+
+def one_by_one(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bounds_q: torch.Tensor,
+    bounds_k: torch.Tensor,
+    longest_q: int,
+    longest_k: int,
+    *,
+    scale: float | None,
+    window_size: tuple[int, int],
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """What the GPU's kernel computes, one sequence after the other on any device; slow, for CPUs and for tests.
+
+    Arguments and result are `varlen_attn`'s; fewer key heads than query heads only with `enable_gqa`.
+    """
+    outputs = []
+    pairs_q, pairs_k = (torch.stack([b[:-1], b[1:]], dim=1).tolist() for b in (bounds_q, bounds_k))
+    for (first_q, last_q), (first_k, last_k) in zip(pairs_q, pairs_k, strict=True):
+        queries, keys, values = (x.transpose(0, 1) for x in (q[first_q:last_q], k[first_k:last_k], v[first_k:last_k]))
+        # Position of each key relative to its query, when the last query and the last key are aligned.
+        at_query = torch.arange(last_k - first_k - (last_q - first_q), last_k - first_k, device=q.device)
+        offset = torch.arange(last_k - first_k, device=q.device)[None, :] - at_query[:, None]
+        left, right = (torch.inf if limit < 0 else limit for limit in window_size)
+        seen = (offset >= -left) & (offset <= right)
+        output = torch.nn.functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=seen, scale=scale, enable_gqa=enable_gqa
+        )
+        outputs.append(output.transpose(0, 1))
+    return torch.cat(outputs)
 
 
 def batched_attention(
@@ -192,8 +230,8 @@ def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any
 
 
 @functools.cache
-def register() -> None:
-    """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
+def registered() -> str:
+    """Make `NAME` known to transformers; returns it."""
     from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
     from transformers.masking_utils import flash_attention_mask
 
@@ -211,7 +249,13 @@ def register() -> None:
         return (batched_attention, packed_attention, None, *pads)
 
     modeling_flash_attention_utils._lazy_imports = import_ours
+    return NAME
 
+
+@functools.cache
+def register() -> None:
+    """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
+    registered()
     value_model.register()
     from verl.models.transformers import qwen2_vl
 

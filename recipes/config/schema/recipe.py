@@ -144,7 +144,8 @@ AdvantageEstimator = Literal[
     "gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg",
     "grpo_vectorized", "rloo_vectorized",
 ]  # fmt: skip
-EASYR1_ESTIMATORS = ("gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
+# EasyR1 lists gae, but cannot run it: fsdp_workers.py:452 hands its critic the whole worker's configuration.
+EASYR1_ESTIMATORS = ("grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
 # verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
 VERL_ESTIMATORS = tuple(name for name in AdvantageEstimator.__args__ if name != "remax")  # type: ignore[attr-defined]
 
@@ -280,12 +281,11 @@ class EarlyStop(Section):
         "validation",
         "what has to rise: validation (accuracy, mean over data sources), val-core/..., or critic/score/mean; "
         "keep_best goes by it too",
-        not_on=only_verl(),
     )
     patience: int | None = key(
-        None, "values of the metric in a row without a gain that end the run; null: never", not_on=only_verl(), gt=0
+        None, "values of the metric in a row without a gain that end the run; null: never", gt=0
     )
-    min_delta: float = key(0.0, "a smaller gain counts as none", not_on=only_verl(), ge=0)
+    min_delta: float = key(0.0, "a smaller gain counts as none", ge=0)
 
 
 class Trainer(Section):
@@ -330,7 +330,7 @@ class Trainer(Section):
         computed=True,
     )
     keep_best: bool = key(
-        False, "keep the checkpoint with the best validation as best/, whatever save_limit says", not_on=only_verl()
+        False, "keep the checkpoint with the best validation as best/, whatever save_limit says"
     )
     early_stop: EarlyStop = EarlyStop()
     save_model_only: bool = key(
@@ -344,7 +344,6 @@ class Trainer(Section):
         "write the whole model to actor/huggingface, for vLLM and transformers",
         verl="actor_rollout_ref.actor.checkpoint.save_contents",
         computed=True,
-        not_on=only_verl("EasyR1 merges its shards with a script of its own afterwards"),
     )
     save_checkpoint_path: str | None = key(
         None,
@@ -367,14 +366,12 @@ class Trainer(Section):
         None,
         "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
         verl=SAME,
-        not_on=only_verl(),
         path="output",
     )
     validation_data_dir: str | None = key(
         None,
         "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
         verl=SAME,
-        not_on=only_verl(),
         path="output",
     )
     balance_batch: bool = key(True, "give every rank as many tokens", verl=SAME, not_on=only_verl("EasyR1 always does"))

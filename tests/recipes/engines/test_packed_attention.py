@@ -28,25 +28,13 @@ TEXT = {
 IMAGE, VISION_START = 60, 61
 
 
-def reference_kernel(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, scale, window_size, enable_gqa=False):
-    """What PyTorch's GPU kernel computes, one sequence after the other; fewer key heads only if `enable_gqa`."""
+def reference_kernel(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, enable_gqa=False, **options):
+    """The CPU's kernel; fewer key heads only if `enable_gqa`, and the longest sequence as it was announced."""
     assert enable_gqa or q.size(1) == k.size(1)
-    outputs = []
-    pairs_q, pairs_k = (torch.stack([b[:-1], b[1:]], dim=1).tolist() for b in (bounds_q, bounds_k))
-    for (first_q, last_q), (first_k, last_k) in zip(pairs_q, pairs_k, strict=True):
-        assert last_q - first_q <= longest_q
-        assert last_k - first_k <= longest_k
-        queries, keys, values = (x.transpose(0, 1) for x in (q[first_q:last_q], k[first_k:last_k], v[first_k:last_k]))
-        # Position of each key relative to its query, when the last query and the last key are aligned.
-        at_query = torch.arange(last_k - first_k - (last_q - first_q), last_k - first_k)
-        offset = torch.arange(last_k - first_k)[None, :] - at_query[:, None]
-        left, right = (torch.inf if limit < 0 else limit for limit in window_size)
-        seen = (offset >= -left) & (offset <= right)
-        output = torch.nn.functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=seen, scale=scale, enable_gqa=enable_gqa
-        )
-        outputs.append(output.transpose(0, 1))
-    return torch.cat(outputs)
+    assert max(bounds_q.diff()) <= longest_q
+    assert max(bounds_k.diff()) <= longest_k
+    bounds = (bounds_q, bounds_k, longest_q, longest_k)
+    return packed_attention.one_by_one(q, k, v, *bounds, enable_gqa=enable_gqa, **options)
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["torch 2.13", "torch 2.11"])

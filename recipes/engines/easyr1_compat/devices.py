@@ -1,0 +1,46 @@
+"""What a machine without a GPU has in place of `torch.cuda` and of vLLM's kernels, for EasyR1's trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def stand_in() -> None:
+    """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU. Memory figures are the machine's."""
+    import psutil
+    import torch
+
+    def memory(device: Any = None) -> tuple[int, int]:
+        found = psutil.virtual_memory()
+        return found.available, found.total
+
+    answers: dict[str, Any] = {
+        "get_device_name": lambda device=None: "cpu",
+        "mem_get_info": memory,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "manual_seed": torch.manual_seed,
+        "empty_cache": lambda: None,
+        "set_device": lambda device: None,
+        "max_memory_allocated": lambda device=None: 0,
+        "max_memory_reserved": lambda device=None: 0,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+
+
+def prepare_vllm() -> None:
+    """Have vLLM's CPU build keep weights that can be replaced, and look at model classes without a new interpreter."""
+    from recipes.engines.verl_cpu import patches
+
+    patches.apply_to_vllm()
+
+
+def features(tower: Any) -> Any:
+    """Qwen3-VL's vision tower as in transformers 4: it answers with its features and those of the deepstack."""
+
+    def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        out = tower(*args, **kwargs)
+        return out.pooler_output, out.deepstack_features
+
+    return call

@@ -1,0 +1,43 @@
+"""The whole model in `actor/huggingface`, at each save, for vLLM and transformers; EasyR1 writes shards alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = "RECIPES_EASYR1_WEIGHTS"
+"""Variable with the number type of the weights; without it none are written (`trainer.save_hf_model`)."""
+
+
+def write(module: Any, folder: str) -> None:
+    """Gather the weights of all ranks and have rank 0 write them beside the configuration that EasyR1 has written.
+
+    LoRA adapters become part of the weights. Every rank has to call this.
+
+    Args:
+        module: the FSDP module.
+        folder: `.../global_step_N/actor`; a critic's is left as it is.
+    """
+    kind = os.environ.get(WEIGHTS)
+    if not kind or Path(folder).name != "actor":
+        return
+    import torch
+    import torch.distributed as dist
+    from peft import PeftModel
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    from recipes.engines import checkpoints
+
+    weights = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if dist.get_rank() != 0:
+        return
+    model, target = module._fsdp_wrapped_module, Path(folder) / "huggingface"
+    if isinstance(model, PeftModel):
+        adapter = model.peft_config["default"]
+        weights = checkpoints.with_adapters(weights, adapter.lora_alpha / adapter.r)
+        model = model.get_base_model()
+    number = getattr(torch, kind)
+    weights = {name: value.to(number) if value.is_floating_point() else value for name, value in weights.items()}
+    model.save_pretrained(target, state_dict=weights)
+    checkpoints.name_the_type(target)

@@ -1,0 +1,149 @@
+"""What a run on EasyR1 writes beyond EasyR1's own words: metrics under verl's names, and every response.
+
+The functions are called by lines of EasyR1 that `lines.py` replaces; `trainer` is its `RayPPOTrainer`, `batch` its
+`DataProto`. A dump has one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+METRICS = "VERL_FILE_LOGGER_PATH"
+ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
+"""Variables with the folders of the dumps; without one nothing is written."""
+PARTS = "reward_parts"
+"""Column of the batch with each response's reward in its parts."""
+
+VERLS_NAMES = {
+    "timing_s/old": "timing_s/old_log_prob",
+    "actor/kl_penalty": "actor/reward_kl_penalty",
+    "actor/kl_coef": "actor/reward_kl_penalty_coeff",
+    "actor/pg_clipfrac_higher": "actor/pg_clipfrac",
+}
+"""EasyR1's names of what verl names otherwise. Its `timing_s/step` has validation and saving in it already."""
+_Rows = list[dict[str, Any]]
+
+
+def logged(loggers: Iterable[Any], data: Mapping[str, Any], step: int) -> Iterable[Any]:
+    """Append a step's metrics to the file that the launcher follows; returns EasyR1's loggers, which go on as ever."""
+    if path := os.environ.get(METRICS):
+        numbers = {name: float(value) for name, value in data.items()}
+        in_loss = "actor/kl_loss" in numbers
+        for own, verls in VERLS_NAMES.items():
+            if own in numbers and not (in_loss and own == "actor/kl_coef"):
+                numbers[verls] = numbers[own]
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": int(step), "data": numbers}) + "\n")
+    return loggers
+
+
+def sampled(completions: Iterable[Any], responses: Any) -> Any:
+    """vLLM's log-probability of every sampled token, as `responses` (responses x tokens) is padded, with zeros."""
+    import torch
+
+    outputs = [output for completion in completions for output in completion.outputs]
+    values = torch.zeros(responses.shape, dtype=torch.float32)
+    for row, output in enumerate(outputs):
+        found = [at[token].logprob for token, at in zip(output.token_ids, output.logprobs, strict=True)]
+        values[row, : len(found)] = torch.tensor(found)
+    return values.to(responses.device)
+
+
+def scored(batch: Any, parts: Mapping[str, list[float]]) -> None:
+    """Keep with each response what the reward function said of it, wherever the batch is cut and sorted."""
+    import numpy as np
+
+    rows = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
+    column = np.empty(len(rows), dtype=object)
+    column[:] = rows
+    batch.non_tensor_batch[PARTS] = column
+
+
+def end_step(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
+    """Write the step's responses, and add to its metrics how far vLLM and the trainer are apart."""
+    theirs, ours, mask = (batch.batch[name] for name in ("rollout_log_probs", "old_log_probs", "response_mask"))
+    theirs, ours = theirs.float()[mask.bool()], ours.float()[mask.bool()]
+    apart = (theirs.exp() - ours.exp()).abs()
+    metrics["rollout_corr/kl"] = (theirs - ours).mean().item()
+    metrics["training/rollout_probs_diff_max"] = apart.max().item()
+    metrics["training/rollout_probs_diff_mean"] = apart.mean().item()
+    _write(os.environ.get(ROLLOUTS), trainer.global_step, _rows(trainer, batch, batch.batch["token_level_scores"]))
+
+
+def validated(trainer: Any, batch: Any, scores: Any, parts: Mapping[str, list[float]]) -> None:
+    """Keep a batch of the validation until `end_validation`."""
+    scored(batch, parts)
+    kept = trainer.__dict__.setdefault("_validated_rows", [])
+    kept += _rows(trainer, batch, scores)
+
+
+def end_validation(trainer: Any) -> dict[str, float]:
+    """Write the validation's responses; returns verl's metrics of it, by data source."""
+    rows: _Rows = trainer.__dict__.pop("_validated_rows", [])
+    answers = trainer.config.worker.rollout.val_override_config.get("n", 1)
+    values: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        source = row["data_source"]
+        values[f"val-aux/{source}/reward/mean@{answers}"].append(row["score"])
+        for part in ("acc", "accuracy"):
+            if part in row:
+                values[f"val-core/{source}/acc/mean@{answers}"].append(float(row[part]))
+                break
+        else:
+            values[f"val-core/{source}/reward/mean@{answers}"].append(row["score"])
+    _write(os.environ.get(VALIDATION), trainer.global_step, rows)
+    return {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def saved(trainer: Any) -> None:
+    """After a save: where the launcher asked the run to end, this step is the last."""
+    from recipes.engines.checkpoints import withdraw_stop
+
+    if withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):
+        print(f"stop requested: step {trainer.global_step} is the last", flush=True)
+        trainer.training_steps = trainer.global_step
+
+
+def _rows(trainer: Any, batch: Any, scores: Any) -> _Rows:
+    """One entry a response, groups together."""
+    decode = trainer.tokenizer.decode
+    columns = batch.non_tensor_batch
+    count = len(batch)
+    groups = columns.get("uid", [None] * count)
+    seen: dict[Any, int] = defaultdict(int)
+    rows = []
+    for index in range(count):
+        group = groups[index]
+        row: dict[str, Any] = {
+            "input": decode(batch.batch["prompts"][index], skip_special_tokens=True),
+            "output": decode(batch.batch["responses"][index], skip_special_tokens=True),
+            "gts": columns["ground_truth"][index],
+            "score": float(scores[index].sum()),
+            "step": int(trainer.global_step),
+            "data_source": str(columns["data_source"][index]) if "data_source" in columns else "all",
+        }
+        if group is not None:
+            row["uid"] = f"{group}_{seen[group]}_0"
+            seen[group] += 1
+        if "id" in columns:
+            row["id"] = str(columns["id"][index])
+        parts = columns[PARTS][index]
+        row |= {name: float(value) for name, value in parts.items() if name not in row and name != "overall"}
+        rows.append(row)
+    return sorted(rows, key=lambda row: row.get("uid", ""))
+
+
+def _write(folder: str | None, step: int, rows: _Rows) -> None:
+    """A step's file, whole or not at all: the monitor reads it while the run goes on."""
+    if not folder:
+        return
+    from recipes.files import write_whole
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_whole(Path(folder) / f"{step}.jsonl", text)

@@ -1,0 +1,102 @@
+"""EasyR1's source on this machine: where it is, whether it is EasyR1, and whether it is the tested commit.
+
+EasyR1 and verl are two packages of one name, `verl`. The trainer's processes alone get EasyR1's folder on their path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipes.config.machine import has_packed_attention
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+REPOSITORY = "https://github.com/hiyouga/EasyR1"
+COMMIT = "b44b311b669bf1fd1aa2fc36f2251482ba33cb16"
+"""What `easyr1_compat` and the schema were made for."""
+DIGEST = "bb75e2d3c5a116b219939b04499e742cf6ce43c69de4a66d6585e47a07c0fd4c"
+"""SHA-256 of that commit's `verl/**/*.py`, one after the other in the order of their paths."""
+VARIABLE = "EASYR1_HOME"
+DEFAULT = ROOT / ".easyr1"
+"""Where `scripts/setup_env.sh easyr1` puts it."""
+FIX = f"type: bash scripts/setup_env.sh easyr1 (it clones commit {COMMIT[:7]} of {REPOSITORY}); or set {VARIABLE}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """EasyR1's folder, which holds `verl`, and what is to be said of it (empty: nothing)."""
+
+    home: Path
+    remarks: tuple[str, ...] = ()
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Source:
+    """EasyR1's source: `EASYR1_HOME`, or what setup_env.sh cloned, or a `verl` of this Python that is EasyR1's.
+
+    Raises:
+        RecipeError: there is none, or what is there is something else or cannot be read.
+    """
+    if given := environ.get(VARIABLE):
+        home, where = Path(given).expanduser().absolute(), f"environment variable {VARIABLE}"
+    elif DEFAULT.is_dir():
+        home, where = DEFAULT, str(DEFAULT)
+    else:
+        spec = importlib.util.find_spec("verl")
+        package = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
+        if package is None or _whose(package) != "EasyR1":
+            other = "the `verl` of this environment is verl's own; " if package and _whose(package) == "verl" else ""
+            raise RecipeError(
+                f"EasyR1 is not on this machine ({other}{VARIABLE} is not set)", where="engine: easyr1", fix=FIX
+            )
+        home, where = package.parent, str(package)
+    return Source(home, _remarks(home, where))
+
+
+def _whose(package: Path) -> str:
+    """`EasyR1`, `verl`, or nothing: each has one file that the other has not."""
+    if (package / "trainer" / "main_ppo.py").is_file():
+        return "verl"
+    return "EasyR1" if (package / "trainer" / "ray_trainer.py").is_file() and (package / "protocol.py").is_file() else ""
+
+
+def _remarks(home: Path, where: str) -> tuple[str, ...]:
+    """What differs from the tested commit. Raises RecipeError for a folder that cannot be used."""
+    if not home.is_dir():
+        raise RecipeError(f"{home} is not a folder", where=where, fix=FIX)
+    try:
+        whose = _whose(home / "verl")
+        digest = _digest(home) if whose == "EasyR1" else ""
+    except OSError as error:
+        raise RecipeError(f"{home} cannot be read: {error.strerror}", where=where, fix="give this user the right") from error
+    if whose == "verl":
+        raise RecipeError(f"{home} is verl's own source, not EasyR1's", where=where, fix=FIX)
+    if not whose:
+        inside = " (name the folder above `verl`)" if _whose(home) == "EasyR1" else ""
+        raise RecipeError(f"{home} has no verl/trainer/ray_trainer.py: it is not EasyR1{inside}", where=where, fix=FIX)
+    if digest == DIGEST:
+        return ()
+    return (f"{home} is not EasyR1's tested commit {COMMIT[:7]}; lines that read otherwise there stop the start",)
+
+
+def _digest(home: Path) -> str:
+    content = hashlib.sha256()
+    for file in sorted((home / "verl").rglob("*.py"), key=lambda path: path.relative_to(home).as_posix()):
+        content.update(file.read_bytes())
+    return content.hexdigest()
+
+
+def check(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """What is to be said before a run. Raises RecipeError where EasyR1 cannot be started."""
+    source = find(environ)
+    if importlib.util.find_spec("flash_attn") is None and not has_packed_attention():
+        raise RecipeError(
+            "EasyR1 needs flash-attn, or torch 2.11 or newer, whose own kernel then takes its place",
+            where="engine: easyr1",
+            fix="install flash-attn 2.8.3, or a newer torch: docs/INSTALLATION.md, EasyR1",
+        )
+    return list(source.remarks)
