@@ -6,6 +6,9 @@
 #    CUDA_VISIBLE_DEVICES hides the GPUs) and the pins of constraints.txt. A stamp, written last, says that .venv is
 #    whole: a broken or interrupted install is taken up again, never used, and so is one from which something else has
 #    removed a package since. Two set-ups at once wait for each other.
+#
+# `setup_env.sh easyr1` does the same, and clones EasyR1's tested commit to .easyr1 (or checks the folder that EASYR1_HOME
+# names). The environment stays verl's: only the trainer's processes read EasyR1's package of the same name.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -209,4 +212,8 @@ main() {
 }
 
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-main
+case "${1-}" in
+    "") main ;;
+    easyr1) "$(main)" -m recipes.engines.easyr1_source ;;
+    *) fail "unknown word $1" "scripts/setup_env.sh" "leave it away, or: scripts/setup_env.sh easyr1" ;;
+esac

@@ -207,9 +207,8 @@ def _derive(draft: Draft, environ: Mapping[str, str]) -> None:
     _fill_critic(draft)
     experiment = str(draft.get("trainer.experiment_name") or draft.get("name"))
     follows = {"trainer.experiment_name": experiment, "trainer.save_checkpoint_path": str(checkpoint_dir(experiment))}
-    if draft.get("engine") == "verl":
-        follows["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
-        follows["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
+    follows["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
+    follows["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
     for key, value in follows.items():
         if draft.get(key) is None:
             draft.values[key] = value

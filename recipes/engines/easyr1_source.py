@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from recipes.config.machine import has_packed_attention
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, reported_errors
+from recipes.files import whole_folder
 from recipes.paths import ROOT
 
 REPOSITORY = "https://github.com/hiyouga/EasyR1"
@@ -47,7 +49,9 @@ def find(environ: Mapping[str, str] = os.environ) -> Source:
         home, where = DEFAULT, str(DEFAULT)
     else:
         spec = importlib.util.find_spec("verl")
-        package = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
+        package = (
+            Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
+        )
         if package is None or _whose(package) != "EasyR1":
             other = "the `verl` of this environment is verl's own; " if package and _whose(package) == "verl" else ""
             raise RecipeError(
@@ -61,7 +65,9 @@ def _whose(package: Path) -> str:
     """`EasyR1`, `verl`, or nothing: each has one file that the other has not."""
     if (package / "trainer" / "main_ppo.py").is_file():
         return "verl"
-    return "EasyR1" if (package / "trainer" / "ray_trainer.py").is_file() and (package / "protocol.py").is_file() else ""
+    return (
+        "EasyR1" if (package / "trainer" / "ray_trainer.py").is_file() and (package / "protocol.py").is_file() else ""
+    )
 
 
 def _remarks(home: Path, where: str) -> tuple[str, ...]:
@@ -72,7 +78,9 @@ def _remarks(home: Path, where: str) -> tuple[str, ...]:
         whose = _whose(home / "verl")
         digest = _digest(home) if whose == "EasyR1" else ""
     except OSError as error:
-        raise RecipeError(f"{home} cannot be read: {error.strerror}", where=where, fix="give this user the right") from error
+        raise RecipeError(
+            f"{home} cannot be read: {error.strerror}", where=where, fix="give this user the right"
+        ) from error
     if whose == "verl":
         raise RecipeError(f"{home} is verl's own source, not EasyR1's", where=where, fix=FIX)
     if not whose:
@@ -100,3 +108,47 @@ def check(environ: Mapping[str, str] = os.environ) -> list[str]:
             fix="install flash-attn 2.8.3, or a newer torch: docs/INSTALLATION.md, EasyR1",
         )
     return list(source.remarks)
+
+
+def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
+    """Clone the tested commit into `target`, whole or not at all; one that is there and reads right stays.
+
+    Raises:
+        RecipeError: there is something else, or git or the network failed.
+    """
+    if target.is_dir() and not _remarks(target, str(target)):
+        return target
+    if target.exists():
+        raise RecipeError(
+            f"{target} is not EasyR1's tested commit {COMMIT[:7]}",
+            where=str(target),
+            fix="move it away, or set EASYR1_HOME",
+        )
+    with whole_folder(target) as draft:
+        for words in (
+            ("init", "-q"),
+            ("fetch", "-q", "--depth", "1", repository, COMMIT),
+            ("checkout", "-q", "FETCH_HEAD"),
+        ):
+            _git(draft, words, repository)
+    return target
+
+
+def _git(folder: Path, words: tuple[str, ...], repository: str) -> None:
+    try:
+        done = subprocess.run(("git", *words), cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+        failure = done.stderr.strip().splitlines()[-1:] if done.returncode else []
+    except (OSError, subprocess.TimeoutExpired) as error:
+        failure = [str(error)]
+    if failure:
+        raise RecipeError(
+            f"git {words[0]}: {failure[0]}",
+            where=repository,
+            fix=f"unpack {REPOSITORY}/archive/{COMMIT}.tar.gz yourself and set {VARIABLE} to its folder",
+        )
+
+
+if __name__ == "__main__":
+    with reported_errors():
+        home = find().home if os.environ.get(VARIABLE) else fetch()
+        print(f"EasyR1 {COMMIT[:7]}: {home}; the trainer's processes read it with ENGINE=easyr1")

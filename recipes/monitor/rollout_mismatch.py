@@ -40,7 +40,7 @@ def bounds(recipe: Recipe, environ: Mapping[str, str]) -> Bounds:
         RecipeError: `MAX_ROLLOUT_KL` is no positive number.
     """
     rollout = recipe.worker.rollout
-    if recipe.engine != "verl" or not rollout.limit_images or not rollout.calculate_log_probs:
+    if not rollout.limit_images or not (rollout.calculate_log_probs or recipe.engine == "easyr1"):
         return {}
     if own := positive_number(environ, VARIABLE, "for example 0.05, or inf"):
         return {KL: own}

@@ -40,6 +40,10 @@ def users_folder(tmp_path, monkeypatch):
 
 def test_every_launch_on_every_page_is_a_plan(users_folder, capsys, monkeypatch):
     monkeypatch.setattr(launch.preflight, "dry", lambda recipe: Findings())  # checks in other processes, tested there
+    for file in ("ray_trainer.py", "../protocol.py"):  # what a folder of EasyR1 is known by
+        (users_folder / "easyr1/verl/trainer").mkdir(parents=True, exist_ok=True)
+        (users_folder / "easyr1/verl/trainer" / file).touch()
+    monkeypatch.setenv("EASYR1_HOME", str(users_folder / "easyr1"))
     plans = 0
     for command in LAUNCHED:
         task, arguments = command.launch

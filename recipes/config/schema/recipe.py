@@ -282,9 +282,7 @@ class EarlyStop(Section):
         "what has to rise: validation (accuracy, mean over data sources), val-core/..., or critic/score/mean; "
         "keep_best goes by it too",
     )
-    patience: int | None = key(
-        None, "values of the metric in a row without a gain that end the run; null: never", gt=0
-    )
+    patience: int | None = key(None, "values of the metric in a row without a gain that end the run; null: never", gt=0)
     min_delta: float = key(0.0, "a smaller gain counts as none", ge=0)
 
 
@@ -329,9 +327,7 @@ class Trainer(Section):
         verl=("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
         computed=True,
     )
-    keep_best: bool = key(
-        False, "keep the checkpoint with the best validation as best/, whatever save_limit says"
-    )
+    keep_best: bool = key(False, "keep the checkpoint with the best validation as best/, whatever save_limit says")
     early_stop: EarlyStop = EarlyStop()
     save_model_only: bool = key(
         False,

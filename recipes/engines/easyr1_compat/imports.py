@@ -53,7 +53,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Prepare this process, by `EASYR1_HOME` and the kind of machine; again is harmless. Ray calls it in its workers."""
+    """Prepare this process, by `EASYR1_HOME` and the kind of machine; again is harmless. Ray calls it in workers."""
     home = os.environ.get(HOME)
     if home and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(Path(home).resolve(), os.environ.get(ON_CPU) == "1"))

@@ -180,7 +180,12 @@ VERSIONS = (
         for number in (148, 166, 211)
     ),
     Line(
-        *("verl/utils/dataset.py", 216, "add_generation_prompt=True)", "add_generation_prompt=True, return_dict=False)"),
+        *(
+            "verl/utils/dataset.py",
+            216,
+            "add_generation_prompt=True)",
+            "add_generation_prompt=True, return_dict=False)",
+        ),
         "transformers 5 gives a dict of length 2: no prompt would ever be too long",
         _templates_give_dicts,
     ),
@@ -234,7 +239,12 @@ REPORTS = (
         "imports what the lines below call",
     ),
     Line(
-        *(_TRAINER, 421, "remote(test_batch))", "remote(test_batch)); reports.validated(self, test_batch, reward_tensor, reward_metrics)"),
+        *(
+            _TRAINER,
+            421,
+            "remote(test_batch))",
+            "remote(test_batch)); reports.validated(self, test_batch, reward_tensor, reward_metrics)",
+        ),
         "the validation's responses",
     ),
     Line(
@@ -250,7 +260,12 @@ REPORTS = (
         "each response keeps the parts of its reward",
     ),
     Line(
-        *(_TRAINER, 683, "use_critic=self.use_critic))", "use_critic=self.use_critic)); reports.end_step(self, batch, metrics)"),
+        *(
+            _TRAINER,
+            683,
+            "use_critic=self.use_critic))",
+            "use_critic=self.use_critic)); reports.end_step(self, batch, metrics)",
+        ),
         "the step's responses, and whether vLLM and the trainer agree",
     ),
     *(

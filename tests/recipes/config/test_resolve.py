@@ -146,7 +146,7 @@ def test_an_algorithm_named_in_a_file_loses_to_the_files_keys(write):
 # Where KL acts not, its estimator is left to the recipe; only DAPO filters, only PPO has a critic.
 OPTIONAL = {"algorithm.kl_penalty", "algorithm.kl_loss_type", "algorithm.filter_key", "worker.critic.optim.lr"}
 OPTIONAL |= {"worker.reward.overlong_buffer.len", "worker.reward.overlong_buffer.penalty_factor"}
-EASYR1_LACKS = ("dr_grpo", "dapo", "reinforce_plus_plus_baseline")
+EASYR1_LACKS = ("dr_grpo", "dapo", "reinforce_plus_plus_baseline", "ppo")
 
 
 @pytest.mark.parametrize("name", algorithms())
