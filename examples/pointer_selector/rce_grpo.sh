@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The pointer selector: RCE warm-up, then GRPO, on logged candidates; without data of your own, on embedded digits.
 #
-#   bash examples/pointer_selector/rce_grpo.sh [key=value ...]
+#   bash examples/pointer_selector/rce_grpo.sh [--preset NAME] [key=value ...]
 #
-# Variables, and what configs/pointer_selector.yaml has for them:
+# Variables, and what configs/pointer_selector/recipe.yaml has for them:
 #   RCE_EPOCHS            5            passes over the training groups in the warm-up
 #   GRPO_EPOCHS           10           passes over the training groups in GRPO
 #   BATCH_SIZE            16           queries in a batch, each with all its candidates
@@ -17,11 +17,11 @@
 #   SHOT_NUM              4            picks of the sequences that are trained on
 #   EARLY_STOP_PATIENCE   5            epochs without a better validation; 0 never stops
 #   SEED                  1            initial weights, order of the data, dropout
-#   CANDIDATES            null         JSON of logged candidates; null: the embedded digits
+#   CANDIDATES            null         logged candidates, JSON lines; null: the embedded digits
 #   QUERY_EMBEDDINGS      null         safetensors, npz or pt
 #   CANDIDATE_EMBEDDINGS  null         null: the file of the queries
 #   EXPERIMENT_NAME       pointer_selector  names the run and its folders
-# Every other key: docs/POINTER_SELECTOR.md.
+# Presets lie beside that file: epochs_25_25, epochs_3_8, epochs_10_15. Every other key: docs/POINTER_SELECTOR.md.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from recipes.config import kl, machine
 from recipes.config.accounting import fill_batches
@@ -16,7 +15,6 @@ from recipes.config.layers import VERL, Draft, Setting, dump, merge, nest, read,
 from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Source, leaves
-from recipes.config.schema.recipe import EngineName
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, checkpoint_dir, run_dir
@@ -54,7 +52,6 @@ def load(
     path = find(task_or_path)
     shown = shown_path(path)
     tree = read(path, shown)
-    _refuse_other_trainers(tree, path, shown)
     given = {setting.path: setting for setting in argument_settings(arguments, canonical)}
     controls = {name: str(given.pop(name).value) for name in CONTROL_OPTIONS if name in given}
     kind = _hardware(hardware, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
@@ -94,25 +91,8 @@ def find(task_or_path: str) -> Path:
 
 
 def tasks() -> list[str]:
-    """The tasks that have a recipe for verl or EasyR1; others have a trainer, and a launcher, of their own."""
-    return sorted(path.stem for path in CONFIGS.glob("*.yaml") if engine_of(path) in get_args(EngineName))
-
-
-def engine_of(path: Path) -> str:
-    """The engine that a recipe's file names, read without parsing it; verl where it names none."""
-    match = re.search(r"^engine:\s*['\"]?([\w-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return match[1] if match else "verl"
-
-
-def _refuse_other_trainers(tree: Mapping[str, Any], path: Path, shown: str) -> None:
-    """A recipe in configs/ that another program reads."""
-    engine = tree.get("engine", "verl")
-    if path.parent == CONFIGS and engine not in get_args(EngineName):
-        raise RecipeError(
-            f"{shown} is for the trainer {engine!r}, which has a launcher of its own",
-            where=shown,
-            fix=f"see examples/{path.stem}; here, engine is one of {', '.join(get_args(EngineName))}",
-        )
+    """Return the tasks that have a recipe."""
+    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
 @dataclass(frozen=True)

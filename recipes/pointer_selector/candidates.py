@@ -1,4 +1,4 @@
-"""The file of logged candidates, one JSON object {query id: record, ...}: read as a stream and checked field by field.
+"""The file of logged candidates, one JSON object a line: read one by one and checked field by field.
 
 Every error names the query.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal
 
+import ijson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from recipes.errors import RecipeError
@@ -20,7 +20,6 @@ METHODS = ("beam", "sample", "random", "other")
 SCORES = ("beam_score", "logprob_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
 """The numbers that a candidate may carry; an absent one is kept as NaN, and only a reward that reads it asks for it."""
 SPLITS = ("train", "validation", "test")
-CHUNK = 1 << 20
 
 Item = int | str
 Score = Annotated[float, Field(ge=-1e30, le=1e30)]  # float32 makes larger numbers infinite
@@ -71,7 +70,7 @@ class Candidate(_Logged):
 
     @property
     def fallback(self) -> bool:
-        return self.vqa_eval_mode == "fallback"
+        return bool(self.vqa_eval_mode == "fallback")
 
     @property
     def failed(self) -> bool:
@@ -100,7 +99,7 @@ class _OlderRecord(_Logged):
 
 
 def parse_record(query_id: str, value: Any, *, source: str) -> Record:
-    """A record of either layout: `pointer_candidates`, or the older `id_list` with `score_list`.
+    """Return the record in either layout: `pointer_candidates`, or the older `id_list` with `score_list`.
 
     Raises:
         RecipeError: the record is of neither layout, a pick is repeated, or a number is missing or not finite.
@@ -140,103 +139,53 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def stream_entries(path: str | Path) -> Iterator[tuple[str, Any]]:
-    """The (key, value) pairs of a JSON object, in order; a key that stands twice is an error.
+def read_entries(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield (query id, record) in the order of the file; two queries of one id are an error.
 
-    Memory is that of the largest entry plus about 1 MiB, and of the keys. ijson streams too, but it refuses the NaN
-    that Python's json writes, takes a list for an empty object, and fills the memory where the nesting is deep.
+    A `.jsonl` file has one object a line, with the id as `query_id`. Any other file is one object {id: record, ...}, as
+    this recipe wrote until version 2; keys that begin with an underscore are no queries there.
+
+    Raises:
+        RecipeError: no such file, text that is no JSON, or an id that is missing or repeated; names line or query.
     """
-    path = Path(path)
     if not path.is_file():
         raise RecipeError(f"there is no file {path}", where="data.candidates", fix="prepare the data, or mend the path")
     seen: set[str] = set()
-    with path.open(encoding="utf-8") as file:
-        window = _Window(file, str(path))
-        window.expect("{")
-        if window.peek() == "}":
-            raise window.error("the file holds no query")
-        while True:
-            window.expect('"', consume=False)
-            key = window.value()
-            if key in seen:
-                raise window.error(f"query {key!r} stands in the file twice")
-            seen.add(key)
-            window.last_key = key
-            window.expect(":")
-            yield key, window.value()
-            if window.expect(",}") == "}":
-                break
-        if window.peek():
-            raise window.error("there is text behind the end of the JSON object")
-
-
-@dataclass
-class _Window:
-    """The part of the text that has been read and not yet been parsed."""
-
-    file: TextIO
-    source: str
-    text: str = ""
-    at: int = 0
-    chunk: int = 0
-    ended: bool = False
-    last_key: str | None = None
-
-    def error(self, what: str) -> RecipeError:
-        return RecipeError(
-            what, where=self.source, fix="give one JSON object, {query id: record, ...}; copy or generate it again"
+    for query_id, record in _lines(path) if path.suffix == ".jsonl" else _members(path):
+        if query_id in seen:
+            raise RecipeError(
+                f"query {query_id!r} stands in the file twice", where=str(path), fix="keep one of the two"
+            )
+        seen.add(query_id)
+        yield query_id, record
+    if not seen:
+        raise RecipeError(
+            "the file holds no query", where=str(path), fix="give one JSON object a line, in a .jsonl file"
         )
 
-    def more(self) -> None:
-        """Read on."""
-        try:
-            data = self.file.read(self.chunk or CHUNK)
-        except UnicodeDecodeError as error:
-            raise self.error(f"the file is not text in UTF-8 after query {self.last_key!r}: {error.reason}") from error
-        self.text, self.at, self.ended = self.text[self.at :] + data, 0, not data
 
-    def peek(self) -> str:
-        """The next character that is not white space, or "" at the end."""
-        while True:
-            rest = len(self.text) - self.at
-            while rest and self.text[self.at] in " \t\r\n":
-                self.at, rest = self.at + 1, rest - 1
-            if rest or self.ended:
-                return self.text[self.at : self.at + 1]
-            self.more()
-
-    def expect(self, characters: str, consume: bool = True) -> str:
-        """The next character, which must be one of `characters`."""
-        character = self.peek()
-        if not character:
-            raise self.truncated()
-        if character not in characters:
-            wanted = " ".join(characters)
-            raise self.error(f"expected one of {wanted} but found {character!r} after query {self.last_key!r}")
-        self.at += consume
-        return character
-
-    def value(self) -> Any:
-        """The next JSON value; reads on until it is whole."""
-        self.peek()
-        self.chunk = CHUNK
-        while True:
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            where, fix = f"{path}, line {number}", "give one JSON object a line; copy or generate the file again"
             try:
-                value, end = json.JSONDecoder().raw_decode(self.text, self.at)
-            except json.JSONDecodeError as error:
-                if self.ended:
-                    raise self.truncated() from error
-                self.chunk *= 2
-                self.more()
-                continue
-            except RecursionError as error:
-                raise self.error(f"the JSON is nested too deep in or after query {self.last_key!r}") from error
-            if end == len(self.text) and not self.ended:
-                self.more()  # a number may go on in what has not been read yet
-                continue
-            self.at = end
-            return value
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise RecipeError(f"the line is no JSON: {error}", where=where, fix=fix) from error
+            query_id = record.pop("query_id", None) if isinstance(record, dict) else None
+            if not isinstance(query_id, int | str):
+                raise RecipeError("the line has no query_id that is a number or text", where=where, fix=fix)
+            yield str(query_id), record
 
-    def truncated(self) -> RecipeError:
-        place = f"in or after query {self.last_key!r}" if self.last_key is not None else "before its first query"
-        return self.error(f"the JSON is cut off or malformed {place}")
+
+def _members(path: Path) -> Iterator[tuple[str, Any]]:
+    key = None
+    with path.open("rb") as file:
+        try:
+            for key, record in ijson.kvitems(file, "", use_float=True):
+                if not key.startswith("_"):
+                    yield key, record
+        except ijson.JSONError as error:
+            place = f"after query {key!r}" if key else "before its first query"
+            fix = "copy or generate it again, without NaN; a .jsonl file with one object a line is read too"
+            raise RecipeError(f"the JSON is cut off or malformed {place}: {error}", where=str(path), fix=fix) from error

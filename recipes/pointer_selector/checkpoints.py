@@ -69,10 +69,10 @@ def replace_file(path: Path, content: str) -> None:
     os.replace(partial, path)
 
 
-def read_pointer(folder: Path, name: str) -> dict[str, Any] | None:
-    """The content of `best.json` or `warm_up.json`, or None."""
+def marked(folder: Path, name: str) -> Path | None:
+    """Return the checkpoint that `best.json` or `warm_up.json` names, or None where there is no such file."""
     path = folder / name
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return folder / str(json.loads(path.read_text(encoding="utf-8"))["folder"]) if path.is_file() else None
 
 
 def latest(folder: Path) -> Path | None:
@@ -102,13 +102,14 @@ def prune(folder: Path, keep: set[str]) -> None:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """The trainer's state; tensors and plain values only, nothing pickled is executed."""
     try:
-        return torch.load(checkpoint / "trainer_state.pt", map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(checkpoint / "trainer_state.pt", map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
         raise RecipeError(
             f"the trainer's state is broken: {str(error).splitlines()[0]}",
             where=str(checkpoint),
             fix="choose another EXPERIMENT_NAME, or remove the folder",
         ) from error
+    return state
 
 
 def resolve(folder: str | Path) -> Path:
@@ -120,12 +121,12 @@ def resolve(folder: str | Path) -> Path:
     folder = Path(folder)
     if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
         return folder
-    best = read_pointer(folder, "best.json")
-    if best is None or not (folder / best["folder"] / "model.safetensors").is_file():
+    best = marked(folder, "best.json")
+    if best is None or not (best / "model.safetensors").is_file():
         raise RecipeError(
             "there is no trained selector here", where=str(folder), fix="give a folder that training wrote"
         )
-    return folder / best["folder"]
+    return best
 
 
 def load_policy(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,72 +18,67 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from recipes.config import machine
-from recipes.config.variables import dry_run, not_read
 from recipes.errors import RecipeError, reported_errors
-from recipes.paths import ROOT, checkpoint_dir, run_dir, shown
-from recipes.pointer_selector.config import VARIABLES, PointerRecipe, resolve, to_yaml
+from recipes.paths import checkpoint_dir, run_dir, shown
+from recipes.pointer_selector.config import PointerRecipe, differences, presets, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.evaluation import Results
     from recipes.pointer_selector.preparation import Prepared
     from recipes.pointer_selector.training import EpochReport, Progress
 
-RESULTS = ROOT / "docs" / "results" / "pointer_selector"
 Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 workload.seed=1")]
+Preset = Annotated[str | None, typer.Option(help=f"settings that lie over the recipe's: {', '.join(presets())}")]
 
 
-def data_command(settings: Settings = None) -> None:
+def data_command(settings: Settings = None, preset: Preset = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
-        recipe = resolve(settings or [])
-        from recipes.pointer_selector.preparation import files, prepare, shown_counts
+        recipe = resolve(settings or [], preset=preset)
+        from recipes.pointer_selector.preparation import files, prepare
 
         prepared = prepare(recipe)
         splits = [(f"{name} queries", f"{len(part):,}") for name, part in prepared.parts.items()]
         dropped = [(f"dropped from training: {name}", f"{count:,}") for name, count in prepared.dropped.items()]
-        rows = [*shown_counts(prepared.counts), *splits, *dropped]
-        _console().print(_listing(str(files(recipe.data)[0]), rows))
+        _console().print(_listing(str(files(recipe.data)[0]), [*prepared.counts.lines(), *splits, *dropped]))
 
 
-def train_command(settings: Settings = None) -> None:
+def train_command(settings: Settings = None, preset: Preset = None) -> None:
     """Train the pointer selector; a run that was interrupted goes on where its last checkpoint is."""
     console = _console()
     try:
         with reported_errors():
-            train(settings or [], console)
+            train(resolve(settings or [], preset=preset), console)
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on from the last checkpoint")
         raise typer.Exit(130) from None
 
 
-def train(arguments: Sequence[str], console: Console) -> None:
-    """Train as the layers say; with DRY_RUN=1 print the resolved recipe and the accounting, and stop."""
-    recipe = resolve(arguments)
+def train(recipe: PointerRecipe, console: Console) -> None:
+    """Train the recipe; with DRY_RUN=1 print it with the accounting, and stop."""
     from recipes.pointer_selector.policy import use_threads
-    from recipes.pointer_selector.preparation import prepare, shown_counts
+    from recipes.pointer_selector.preparation import prepare
 
     use_threads(recipe.trainer.threads)
-    if dry_run():
+    if os.environ.get("DRY_RUN", "").strip().lower() not in ("", "0", "false", "no", "off"):
         print(to_yaml(recipe), end="")
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")
         return
     started = time.perf_counter()
-    for note in not_read(os.environ, VARIABLES):
-        console.print(f"note: {note}")
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
     dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]
-    console.print(_listing("logged candidates", [*shown_counts(prepared.counts), *dropped]))
+    console.print(_listing("logged candidates", [*prepared.counts.lines(), *dropped]))
     for line in accounting(recipe, prepared):
         console.print(line)
-    progress = _run(recipe, prepared, console)
-    _summarise(recipe, prepared, progress, time.perf_counter() - started, console)
+    with _alone(recipe.trainer.experiment_name) as folder:
+        progress = _run(recipe, prepared, folder, console)
+        _summarise(recipe, prepared, progress, time.perf_counter() - started, console)
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Queries, groups and updates, and which weights of the reward nothing reads."""
+    """Return the numbers of queries, groups and updates, and a note for each weight of the reward that is not read."""
     from recipes.pointer_selector.losses import equal_groups, reward_notes, rewards
 
     train_part = prepared.parts["train"]
@@ -97,51 +94,41 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
     ]
 
 
-def _run(recipe: PointerRecipe, prepared: Prepared, console: Console) -> Progress:
+@contextmanager
+def _alone(experiment: str) -> Iterator[Path]:
+    """Hold the run's folder for this process.
+
+    Raises:
+        RecipeError: another process trains the same experiment.
+    """
+    folder = run_dir(experiment)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            what, fix = f"another process trains {experiment}", "wait for it, or choose another EXPERIMENT_NAME"
+            raise RecipeError(what, where=str(folder), fix=fix) from error
+        yield folder
+
+
+def _run(recipe: PointerRecipe, prepared: Prepared, folder: Path, console: Console) -> Progress:
     """Train, with one line an epoch; leaves checkpoints and metrics in the experiment's folders."""
+    from recipes.pointer_selector.metrics import RunLog
     from recipes.pointer_selector.policy import choose_device
     from recipes.pointer_selector.training import Trainer
 
-    name = recipe.trainer.experiment_name
-    folder = run_dir(name)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
-    _write_json(folder / "data.json", {**prepared.counts, "dropped": prepared.dropped})
+    _write_json(folder / "data.json", {**asdict(prepared.counts), "dropped": prepared.dropped})
     device = choose_device(recipe.trainer.device)
     console.print(f"training on {device.type}; metrics: {shown(folder / 'metrics.jsonl')}")
-    loggers = _loggers(recipe, folder, console)
+    checkpoints = checkpoint_dir(recipe.trainer.experiment_name)
 
     def show(report: EpochReport) -> None:
         _show_epoch(report, console)
 
-    try:
-        return Trainer(recipe, prepared.parts, prepared.model, checkpoint_dir(name), loggers, show, device).run()
-    finally:
-        for logger in loggers:
-            logger.close()
-
-
-def _loggers(recipe: PointerRecipe, folder: Path, console: Console) -> list[Any]:
-    """The loggers that the recipe names; W&B offline where there is no login.
-
-    One that is not installed is left out with a message: a run does not depend on it.
-    """
-    from recipes.pointer_selector.metrics import MetricsFile, TensorBoard, Wandb
-
-    names = [name for name in ("file", "tensorboard", "wandb") if name in recipe.trainer.logger]
-    for name in [name for name in names if name != "file" and not find_spec(name)]:
-        console.print(f"{name} is not installed, so nothing is written for it: pip install {name}")
-        names.remove(name)
-    loggers: list[Any] = []
-    if "file" in names:
-        loggers.append(MetricsFile(folder / "metrics.jsonl"))
-    if "tensorboard" in names:
-        loggers.append(TensorBoard(folder / "tensorboard"))
-    if "wandb" in names:
-        mode = os.environ.get("WANDB_MODE") or machine.wandb_environment(names).get("WANDB_MODE", "online")
-        experiment, project = recipe.trainer.experiment_name, recipe.trainer.project_name
-        loggers.append(Wandb(folder, project, experiment, recipe.model_dump(), mode))
-    return loggers
+    with RunLog(folder, recipe) as log:
+        return Trainer(recipe, prepared.parts, prepared.model, checkpoints, [log], show, device).run()
 
 
 def _show_epoch(report: EpochReport, console: Console) -> None:
@@ -164,7 +151,7 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
     from recipes.pointer_selector.evaluation import accuracies, baseline_results, measure
     from recipes.pointer_selector.metrics import memory_peak_mib
 
-    name, best = recipe.trainer.experiment_name, progress.best
+    name, best = recipe.trainer.experiment_name, progress.require_best()
     folder, shots, test = checkpoint_dir(name), recipe.validation.shots, prepared.parts["test"]
     console.print(f"testing on {len(test):,} queries: the baselines, the warm-up and the best checkpoint ...")
     results = baseline_results(test, prepared.model, shots)
@@ -177,9 +164,10 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
         f"best: {best.phase} epoch {best.epoch}, {shown(folder / best.folder)}; "
         f"{seconds:.0f} s before the test, {memory_peak_mib():.0f} MiB"
     )
-    console.print(f"next: python scripts/eval_pointer_selector.py trainer.experiment_name={name}", highlight=False)
+    command = ["python", "scripts/eval_pointer_selector.py", *differences(recipe)]
+    console.print(f"next: {shlex.join(command)}", highlight=False)
     summary = {
-        "best": best.__dict__,
+        "best": asdict(best),
         "ends": progress.ends,
         "seconds": round(seconds, 1),
         "peak_mib": round(memory_peak_mib()),
@@ -190,6 +178,7 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
 
 def evaluate_command(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value of the recipe that was trained")] = None,
+    preset: Preset = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="a checkpoint, or an experiment's folder; default: the recipe's")
     ] = None,
@@ -202,7 +191,7 @@ def evaluate_command(
     """Right answers at each number of shots, and paired tests with Holm's correction over all of them."""
     console = _console()
     with reported_errors():
-        recipe = resolve(settings or [])
+        recipe = resolve(settings or [], preset=preset)
         from recipes.pointer_selector.evaluation import evaluate
         from recipes.pointer_selector.policy import use_threads
 
@@ -217,9 +206,9 @@ def evaluate_command(
         for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
             tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
         for c in evaluation.comparisons:
-            cells = [f"{100 * c['difference']:+.1f}", f"{100 * c['low']:+.1f} to {100 * c['high']:+.1f}"]
-            cells += [f"{c['a_only']} / {c['b_only']}", f"{c['p_holm']:.2g}"]
-            tests.add_row(f"{c['a']} - {c['b']}", str(c["shots"]), *cells)
+            cells = [f"{100 * c.difference:+.1f}", f"{100 * c.low:+.1f} to {100 * c.high:+.1f}"]
+            cells += [f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"]
+            tests.add_row(f"{c.a} - {c.b}", str(c.shots), *cells)
         console.print(tests)
         trained_for = evaluation.trained_for
         if trained_for < max(shots):
@@ -235,7 +224,7 @@ def sweep_command(
     against: Annotated[str, typer.Option(help="the arm that the others are compared with")] = "main/recipe",
     jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
     folder: Annotated[Path | None, typer.Option(help="trials; default artifacts/runs/pointer_selector_sweep")] = None,
-    out: Annotated[Path, typer.Option(help="where table, figure and JSON go")] = RESULTS,
+    out: Annotated[Path | None, typer.Option(help="where the results go; default: the trials' folder")] = None,
     render: Annotated[bool, typer.Option("--render", help="only make table and figure from what is there")] = False,
 ) -> None:
     """Run the arms that are missing, then write sweep.json, sweep.md and sweep.svg of those asked for."""
@@ -251,13 +240,15 @@ def sweep_command(
         arms, every_seed = sweep.arms(recipe, only), range(1, 1 + seeds)
         trials = {f"{name}, seed {seed}": arm.with_seed(seed) for name, arm in arms.items() for seed in every_seed}
         for name, result in () if render else sweep.run_missing(trials, folder, jobs):
-            console.print(f"{name}: test {report.over_shots(result):.1%}, {result['seconds']:.0f} s", markup=False)
+            console.print(f"{name}: test {report.over_shots(result.test):.1%}, {result.seconds:.0f} s", markup=False)
         finished = sweep.results(arms, every_seed, folder)
         if not finished:
             raise RecipeError("no trial of this recipe is finished", where=str(folder), fix="drop --render")
         test = prepared.parts["test"]
         baselines = accuracies(baseline_results(test, prepared.model, recipe.validation.shots))
+        out = out or folder
         words = [*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against]
+        words += ["--out", str(shown(out))]
         command = f"python scripts/sweep_pointer_selector.py {shlex.join(words)}"
         report.write(finished, baselines, against, command, len(test), out)
         console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(finished)} arms")

@@ -1,6 +1,6 @@
 """The recipe's keys, its environment variables, and how files, variables and arguments become one recipe.
 
-Later layers win: configs/pointer_selector.yaml, HARDWARE, environment variables, `key=value` arguments.
+Later layers win: configs/pointer_selector/recipe.yaml, the preset, environment variables, `key=value` arguments.
 """
 
 from __future__ import annotations
@@ -12,26 +12,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from recipes.config import machine
-from recipes.config.docs import markdown
-from recipes.config.layers import (
-    Setting,
-    Source,
-    dump,
-    flatten,
-    known_name,
-    merge,
-    read,
-    settings_of,
-    shown_path,
-    validated,
-)
-from recipes.config.machine import kind_of_machine
-from recipes.config.path_keys import located
-from recipes.config.schema import Section, describe_type, key, leaves
-from recipes.config.variables import Variable, argument_settings, variable_settings
-from recipes.errors import RecipeError
-from recipes.paths import CONFIGS
+from recipes.config.layers import Setting, dump, flatten, known_name, merge, read, settings_of, shown_path, validated
+from recipes.config.schema import Section, Source, describe_type, key, leaves
+from recipes.errors import RecipeError, did_you_mean
+from recipes.paths import CONFIGS, artifacts
 
 Quality = Literal["beam_score", "logprob_score"]
 RewardMode = Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"]
@@ -62,17 +46,16 @@ class FilterConfig(Section):
 class DataConfig(Section):
     """Files, and what is taken from them."""
 
-    candidates: str | None = key(None, "JSON with the logged candidates; null: the embedded workload", path="input")
+    candidates: str | None = key(None, "logged candidates, JSON lines; null: the embedded workload")
     query_embeddings: str | None = key(
-        None, "safetensors, npz or pt with query_embeddings; null: the embedded workload", path="input"
+        None, "safetensors, npz or pt with query_embeddings; null: the embedded workload"
     )
     candidate_embeddings: str | None = key(
-        None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries", path="input"
+        None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries"
     )
     frozen_model: str | None = key(
         None,
         "frozen in-context classifier to ask for the answer in validation; null: logged candidates only",
-        path="input",
     )
     shot_num: int = key(4, "picks of the sequences that are trained on", ge=1, le=32)
     shot_mode: Literal["up_to", "exact"] = key(
@@ -197,15 +180,13 @@ class TrainerConfig(Section):
     save_steps: int = key(0, "also save after every so many steps; 0: after epochs only", ge=0)
     resume: bool = key(True, "go on from the last checkpoint of the experiment")
     start_from: str | None = key(
-        None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
+        None, "checkpoint whose weights training begins with, for instance of supervised training"
     )
-    warm_up_from: str | None = key(None, "folder of a finished warm-up to begin GRPO from; skips RCE", path="input")
     logger: list[Literal["console", "file", "tensorboard", "wandb"]] = key(
-        lambda: ["console", "file", "tensorboard", "wandb"],
-        "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
+        lambda: ["console", "file", "tensorboard"], "where metrics go; wandb is offline without a login"
     )
     project_name: str = key("grpo-recipes", "project, for loggers")
-    device: Literal["auto", "cpu", "cuda"] = key("auto", "auto: a GPU if there is one")
+    device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one")
     threads: int = key(1, "CPU threads of torch; more than there are free cores cost time; 0: torch's choice", ge=0)
 
 
@@ -223,70 +204,102 @@ class PointerRecipe(Section):
     trainer: TrainerConfig = TrainerConfig()
 
 
-RECIPE = CONFIGS / "pointer_selector.yaml"
-ENGINE = "pointer_selector"
-"""What `engine` says in the file, since no other trainer can run this recipe."""
-VARIABLES: tuple[Variable, ...] = (
-    Variable("RCE_EPOCHS", "rce.epochs"),
-    Variable("GRPO_EPOCHS", "grpo.epochs"),
-    Variable("BATCH_SIZE", "data.batch_size"),
-    Variable("RCE_LR", "rce.lr"),
-    Variable("GRPO_LR", "grpo.lr"),
-    Variable("KL_BETA", "grpo.kl.beta"),
-    Variable("REWARD_ALPHA", "reward.alpha"),
-    Variable("REWARD_BETA", "reward.beta"),
-    Variable("REWARD_MODE", "reward.mode"),
-    Variable("NUM_LAYERS", "policy.layers"),
-    Variable("SHOT_NUM", "data.shot_num"),
-    Variable("EARLY_STOP_PATIENCE", "trainer.early_stop_patience"),
-    Variable("SEED", "trainer.seed"),
-    Variable("CANDIDATES", "data.candidates"),
-    Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
-    Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
-    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
-    Variable("WANDB_PROJECT", "trainer.project_name"),  # PROJECT_NAME, which is later, wins over it
-    Variable("PROJECT_NAME", "trainer.project_name"),
-    Variable("LOGGER", "trainer.logger"),
-    Variable("RESUME", "trainer.resume"),
-)
+FOLDER = CONFIGS / "pointer_selector"
+RECIPE = FOLDER / "recipe.yaml"
+NO_PRESETS = ("recipe", "arms")
+VARIABLES: dict[str, str] = {
+    "RCE_EPOCHS": "rce.epochs",
+    "GRPO_EPOCHS": "grpo.epochs",
+    "BATCH_SIZE": "data.batch_size",
+    "RCE_LR": "rce.lr",
+    "GRPO_LR": "grpo.lr",
+    "KL_BETA": "grpo.kl.beta",
+    "REWARD_ALPHA": "reward.alpha",
+    "REWARD_BETA": "reward.beta",
+    "REWARD_MODE": "reward.mode",
+    "NUM_LAYERS": "policy.layers",
+    "SHOT_NUM": "data.shot_num",
+    "EARLY_STOP_PATIENCE": "trainer.early_stop_patience",
+    "SEED": "trainer.seed",
+    "CANDIDATES": "data.candidates",
+    "QUERY_EMBEDDINGS": "data.query_embeddings",
+    "CANDIDATE_EMBEDDINGS": "data.candidate_embeddings",
+    "EXPERIMENT_NAME": "trainer.experiment_name",
+    "WANDB_PROJECT": "trainer.project_name",
+    "PROJECT_NAME": "trainer.project_name",
+    "LOGGER": "trainer.logger",
+    "RESUME": "trainer.resume",
+    "HARDWARE": "trainer.device",
+}
+"""Environment variable -> key; of two for one key the later one wins."""
+PATHS = (
+    "data.candidates", "data.query_embeddings", "data.candidate_embeddings", "data.frozen_model",
+    "trainer.start_from",
+)  # fmt: skip
+
+
+def presets() -> list[str]:
+    """Return the names that `--preset` takes."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in NO_PRESETS)
 
 
 def resolve(
-    arguments: Sequence[str] = (), *, environ: Mapping[str, str] = os.environ, path: Path = RECIPE
+    arguments: Sequence[str] = (), *, preset: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> PointerRecipe:
-    """The recipe after all layers.
+    """Return the recipe after all layers.
 
     Args:
-        arguments: `key=value`, the last layer.
-        environ: where variables are read; `HARDWARE` (cpu or gpu) sets the device.
-        path: the first layer.
+        arguments: `key=value`, or `VARIABLE=value`; the last layer.
+        preset: a file of configs/pointer_selector, without its suffix.
+        environ: where variables are read.
 
     Raises:
-        RecipeError: an unknown key or variable, or a wrong type; names the key and the layer.
+        RecipeError: an unknown key or preset, or a wrong type; names the key and the layer.
     """
-    where = shown_path(path)
-    tree = read(path)
-    if tree.pop("engine", ENGINE) != ENGINE:
-        raise RecipeError("this recipe is for another engine", where=where, fix=f"engine: {ENGINE}")
-    settings = settings_of(PointerRecipe, tree, Source("recipe", where))
-    if hardware := environ.get("HARDWARE", "").strip():  # without it the trainer takes a GPU if torch sees one
-        kind = kind_of_machine(hardware, f"variable HARDWARE={hardware}", environ)
-        device = "cuda" if kind == "gpu" else "cpu"
-        settings.append(Setting("trainer.device", device, Source("hardware", f"HARDWARE={hardware}")))
-    typed = variable_settings(environ, VARIABLES)
-    typed += argument_settings(arguments, known_name(PointerRecipe, "docs/POINTER_SELECTOR.md"), VARIABLES)
+    files = [RECIPE]
+    if preset is not None:
+        if preset not in presets():
+            fix = did_you_mean(preset, presets()) or f"use one of {', '.join(presets())}"
+            raise RecipeError(f"there is no preset {preset!r}", where="--preset", fix=fix)
+        files.append(FOLDER / f"{preset}.yaml")
+    settings = []
+    for file in files:
+        settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
+    typed = [
+        Setting(path, environ[name].strip(), Source("environment", f"variable {name}={environ[name]}"))
+        for name, path in VARIABLES.items()
+        if environ.get(name, "").strip()
+    ]
+    typed += _argument_settings(arguments)
     _refuse_ranges(typed)
     values, sources = merge(PointerRecipe, [*settings, *typed])
-    if isinstance(loggers := values.get("trainer.logger", TrainerConfig().logger), list):
-        by_user = "trainer.logger" in sources and sources["trainer.logger"].by_user
-        values["trainer.logger"] = machine.loggers(loggers, by_user, environ)
-    values.update(located(PointerRecipe, values, sources))
+    values.update({path: _located(values[path]) for path in PATHS if isinstance(values.get(path), str)})
     return validated(PointerRecipe, values, sources)
 
 
+def _argument_settings(arguments: Sequence[str]) -> list[Setting]:
+    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
+    settings = []
+    for argument in arguments:
+        written, equals, text = argument.partition("=")
+        if not equals:
+            raise RecipeError(
+                f"the argument {argument!r} is not key=value", where="arguments", fix="such as rce.lr=1e-3"
+            )
+        source = Source("argument", f"argument {argument}")
+        settings.append(Setting(name(VARIABLES.get(written, written), source), text, source))
+    return settings
+
+
+def _located(text: str) -> str:
+    """Return an absolute path; `artifacts/...` lies where artifacts are, others in the working folder."""
+    path = Path(text).expanduser()
+    return str(artifacts().joinpath(*path.parts[1:]) if path.parts[:1] == ("artifacts",) else path.absolute())
+
+
 def _refuse_ranges(settings: Sequence[Setting]) -> None:
-    """`RCE_EPOCHS=3-5`, as notes on tuning write it, is two values for one run."""
-    names = {variable.key: variable.name for variable in VARIABLES}
+    """Refuse `RCE_EPOCHS=3-5`, as notes on tuning write it: it is two values for one run."""
+    names = {path: name for name, path in VARIABLES.items()}
     for setting in settings:
         ends = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:-|to|~)\s*([\d.]+(?:e-?\d+)?)", str(setting.value).strip())
         if ends and setting.path in names and isinstance(leaves(PointerRecipe)[setting.path].default, int | float):
@@ -300,25 +313,33 @@ def _refuse_ranges(settings: Sequence[Setting]) -> None:
 
 
 def changed(recipe: PointerRecipe, values: Mapping[str, Any]) -> PointerRecipe:
-    """The recipe with some keys, by dotted path, set to other values."""
+    """Return the recipe with some keys, by dotted path, set to other values."""
     source = Source("argument", "changed by the program")
     settings = [Setting(path, value, source) for path, value in {**flatten(recipe.model_dump()), **values}.items()]
     return validated(PointerRecipe, *merge(PointerRecipe, settings))
 
 
+def differences(recipe: PointerRecipe) -> list[str]:
+    """Return what an evaluation of this recipe needs as arguments: the keys that are not those of the shipped file."""
+    shipped = flatten(resolve(environ={}).model_dump())
+    kept = ("data.", "workload.", "validation.", "trainer.experiment_name", "policy.start")
+    values = flatten(recipe.model_dump()).items()
+    return [f"{path}={value}" for path, value in values if path.startswith(kept) and value != shipped[path]]
+
+
 def to_yaml(recipe: PointerRecipe) -> str:
-    """The resolved recipe as a file that resolves to itself."""
-    return dump({"engine": ENGINE, **recipe.model_dump()})
+    """Return the resolved recipe as YAML."""
+    return dump(recipe.model_dump())
 
 
 def key_table() -> str:
-    """The table of keys in docs/POINTER_SELECTOR.md: name, variable, value in the recipe, type, meaning."""
-    variables = {variable.key: f"`{variable.name}`" for variable in VARIABLES}
-    recipe = resolve(environ={"HOME": "/nonexistent"})  # W&B is not among the defaults of somebody who is logged out
-    rows = []
+    """Return the table of keys in docs/POINTER_SELECTOR.md: name, variable, value in the recipe, type, meaning."""
+    variables = {path: f"`{name}`" for name, path in VARIABLES.items()}
+    recipe = resolve(environ={})
+    lines = ["| key | variable | default | type | what it is |", "| --- | --- | --- | --- | --- |"]
     for path, leaf in leaves(PointerRecipe).items():
         value = attrgetter(path)(recipe)
         default = "null" if value is None else str(value).replace("'", "")
         kind = describe_type(leaf.field.annotation)
-        rows.append([f"`{path}`", variables.get(path, ""), default, kind, leaf.info.doc])
-    return markdown(["key", "variable", "default", "type", "what it is"], rows)
+        lines.append(f"| `{path}` | {variables.get(path, '')} | {default} | {kind} | {leaf.info.doc} |")
+    return "\n".join(lines) + "\n"

@@ -10,16 +10,17 @@ import dataclasses
 import hashlib
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.candidates import SCORES, SPLITS, Item, Record, parse_record, stream_entries
+from recipes.pointer_selector.candidates import SCORES, SPLITS, Item, Record, parse_record, read_entries
 from recipes.pointer_selector.embeddings import Table, load_table, other_spelling
 
 
@@ -53,21 +54,27 @@ class PointerData:
 
     @cached_property
     def group_query(self) -> np.ndarray:
-        return self.candidate_query[self.group_starts[:-1]]
+        """[G], the query of each group."""
+        queries: np.ndarray = self.candidate_query[self.group_starts[:-1]]
+        return queries
 
     @cached_property
     def group_shots(self) -> np.ndarray:
-        return self.lengths[self.group_starts[:-1]]
+        """[G], the number of picks of each group's candidates."""
+        shots: np.ndarray = self.lengths[self.group_starts[:-1]]
+        return shots
 
     @cached_property
     def query_groups(self) -> np.ndarray:
         """[Q + 1], where each query's groups begin."""
         return np.searchsorted(self.group_query, np.arange(len(self) + 1))
 
-    def pool_size(self, query: int | np.ndarray) -> int | np.ndarray:
+    def pool_sizes(self, queries: np.ndarray) -> np.ndarray:
+        """Return the number of examples that each of these queries chooses from."""
         if self.pool_offsets is None:
-            return len(self.examples.rows) if np.isscalar(query) else np.full(len(query), len(self.examples.rows))
-        return self.pool_offsets[query + 1] - self.pool_offsets[query]
+            return np.full(len(queries), len(self.examples.rows))
+        sizes: np.ndarray = self.pool_offsets[queries + 1] - self.pool_offsets[queries]
+        return sizes
 
     def keep_candidates(self, mask: np.ndarray) -> PointerData:
         """The same queries with some of their candidates."""
@@ -123,11 +130,8 @@ def read_data(candidates: str | Path, query_embeddings: str | Path, candidate_em
     """
     tables = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
     packer = _Packer(*tables, str(candidates))
-    for key, value in stream_entries(candidates):
-        if key.startswith("_"):
-            packer.skipped["entries that begin with an underscore"] += 1
-        else:
-            packer.add(key, parse_record(key, value, source=str(candidates)))
+    for query_id, value in read_entries(Path(candidates)):
+        packer.add(query_id, parse_record(query_id, value, source=str(candidates)))
     return packer.finish()
 
 
@@ -186,8 +190,8 @@ class _Packer:
     def _slot(self, item: Item, slots: dict[Item, int] | None, query_id: str) -> int:
         if slots is None:
             return self.examples.row(item, query_id)
-        slot = slots.get(item, slots.get(other_spelling(item)))
-        if slot is None:
+        slot = slots.get(item, slots.get(other_spelling(item), -1))
+        if slot < 0:
             raise RecipeError(
                 f"query {query_id!r} picks {item!r}, which is not among the {len(slots)} examples of its pool",
                 where=self.source,
@@ -242,8 +246,9 @@ class Batch:
         """The same batch on a device."""
         if device.type == "cpu":
             return self
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in moved.items()})
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        tensors: dict[str, Any] = {name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)}
+        return dataclasses.replace(self, **tensors)
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -256,16 +261,17 @@ class Batch:
 
     def picks_by_group(self, values: Tensor) -> Tensor:
         """The same for what `pointers` and `steps` are like: [B, L * N, S] -> [G, N, S]."""
-        return self.by_group(values.unflatten(1, self.candidates.shape[1:]))
+        return self.by_group(values.reshape(len(values), *self.candidates.shape[1:], *values.shape[2:]))
 
 
 def pool_rows(data: PointerData, queries: np.ndarray) -> np.ndarray:
     """Rows of the example table, [B, K]; slots behind the end of a pool repeat its first example."""
     if data.pool_offsets is None:
         return np.broadcast_to(np.arange(len(data.examples.rows)), (len(queries), len(data.examples.rows)))
-    starts, sizes = data.pool_offsets[queries], data.pool_size(queries)
+    starts, sizes = data.pool_offsets[queries], data.pool_sizes(queries)
     slot = np.arange(sizes.max())
-    return data.pool_rows[np.where(slot < sizes[:, None], starts[:, None] + slot, starts[:, None])]
+    rows: np.ndarray = data.pool_rows[np.where(slot < sizes[:, None], starts[:, None] + slot, starts[:, None])]
+    return rows
 
 
 def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
@@ -275,7 +281,7 @@ def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor
         pool = data.examples.rows.float().expand(len(queries), -1, -1)
         return query, pool, torch.ones(pool.shape[:2], dtype=torch.bool)
     rows = torch.from_numpy(pool_rows(data, queries))
-    mask = torch.arange(rows.shape[1]) < torch.from_numpy(data.pool_size(queries))[:, None]
+    mask = torch.arange(rows.shape[1]) < torch.from_numpy(data.pool_sizes(queries))[:, None]
     return query, data.examples.rows[rows].float() * mask[..., None], mask
 
 

@@ -32,10 +32,10 @@ class Table:
         """The row of an id, written as a number or as text. Raises RecipeError, with the query that asks."""
         if isinstance(self.index, range):
             number = int(item) if isinstance(item, int) or item.isdecimal() else -1
-            row = number if number in self.index else None
+            row = number if number in self.index else -1
         else:
-            row = self.index.get(item, self.index.get(other_spelling(item)))
-        if row is None:
+            row = self.index.get(item, self.index.get(other_spelling(item), -1))
+        if row < 0:
             raise RecipeError(
                 f"query {query_id!r} needs the embedding of {item!r}, which the table of {len(self.rows)} rows does "
                 "not have",
@@ -45,11 +45,11 @@ class Table:
         return row
 
 
-def other_spelling(item: Item) -> Item | None:
-    """A number as text, or text that is a number as that number; JSON keys are always text."""
+def other_spelling(item: Item) -> Item:
+    """Return a number as text, or text that is a number as that number; JSON keys are always text."""
     if isinstance(item, int):
         return str(item)
-    return int(item) if item.lstrip("-").isdecimal() else None
+    return int(item) if item.lstrip("-").isdecimal() else item
 
 
 def load_table(path: str | Path, role: str) -> Table:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.checkpoints import load_policy, read_pointer
+from recipes.pointer_selector.checkpoints import load_policy, marked
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.data import PointerData, collate, query_inputs
 from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
@@ -92,7 +93,7 @@ def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots:
     Raises:
         RecipeError: a pool is smaller than the number of picks; names the query.
     """
-    sizes = np.asarray(data.pool_size(queries))
+    sizes = data.pool_sizes(queries)
     if len(sizes) and sizes.min() < shots:
         query = data.query_ids[queries[int(sizes.argmin())]]
         raise RecipeError(
@@ -124,7 +125,8 @@ def sampled_kl(
 ) -> float:
     """KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
     with evaluating(policy) as device:
-        inputs = tuple(x.to(device) for x in query_inputs(data, queries))
+        query, pool, mask = (x.to(device) for x in query_inputs(data, queries))
+        inputs = query, pool, mask
         picks, _ = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
         return float(exact_kl(policy, reference, inputs, picks).mean())
 
@@ -152,7 +154,9 @@ def _best_logged(
 def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
     """[G], the candidate with the highest score [M] of each group; the first of equal ones."""
     groups = np.repeat(np.arange(len(data.group_query)), np.diff(data.group_starts))
-    return np.lexsort((-score, groups))[data.group_starts[:-1]]
+    order: np.ndarray = np.lexsort((-score, groups))
+    first: np.ndarray = order[data.group_starts[:-1]]
+    return first
 
 
 class Validator:
@@ -215,7 +219,7 @@ class Validator:
 def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int, seed: int) -> Tensor:
     """Uniform sequences without replacement: [B, draws, S]."""
     generator = torch.Generator().manual_seed(seed)
-    sizes = torch.from_numpy(np.asarray(data.pool_size(queries)))
+    sizes = torch.from_numpy(data.pool_sizes(queries))
     noise = torch.rand(len(queries), draws, int(sizes.max()), generator=generator)
     inside = torch.arange(noise.shape[-1]) < sizes[:, None]
     return noise.masked_fill(~inside[:, None], -1.0).topk(shots, dim=-1).indices
@@ -301,38 +305,46 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     return results
 
 
-def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[dict[str, Any]]:
-    """Paired tests of each pair at each number of shots that both have, with Holm's correction over all of them.
+@dataclass(frozen=True)
+class Comparison:
+    """A paired test at one number of shots.
+
+    `difference` is the mean of a - b and `low` to `high` its 95% interval by a bootstrap over clusters; `a_only` and
+    `b_only` count the queries that only one of the two gets right; `p_value` is that of the exact McNemar test,
+    two-sided, which takes queries for independent, and `p_holm` the same after Holm.
+    """
+
+    a: str
+    b: str
+    shots: int
+    difference: float
+    low: float
+    high: float
+    a_only: int
+    b_only: int
+    p_value: float
+    p_holm: float = math.nan
+
+
+def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[Comparison]:
+    """Return paired tests of each pair at each number of shots that both have, with Holm's correction over all.
 
     Args:
+        results: of every method.
+        pairs: names in `results`.
         clusters: [Q], which queries are drawn together: queries about one image are not independent.
-
-    Returns:
-        `a`, `b` and `shots`; `difference`, the mean of a - b, with `low` and `high`, its 95% interval by a bootstrap
-        over clusters; `a_only` and `b_only`, the queries that only one of the two gets right; `p_value` of the exact
-        McNemar test, two-sided, which takes queries for independent; `p_holm`, the same after Holm.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Comparison] = []
     for a, b in pairs:
         for shots in sorted(set(results[a]) & set(results[b])):
             ours, theirs = results[a][shots].correct, results[b][shots].correct
-            if not len(ours) == len(theirs) == len(clusters):
-                continue
-            low, high = cluster_bootstrap(ours - theirs, clusters)
-            row = {
-                "a": a,
-                "b": b,
-                "shots": shots,
-                "difference": float((ours - theirs).mean()),
-                "low": low,
-                "high": high,
-            }
-            row["a_only"] = int(((ours > 0) & (theirs <= 0)).sum())
-            row["b_only"] = int(((theirs > 0) & (ours <= 0)).sum())
-            row["p_value"] = mcnemar(row["a_only"], row["b_only"]).p_value
-            rows.append(row)
-    adjusted = holm([row["p_value"] for row in rows])
-    return [{**row, "p_holm": p} for row, p in zip(rows, adjusted, strict=True)]
+            if len(ours) == len(theirs) == len(clusters):
+                low, high = cluster_bootstrap(ours - theirs, clusters)
+                won, lost = int(((ours > 0) & (theirs <= 0)).sum()), int(((theirs > 0) & (ours <= 0)).sum())
+                p_value = mcnemar(won, lost).p_value
+                rows.append(Comparison(a, b, shots, float((ours - theirs).mean()), low, high, won, lost, p_value))
+    adjusted = holm([row.p_value for row in rows])
+    return [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
 
 
 def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
@@ -358,7 +370,7 @@ class Evaluation:
     queries: int
     trained_for: int
     results: Results
-    comparisons: list[dict[str, Any]]
+    comparisons: list[Comparison]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -366,7 +378,7 @@ class Evaluation:
             "queries": self.queries,
             "trained_for": self.trained_for,
             "accuracy": accuracies(self.results),
-            "tests": self.comparisons,
+            "tests": [asdict(comparison) for comparison in self.comparisons],
         }
 
 
@@ -386,8 +398,8 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
     selector, warm_up = "selector", "its warm-up"
     policy, config = load_policy(folder)
     policies = {selector: policy}
-    if mark := read_pointer(folder, "warm_up.json"):
-        policies[warm_up] = load_policy(folder / mark["folder"])[0]
+    if mark := marked(folder, "warm_up.json"):
+        policies[warm_up] = load_policy(mark)[0]
     policies |= {str(other): load_policy(other)[0] for other in against}
     prepared = prepare(recipe)
     data, shots = prepared.parts[part], recipe.validation.shots

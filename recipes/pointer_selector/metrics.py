@@ -1,70 +1,98 @@
-"""Loggers (a JSON-lines history that is only appended to, TensorBoard, W&B), and what the metrics point at.
-
-A logger has `write(step, data)` and `close()`.
-"""
+"""Where metrics go (a JSON-lines history that is only appended to, TensorBoard, W&B), and what they point at."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from recipes.errors import RecipeError
+from recipes.pointer_selector.config import PointerRecipe
+
+if TYPE_CHECKING:
+    import wandb
+    from torch.utils.tensorboard import SummaryWriter
+
+Metrics = Mapping[str, float | str]
 
 
-class MetricsFile:
-    """`{"step": n, "data": {...}}` a line, as verl's own file logger writes."""
+class RunLog:
+    """Write the metrics of a run to its folder: `metrics.jsonl`, as verl's file logger does, TensorBoard, W&B.
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    Raises:
+        RecipeError: a logger that was asked for is not installed.
+    """
+
+    def __init__(self, folder: Path, recipe: PointerRecipe) -> None:
+        self._closing = ExitStack()
+        self._file: TextIO | None = None
+        self._board: SummaryWriter | None = None
+        self._run: wandb.Run | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in recipe.trainer.logger:
+            try:
+                getattr(self, f"_open_{name}")(folder, recipe)
+            except ImportError as error:
+                fix = f"pip install {name}, or leave it out of LOGGER"
+                raise RecipeError(f"the logger {name} is not installed", where="trainer.logger", fix=fix) from error
+
+    def _open_console(self, folder: Path, recipe: PointerRecipe) -> None:
+        """Do nothing: the command prints a line an epoch in any case."""
+
+    def _open_file(self, folder: Path, recipe: PointerRecipe) -> None:
+        path = folder / "metrics.jsonl"
         half_a_line = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-        self.file = path.open("a", encoding="utf-8")
+        self._file = self._closing.enter_context(path.open("a", encoding="utf-8"))
         if half_a_line:  # of a killed run; what is appended must not join it
-            self.file.write("\n")
+            self._file.write("\n")
 
-    def write(self, step: int, data: Mapping[str, float | str]) -> None:
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
-        self.file.write(json.dumps({"step": step, "data": finite}) + "\n")
-        self.file.flush()
-
-    def close(self) -> None:
-        self.file.close()
-
-
-class TensorBoard:
-    """Event files for TensorBoard."""
-
-    def __init__(self, folder: Path) -> None:
+    def _open_tensorboard(self, folder: Path, recipe: PointerRecipe) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder))
-        self.close = self.writer.close
+        self._board = SummaryWriter(str(folder / "tensorboard"))
+        self._closing.callback(self._board.close)
 
-    def write(self, step: int, data: Mapping[str, float | str]) -> None:
-        for name, value in data.items():
-            if not isinstance(value, str):
-                self.writer.add_scalar(name, value, step)
-
-
-class Wandb:
-    """Weights & Biases; offline without a login, so that it never waits for a key."""
-
-    def __init__(self, folder: Path, project: str, experiment: str, config: dict[str, Any], mode: str) -> None:
+    def _open_wandb(self, folder: Path, recipe: PointerRecipe) -> None:
         import wandb
 
-        self.run = wandb.init(
-            project=project, name=experiment, id=experiment, resume="allow", config=config, dir=str(folder), mode=mode
-        )
-        self.close = self.run.finish
+        project = os.environ.get("WANDB_PROJECT") or recipe.trainer.project_name
+        mode: Literal["offline"] | None = None if os.environ.get("WANDB_MODE") or wandb.api.api_key else "offline"
+        name, config = recipe.trainer.experiment_name, recipe.model_dump()
+        run = wandb.init(project=project, name=name, id=name, resume="allow", config=config, dir=str(folder), mode=mode)
+        self._run = run
+        self._closing.callback(run.finish)
 
-    def write(self, step: int, data: Mapping[str, float | str]) -> None:
-        self.run.log(dict(data), step=step)
+    def write(self, step: int, data: Metrics) -> None:
+        """Append the metrics of one step; numbers that are not finite are null in the file."""
+        if self._file is not None:
+            finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
+            self._file.write(json.dumps({"step": step, "data": finite}) + "\n")
+            self._file.flush()
+        if self._board is not None:
+            for name, value in data.items():
+                if not isinstance(value, str):
+                    self._board.add_scalar(name, value, step)
+        if self._run is not None:
+            self._run.log(dict(data), step=step)
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.close()
 
 
 def memory_peak_mib() -> float:
-    """Largest resident size of this process so far, in MiB; 0 where the system does not say."""
+    """Return the largest resident size of this process so far, in MiB; 0 where the system does not say."""
     try:
         import resource
     except ImportError:  # Windows
@@ -79,16 +107,16 @@ CLIPPED_HIGH, RATIO_HIGH, ZERO_VARIANCE_HIGH, ADVANTAGE_LOW = 0.3, 10.0, 0.5, 0.
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a run, and what to try; `code` is stable, `text` is for people."""
+    """Say in `text` what is wrong with a run and what to try; `code` is stable."""
 
     code: str
     text: str
 
 
 def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding]:
-    """Findings on the means of one GRPO epoch; metrics that are absent are not judged.
+    """Return findings on the means of one GRPO epoch; metrics that are absent are not judged.
 
-    `rising`: the epoch validated best so far, so that a large KL or many clipped ratios are a price that pays.
+    A large KL or many clipped ratios are no finding while validation is `rising`, the best of its phase.
     """
     findings: dict[str, str] = {}
     kl, beta = data.get("actor/kl_loss"), data.get("actor/kl_coef", 1.0)
@@ -109,10 +137,10 @@ def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[F
     ratio = data.get("actor/ratio_max", 1)
     if ratio > RATIO_HIGH:
         findings["ratio_high"] = f"a ratio reached {ratio:.0f}: updates within an epoch are too large"
-    zero_variance = data.get("critic/silent_groups", 0)
+    zero_variance = data.get("critic/equal_groups", 0)
     deviation = data.get("critic/advantages/std")
     if zero_variance > ZERO_VARIANCE_HIGH:
-        findings["silent"] = f"{zero_variance:.0%} of the groups have equal rewards: use a graded reward"
+        findings["equal_rewards"] = f"{zero_variance:.0%} of the groups have equal rewards: use a graded reward"
     elif deviation is not None and deviation < ADVANTAGE_LOW:
         findings["advantage_small"] = (
             f"advantages have a deviation of {deviation:.3f}: rewards hardly differ within groups"
@@ -120,8 +148,8 @@ def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[F
     return [Finding(code, text) for code, text in findings.items()]
 
 
-def findings_of_curves(train: list[float], validation: list[float]) -> list[Finding]:
-    """Findings on a phase's curves, epoch by epoch and the state before it first: over-fitting, or no gain at all."""
+def findings_of_curves(train: Sequence[float], validation: Sequence[float]) -> list[Finding]:
+    """Return findings on a phase's curves, the state before its first epoch included: over-fitting, or no gain."""
     if len(validation) < 2:
         return []
     best = max(range(len(validation)), key=validation.__getitem__)

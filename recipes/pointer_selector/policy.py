@@ -49,7 +49,8 @@ class Tower(nn.Module):
         """[..., width] -> [..., H]."""
         projected = self.project(functional.normalize(inputs, dim=-1)) * math.sqrt(self.norm.normalized_shape[0])
         update = self.narrow(self.dropout(functional.gelu(self.widen(self.norm(projected)))))
-        return projected + update
+        total: Tensor = projected + update
+        return total
 
 
 class CrossAttention(nn.Module):
@@ -71,7 +72,9 @@ class CrossAttention(nn.Module):
         key, value = self.offer(pool).view(batch, slots, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
         scores = (ask @ key.transpose(-1, -2)) / math.sqrt(hidden // self.heads)
         weights = scores.masked_fill(~mask[:, None, None, :], MASKED).softmax(-1)
-        return self.norm(state + self.dropout(self.out((weights @ value).reshape(batch, hidden))))
+        found = self.out((weights @ value).reshape(batch, hidden))
+        after: Tensor = self.norm(state + self.dropout(found))
+        return after
 
 
 class PointerPolicy(nn.Module):
@@ -89,13 +92,15 @@ class PointerPolicy(nn.Module):
             )
         self.query_tower = Tower(query_width, hidden, config.dropout)
         self.pool_tower = Tower(pool_width, hidden, config.dropout)
-        self.layers = nn.ModuleList(CrossAttention(hidden, config.heads, config.dropout) for _ in range(config.layers))
+        attention = [CrossAttention(hidden, config.heads, config.dropout) for _ in range(config.layers)]
+        self.layers = nn.ModuleList(attention)
+        branch_ends = [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in attention)]
         self.gate_state = nn.Linear(hidden, 2 * hidden)
         self.gate_pick = nn.Linear(hidden, 2 * hidden, bias=False)
         self.state_norm = nn.LayerNorm(hidden)
-        self._initialise()
+        self._initialise(branch_ends)
 
-    def _initialise(self) -> None:
+    def _initialise(self, branch_ends: Sequence[nn.Linear]) -> None:
         """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
 
         With `start: similarity` both towers share one orthogonal projection, so that cosine scores equal those of the
@@ -109,7 +114,7 @@ class PointerPolicy(nn.Module):
                 where="policy.start=similarity",
                 fix="set policy.start=random, or give embeddings of one size",
             )
-        for branch in [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in self.layers)]:
+        for branch in branch_ends:
             nn.init.zeros_(branch.weight)
             nn.init.zeros_(branch.bias)
         nn.init.constant_(self.gate_state.bias[: self.config.hidden], -3.0)
@@ -140,7 +145,8 @@ class PointerPolicy(nn.Module):
         rows = picks + slots * torch.arange(batch, device=picks.device)[:, None]
         picked = encoded.values.flatten(0, 1)[rows]  # whole rows: quicker than a gather along 2H, both ways
         gate, proposal = (self.gate_state(state) + picked).chunk(2, dim=-1)
-        return self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
+        after: Tensor = self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
+        return after
 
     def step_log_probs(
         self,

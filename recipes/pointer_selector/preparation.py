@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Prepared:
 
     parts: dict[str, PointerData]  # train (filtered), validation and test
     model: FrozenModel | None
-    counts: dict[str, Any]  # of everything that was read
+    counts: DataCounts  # of everything that was read
     dropped: dict[str, int]  # what the filters took out of the training part, by reason
 
 
@@ -38,8 +39,8 @@ def files(data: DataConfig) -> tuple[Path, Path, Path, Path | None]:
     """
     if _is_embedded(data):
         folder = data_dir("pointer_selector")
-        candidates, table, model = (folder / workload.FILES[n] for n in ("candidates", "embeddings", "frozen_model"))
-        return candidates, table, table, model
+        candidates, table, answers = (folder / workload.FILES[n] for n in ("candidates", "embeddings", "frozen_model"))
+        return candidates, table, table, answers
     if data.candidates is None or data.query_embeddings is None:
         missing = "data.candidates" if data.candidates is None else "data.query_embeddings"
         raise RecipeError(f"{missing} is not set, but the other one is", where=missing, fix="give both, or neither")
@@ -174,70 +175,85 @@ def _repeats(queries: np.ndarray, pointers: np.ndarray) -> np.ndarray:
     return repeats
 
 
-def count(data: PointerData) -> dict[str, Any]:
-    """What a data set holds, as plain values for JSON; linear in the number of candidates.
+@dataclass(frozen=True)
+class DataCounts:
+    """Count what a data set holds; linear in the number of candidates.
 
     A group is one query at one number of picks. Groups that are all right or all wrong teach nothing about correctness,
     groups of one candidate nothing at all. `scores` has the quantiles 0, 5, 25, 50, 75, 95 and 100% of each number.
     """
+
+    queries: int
+    groups: int
+    candidates: int
+    methods: dict[str, int]
+    shots: dict[int, int]
+    pool_sizes: tuple[int, int]
+    correct_share: float | None
+    queries_without_correct: int
+    groups_all_equal: int
+    single_candidate_groups: int
+    first_single: str | None
+    duplicate_sequences: int
+    duplicate_sets: int
+    scores: dict[str, list[float]]
+    skipped: dict[str, int]
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return (what, value) pairs for a table."""
+
+        def listed(counts: Mapping[Any, int]) -> str:
+            return ", ".join(f"{kind}: {number:,}" for kind, number in counts.items())
+
+        first = f", the first in query {self.first_single!r}" if self.first_single else ""
+        return [
+            ("queries / groups / candidates", f"{self.queries:,} / {self.groups:,} / {self.candidates:,}"),
+            ("groups by shots", listed(self.shots)),
+            ("candidates by method", listed(self.methods)),
+            ("pool sizes", "{} to {}".format(*self.pool_sizes)),
+            ("correct candidates", "unknown" if self.correct_share is None else f"{self.correct_share:.1%}"),
+            ("queries without a correct one", f"{self.queries_without_correct:,}"),
+            ("groups all right or all wrong", f"{self.groups_all_equal:,}"),
+            ("groups with one candidate", f"{self.single_candidate_groups:,}{first}"),
+            ("repeated sequences / sets", f"{self.duplicate_sequences:,} / {self.duplicate_sets:,}"),
+            *(
+                (f"{name} (0/5/25/50/75/95/100%)", "  ".join(f"{q:.3g}" for q in quantiles))
+                for name, quantiles in self.scores.items()
+            ),
+            *((f"skipped: {reason}", f"{number:,}") for reason, number in self.skipped.items()),
+        ]
+
+
+def count(data: PointerData) -> DataCounts:
+    """Return what a data set holds."""
     correct = data.scores["vqa_correct"]
     known = ~np.isnan(correct)
     starts = data.group_starts
     single = np.diff(starts) == 1
-    pool_sizes = data.pool_size(np.arange(len(data)))
+    pool_sizes = data.pool_sizes(np.arange(len(data)))
     lowest, highest = (f.reduceat(correct, starts[:-1]) for f in (np.minimum, np.maximum))
     right = np.unique(data.candidate_query[correct > 0])
     sequences = int(_repeats(data.candidate_query, data.pointers).sum())
-    sets = int(_repeats(data.candidate_query, np.sort(data.pointers, axis=1)).sum()) - sequences
     shots, groups = np.unique(data.group_shots, return_counts=True)
     methods, made = np.unique(data.method, return_counts=True)
-    return {
-        "queries": len(data),
-        "groups": len(single),
-        "candidates": len(correct),
-        "methods": {METHODS[method]: int(number) for method, number in zip(methods, made, strict=True)},
-        "shots": {int(s): int(number) for s, number in zip(shots, groups, strict=True)},
-        "pool_sizes": (int(pool_sizes.min()), int(pool_sizes.max())),
-        "correct_share": float(correct[known].mean()) if known.any() else None,
-        "queries_without_correct": len(data) - len(right) if known.any() else 0,
-        "groups_all_equal": int((lowest == highest).sum()),
-        "single_candidate_groups": int(single.sum()),
-        "first_single": data.query_ids[data.group_query[single.argmax()]] if single.any() else None,
-        "duplicate_sequences": sequences,
-        "duplicate_sets": sets,
-        "scores": {
+    return DataCounts(
+        queries=len(data),
+        groups=len(single),
+        candidates=len(correct),
+        methods={METHODS[method]: int(number) for method, number in zip(methods, made, strict=True)},
+        shots={int(s): int(number) for s, number in zip(shots, groups, strict=True)},
+        pool_sizes=(int(pool_sizes.min()), int(pool_sizes.max())),
+        correct_share=float(correct[known].mean()) if known.any() else None,
+        queries_without_correct=len(data) - len(right) if known.any() else 0,
+        groups_all_equal=int((lowest == highest).sum()),
+        single_candidate_groups=int(single.sum()),
+        first_single=data.query_ids[data.group_query[single.argmax()]] if single.any() else None,
+        duplicate_sequences=sequences,
+        duplicate_sets=int(_repeats(data.candidate_query, np.sort(data.pointers, axis=1)).sum()) - sequences,
+        scores={
             name: np.nanquantile(values, QUANTILES).round(6).tolist()
             for name, values in data.scores.items()
             if not np.isnan(values).all()
         },
-        "skipped": dict(data.skipped),
-    }
-
-
-def shown_counts(counts: dict[str, Any]) -> list[tuple[str, str]]:
-    """(what, value) pairs of `count` for a table."""
-    share, first = counts["correct_share"], counts["first_single"]
-    low, high = counts["pool_sizes"]
-
-    def listed(name: str) -> str:
-        return ", ".join(f"{kind}: {number:,}" for kind, number in counts[name].items())
-
-    return [
-        ("queries / groups / candidates", f"{counts['queries']:,} / {counts['groups']:,} / {counts['candidates']:,}"),
-        ("groups by shots", listed("shots")),
-        ("candidates by method", listed("methods")),
-        ("pool sizes", f"{low} to {high}"),
-        ("correct candidates", "unknown" if share is None else f"{share:.1%}"),
-        ("queries without a correct one", f"{counts['queries_without_correct']:,}"),
-        ("groups all right or all wrong", f"{counts['groups_all_equal']:,}"),
-        (
-            "groups with one candidate",
-            f"{counts['single_candidate_groups']:,}" + (f", the first in query {first!r}" if first else ""),
-        ),
-        ("repeated sequences / sets", f"{counts['duplicate_sequences']:,} / {counts['duplicate_sets']:,}"),
-        *(
-            (f"{name} (0/5/25/50/75/95/100%)", "  ".join(f"{q:.3g}" for q in quantiles))
-            for name, quantiles in counts["scores"].items()
-        ),
-        *((f"skipped: {reason}", f"{number:,}") for reason, number in counts["skipped"].items()),
-    ]
+        skipped=dict(data.skipped),
+    )

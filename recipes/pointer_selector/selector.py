@@ -14,7 +14,7 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.policy import PointerPolicy, beam, choose_device, greedy, sample
 
-Array = np.ndarray | Tensor | Sequence
+Array = np.ndarray | Tensor | Sequence[Any]
 METHODS = ("greedy", "beam", "sample")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from recipes.pointer_selector import checkpoints, losses
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, KlConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.data import Batch, PointerData, collate, shuffled
 from recipes.pointer_selector.evaluation import Validator, logged_log_probs
-from recipes.pointer_selector.metrics import Finding, findings_of_curves, findings_of_epoch
+from recipes.pointer_selector.metrics import Finding, Metrics, RunLog, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.workload import FrozenModel
 
@@ -116,7 +116,7 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
         "critic/advantages/std": values.std(unbiased=False),
         "critic/advantages/max": values.max(),
         "critic/advantages/min": values.min(),
-        "critic/silent_groups": zero_variance.to(values.dtype).mean(),
+        "critic/equal_groups": zero_variance.to(values.dtype).mean(),
     }
 
 
@@ -126,8 +126,10 @@ def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
     return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
 
 
-def _logged(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
-    """The rows of a table [M, S] that a batch holds, by group [G, N, S]."""
+def _logged(table: Tensor | None, batch: Batch, steps: Tensor) -> Tensor:
+    """Return the rows of a table [M, S] that a batch holds, by group [G, N, S]."""
+    if table is None:
+        raise ValueError("GRPO has entered without the log-probabilities of the logged candidates")
     values = table[batch.rows.cpu()][..., : steps.shape[-1]].to(batch.query.device)
     return batch.by_group(values).masked_fill(~steps, 0.0)
 
@@ -139,7 +141,7 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    torch.autograd.backward(loss)
     trained = [p for group in optimizer.param_groups for p in group["params"]]
     norm = torch.nn.utils.clip_grad_norm_(trained, max_grad_norm)
     optimizer.step()
@@ -212,7 +214,14 @@ class Progress:
             self.best = Best(folder, self.phase, self.epoch, self.step, value)
         return is_best
 
+    def require_best(self) -> Best:
+        """Return the best validation; every phase begins with one."""
+        if self.best is None:
+            raise ValueError("no validation was noted yet")
+        return self.best
+
     def as_dict(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
         return asdict(self)
 
     @classmethod
@@ -242,7 +251,7 @@ class Trainer:
         parts: the data by split, the training part already filtered.
         model: the frozen model that answers in validation; None to rank logged candidates.
         folder: where checkpoints go.
-        loggers: where metrics go; each has `write(step, metrics)`.
+        logs: where metrics go.
         on_epoch: called after every epoch.
         device: where the policy lives.
 
@@ -256,11 +265,11 @@ class Trainer:
         parts: dict[str, PointerData],
         model: FrozenModel | None,
         folder: Path,
-        loggers: Sequence[Any] = (),
+        logs: Sequence[RunLog] = (),
         on_epoch: Callable[[EpochReport], None] = lambda report: None,
         device: torch.device | None = None,
     ) -> None:
-        self.recipe, self.folder, self.loggers, self.on_epoch = recipe, folder, loggers, on_epoch
+        self.recipe, self.folder, self.logs, self.on_epoch = recipe, folder, logs, on_epoch
         self.device = device or torch.device("cpu")
         self.train = parts["train"]
         self.validator = Validator(recipe, self.train, parts["validation"], model)
@@ -272,15 +281,14 @@ class Trainer:
         self.policy = self._new_policy()
         if recipe.trainer.start_from:
             self._load(Path(recipe.trainer.start_from))
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizer = self._new_optimizer("rce")
         self.progress = Progress()
         self.fingerprint = checkpoints.fingerprint(recipe, self.train, parts["validation"])
 
     def run(self) -> Progress:
         """Train to the end; returns where training stands. A finished run returns at once."""
         self._resume()
-        phases = [] if self.recipe.trainer.warm_up_from else ["rce"]
-        phases += ["grpo"] if self.recipe.grpo.epochs else []
+        phases = ["rce", "grpo"] if self.recipe.grpo.epochs else ["rce"]
         for phase in phases[phases.index(self.progress.phase) if self.progress.entered else 0 :]:
             if not (self.progress.entered and self.progress.phase == phase):
                 self._enter(phase)
@@ -289,9 +297,8 @@ class Trainer:
 
     def _enter(self, phase: str) -> None:
         if phase == "grpo":  # starts from the best warm-up policy, which also becomes the reference of the KL term
-            source = self.recipe.trainer.warm_up_from
-            self._load(Path(source) if source else self.folder / self.progress.best.folder)
-            self.progress.warm_up = Best("global_step_0", "rce", 0, 0, float("nan")) if source else self.progress.best
+            self.progress.warm_up = self.progress.require_best()
+            self._load(self.folder / self.progress.warm_up.folder)
             self._set_reference(self.policy)
             self.tables = replace(self.tables, reference=logged_log_probs(self.policy, self.train, LOGGED_BATCH))
         self.progress.begin(phase, self.recipe.grpo.kl.beta)
@@ -347,19 +354,21 @@ class Trainer:
             )
         return floats
 
-    def _log(self, metrics: Mapping[str, float | str]) -> None:
-        for logger in self.loggers:
-            logger.write(self.progress.step, metrics)
+    def _log(self, metrics: Metrics) -> None:
+        for log in self.logs:
+            log.write(self.progress.step, metrics)
 
     def _after_epoch(self, means: dict[str, float]) -> None:
         """Validate, keep the best, save, report."""
         progress = self.progress
         metrics, value, train_value = self.validator(self.policy)
         at_start_of_grpo = progress.phase == "grpo" and progress.epoch == 0
-        folder = progress.warm_up.folder if at_start_of_grpo else f"global_step_{progress.step}"
+        folder = f"global_step_{progress.step}"
+        if at_start_of_grpo and progress.warm_up:
+            folder = progress.warm_up.folder
         is_best = progress.note(value, train_value, folder)
-        if not at_start_of_grpo or self.recipe.trainer.warm_up_from:
-            self._save()  # after a warm-up the step was saved already, with the weights that the warm-up ended with
+        if not at_start_of_grpo:  # there the step was saved already, with the weights that the warm-up ended with
+            self._save()
         report = {**means, **metrics}
         findings = findings_of_epoch(report, is_best)
         findings += findings_of_curves(progress.train_curve, progress.validation_curve)
@@ -430,4 +439,5 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state_all(state["random_cuda"])
         if self.progress.phase == "grpo":
-            self._set_reference(checkpoints.load_policy(self.folder / self.progress.warm_up.folder)[0])
+            warm_up = self.progress.warm_up or self.progress.require_best()
+            self._set_reference(checkpoints.load_policy(self.folder / warm_up.folder)[0])

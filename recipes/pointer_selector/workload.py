@@ -9,7 +9,6 @@ classifier was trained on appear nowhere else. Pools are drawn from the training
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
@@ -23,13 +22,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
+from recipes.files import write_whole
 from recipes.pointer_selector.config import WorkloadConfig
 from recipes.pointer_selector.data import PointerData, pool_rows
 from recipes.provenance import sha256
 
 LABELS = 10
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
-FILES = {"candidates": "candidates.json", "embeddings": "embeddings.safetensors", "frozen_model": "frozen_model.npz"}
+FILES = {"candidates": "candidates.jsonl", "embeddings": "embeddings.safetensors", "frozen_model": "frozen_model.npz"}
 ARRAYS = ("prior", "query_features", "truth", "example_features", "example_labels", "constants")
 
 
@@ -93,7 +93,7 @@ class FrozenModel:
 
         The order of examples does not matter to this model, so sets are enough.
         """
-        sizes = data.pool_size(queries)
+        sizes = data.pool_sizes(queries)
         slots = int(sizes.max())
         if sizes.min() != slots or comb(slots, shots) > limit:
             return None
@@ -258,7 +258,8 @@ def manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / "manifest.json"
     if not path.is_file() or not all((folder / name).is_file() for name in FILES.values()):
         return None
-    return json.loads(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _save_embeddings(path: Path, pixels: Tensor, items: np.ndarray, embed_labels: bool) -> None:
@@ -316,15 +317,11 @@ def _write_candidates(
                         "vqa_pred_answer": str(answer),
                     }
                     known.setdefault(tuple(picks), entry)
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write('{"_meta": ' + json.dumps({"workload": config.model_dump()}))
-        for image, split, pool, name, known in zip(draws.query, draws.split, pools, draws.name, entries, strict=True):
-            record = {"embedding_id": str(image), "split": split, "pool": pool}
-            record["pointer_candidates"] = list(known.values())
-            file.write(f",\n{json.dumps(name)}: {json.dumps(record)}")
-        file.write("}\n")
-    os.replace(partial, path)
+    lines = []
+    for image, split, pool, name, known in zip(draws.query, draws.split, pools, draws.name, entries, strict=True):
+        record = {"query_id": name, "embedding_id": str(image), "split": split, "pool": pool}
+        lines.append(json.dumps({**record, "pointer_candidates": list(known.values())}))
+    write_whole(path, "\n".join(lines) + "\n")
     methods = Counter(entry["gen_method"] for known in entries for entry in known.values())
     return {method: methods[method] for method in ("beam", "sample", "random")}
 

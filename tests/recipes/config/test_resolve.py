@@ -22,7 +22,6 @@ def message(call, *arguments, **named) -> str:
 def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
     assert "did you mean countdown?" in message(load, "countdwn")
     assert "does not exist" in message(load, str(tmp_path / "none.yaml"))
-    assert "is for the trainer 'pointer_selector'" in message(load, "pointer_selector", environ={})
     assert resolve().data.rollout_batch_size == 64
     assert resolve(hardware="cpu").data.rollout_batch_size == 8
     assert resolve(hardware="cpu", ROLLOUT_BATCH_SIZE="16").data.rollout_batch_size == 16

@@ -36,7 +36,7 @@ def write_data(folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6
     """A small candidate file with pools of different sizes, and its embeddings; returns their paths."""
     rng = np.random.default_rng(0)
     examples = 20
-    content = {"_meta": {"made": "by a test"}}
+    records = []
     for query in range(queries):
         ids = rng.choice(examples, pool + query % 3, replace=False).tolist()
         candidates = []
@@ -48,10 +48,10 @@ def write_data(folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6
                 candidate |= {"vqa_acc_score": float(rng.random()), "vqa_gt_prob": float(rng.random())}
                 candidates.append(candidate)
         split = ("train", "train", "validation", "test")[query % 4]
-        content[str(query)] = {"pool": ids, "split": split, "pointer_candidates": candidates}
+        records.append({"query_id": query, "pool": ids, "split": split, "pointer_candidates": candidates})
     folder.mkdir(parents=True, exist_ok=True)
-    path, table = folder / "candidates.json", folder / "embeddings.npz"
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path, table = folder / "candidates.jsonl", folder / "embeddings.npz"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     np.savez(
         table,
         query_embeddings=rng.normal(size=(queries, width)).astype(np.float32),

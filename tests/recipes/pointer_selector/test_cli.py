@@ -12,6 +12,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from recipes.pointer_selector import PointerSelector, cli
+from recipes.pointer_selector.config import resolve
 
 SMALL = [f"workload.{name}={value}" for name, value in SMALL_WORKLOAD.items()]
 SMALL += ["policy.hidden=16", "rce.epochs=1", "grpo.epochs=1", "trainer.device=cpu"]
@@ -21,8 +22,8 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     run, text = tmp_path / "runs" / "pointer_selector", StringIO()
-    cli.train(SMALL, Console(file=text, width=200))
-    names = {"config.yaml", "data.json", "metrics.jsonl", "summary.json", "tensorboard"}
+    cli.train(resolve(SMALL), Console(file=text, width=200))
+    names = {"config.yaml", "data.json", "metrics.jsonl", "summary.json", "tensorboard", ".lock"}
     assert {path.name for path in run.iterdir()} == names
     assert list((run / "tensorboard").glob("events.*"))
     summary = json.loads((run / "summary.json").read_text())
@@ -33,7 +34,7 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     selector = PointerSelector.from_pretrained(tmp_path / "checkpoints" / "pointer_selector", device="cpu")
     assert selector.shot_num == 4
     lines = (run / "metrics.jsonl").read_text().count("\n")
-    cli.train(SMALL, Console(file=text, width=200))
+    cli.train(resolve(SMALL), Console(file=text, width=200))
     assert text.getvalue().count("rce 1/1") == shown.count("rce 1/1")  # finished: nothing is trained twice
     assert (run / "metrics.jsonl").read_text().count("\n") == lines
 

@@ -18,7 +18,7 @@ from recipes.pointer_selector.preparation import by_split, filtered
 
 
 def read(tmp_path, content, queries=5):
-    path, table = tmp_path / "c.json", tmp_path / "e.npz"
+    path, table = tmp_path / "c.json", tmp_path / "e.npz"  # the older object, as most mistakes are made in it
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     rng = np.random.default_rng(0)
     np.savez(table, query_embeddings=rng.normal(size=(queries, 3)), candidate_embeddings=rng.normal(size=(9, 3)))
@@ -49,10 +49,10 @@ MISTAKES = {
     "query '4' picks 5, which is not among the 2": {"4": {"pool": [1, 2], **one([1, 5])}},
     r"pool of query '4' is \[1\]: ids are": {"4": {"pool": [[1], [2]], **one([1])}},
     r"pointer of query '3' is \[4, 1, 4\]: holds an example twice": {"3": one([4, 1, 4])},
-    "vqa_gt_prob of query '3' is nan: Input should be a finite number": NAN,
+    "malformed before its first query": NAN,
     "beam_score of query '3' is 'high': Input should be a valid number": {"3": one([1], beam_score="high")},
     "pointer_candidates of query '3' is .*Field required": {"3": {"candidates": []}},
-    "expected one of {": [1, 2],
+    "the file holds no query": [1, 2],
     "query '3' stands in the file twice": '{"3": {"pointer_candidates": [{"pointer": [1]}]}, "3": {}}',
 }
 
@@ -63,18 +63,31 @@ def test_mistakes_are_named(tmp_path, message):
         read(tmp_path, MISTAKES[message])
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-def test_the_stream_is_the_json_and_truncation_names_the_last_query(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(candidates, "CHUNK", chunk)
-    content = {"a": {"x": [1, 2.5, "}{"]}, 'é"': 12345, "c": None, "d": {"deep": [[{}]]}}
-    path = tmp_path / "x.json"
-    text = "  " + json.dumps(content, indent=2) + " \n"
-    path.write_text(text, encoding="utf-8")
-    assert dict(candidates.stream_entries(path)) == content
-    for end in range(3, len(text.rstrip()), 5):
-        path.write_text(text[:end], encoding="utf-8")
-        with pytest.raises(RecipeError, match="cut off or malformed (in or after query '|before its first query)"):
-            dict(candidates.stream_entries(path))
+def test_lines_and_the_older_object_hold_the_same(tmp_path, data):
+    path = tmp_path / "candidates.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    older = {"_meta": {"made": "by a test"}} | {str(r.pop("query_id")): r for r in records}
+    (tmp_path / "candidates.json").write_text(json.dumps(older))
+    table = tmp_path / "embeddings.npz"
+    assert read_data(tmp_path / "candidates.json", table, table).digest() == data.digest()
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_a_file_that_is_cut_off_names_where(tmp_path, data, suffix):
+    records = [json.loads(line) for line in (tmp_path / "candidates.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps(r) + "\n" for r in records)
+    if suffix == ".json":
+        text = json.dumps({str(r["query_id"]): r for r in records})
+    path = tmp_path / f"cut{suffix}"
+    for end in range(1, len(text) - 2, 97):
+        path.write_text(text[:end])
+        if (suffix == ".jsonl" and text[end] == "\n") or text[end - 1] == "\n":
+            continue  # whole lines
+        with pytest.raises(RecipeError) as caught:
+            list(candidates.read_entries(path))
+        assert (
+            "cut off or malformed" in str(caught.value) or f"line {text[:end].count(chr(10)) + 1}" in caught.value.where
+        )
 
 
 class Malicious:
@@ -136,10 +149,9 @@ def test_splits_by_the_file_and_by_hash(tmp_path, data):
 @pytest.mark.parametrize("kept", [range(12), range(0, 12, 2)])
 def test_a_batch_holds_what_the_file_holds(tmp_path, data, kept):
     """Of all queries, and of some of them."""
-    raw = json.loads((tmp_path / "candidates.json").read_text())
-    raw.pop("_meta")
+    lines = (tmp_path / "candidates.jsonl").read_text().splitlines()
+    raw = {str(record["query_id"]): record for record in map(json.loads, lines)}
     assert data.query_ids == list(raw)
-    assert data.skipped == {"entries that begin with an underscore": 1}
     some = data.keep_queries(np.isin(np.arange(12), kept))
     assert (some.digest() == data.digest()) == (len(kept) == 12)
     queries = np.array([4, 0, 5])

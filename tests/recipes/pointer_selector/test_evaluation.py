@@ -45,16 +45,16 @@ def test_a_small_sweep_is_resumed_rendered_and_evaluated(recipe, tmp_path):
     first = {"main/recipe 1": trials["main/recipe 1"]}
     assert [name for name, _ in sweep.run_missing(first, tmp_path, 0)] == ["main/recipe 1"]
     # The arm ratio/step comes to the recipe, and shares its trials.
-    assert len(list(sweep.run_missing(trials, tmp_path, 0))) == 3
+    assert len(list(sweep.run_missing(trials, tmp_path, 0))) == 5  # with the two that are started from
     assert list(sweep.run_missing(trials, tmp_path, 0)) == []
-    assert len(list(tmp_path.iterdir())) == 8
+    assert len(list(tmp_path.iterdir())) == 6
     results = sweep.results(arms, (1, 2), tmp_path)
     assert {name: len(entries) for name, entries in results.items()} == dict.fromkeys(arms, 2)
     measured = results["main/recipe"][0]
     report.write(results, {"nearest": dict.fromkeys("1234", 0.5)}, "main/recipe", "COMMAND", 20, tmp_path / "out")
     row = json.loads((tmp_path / "out" / "sweep.json").read_text())["arms"][2]
     differences = [
-        np.mean(list(a["test"].values())) - np.mean(list(b["test"].values()))
+        np.mean(list(a.test.values())) - np.mean(list(b.test.values()))
         for a, b in zip(results["from supervised/GRPO"], results["main/recipe"], strict=True)
     ]
     assert row["difference"] == pytest.approx(report.mean_interval(differences))
@@ -62,10 +62,10 @@ def test_a_small_sweep_is_resumed_rendered_and_evaluated(recipe, tmp_path):
 
     one = trials["main/recipe 1"]
     folder = tmp_path / one.digest
-    evaluation = evaluate(recipe, folder, [tmp_path / one.before.digest], "test")
+    evaluation = evaluate(recipe, folder, [tmp_path / trials["main/recipe 2"].digest], "test")
     assert set(evaluation.results) >= {"random", "no examples", "nearest", "mmr", "oracle", "selector", "its warm-up"}
     accuracy = {str(s): r.correct.mean() for s, r in evaluation.results["selector"].items()}
-    assert accuracy == pytest.approx(measured["test"])
+    assert accuracy == pytest.approx(measured.test)
     for shots, oracle in evaluation.results["oracle"].items():
         assert (oracle.correct >= evaluation.results["selector"][shots].correct).all()
     assert json.loads(json.dumps(evaluation.as_dict()))["trained_for"] == 4

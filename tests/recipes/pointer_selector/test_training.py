@@ -14,7 +14,7 @@ from recipes.pointer_selector import checkpoints, workload
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
 from recipes.pointer_selector.data import read_data
-from recipes.pointer_selector.metrics import MetricsFile
+from recipes.pointer_selector.metrics import RunLog
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.training import Trainer
 from recipes.pointer_selector.workload import FrozenModel
@@ -31,7 +31,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     workload.build(folder, WorkloadConfig(**SMALL_WORKLOAD))
     table = folder / "embeddings.safetensors"
-    parts = by_split(read_data(folder / "candidates.json", table, table), SplitConfig())
+    parts = by_split(read_data(folder / "candidates.jsonl", table, table), SplitConfig())
     return parts, FrozenModel.load(folder / "frozen_model.npz")
 
 
@@ -39,8 +39,8 @@ class Fault(Exception):
     """What stands for a crash."""
 
 
-def trainer(made, folder, recipe=RECIPE, *loggers, **options):
-    return Trainer(recipe, *made, folder, loggers, **options)
+def trainer(made, folder, recipe=RECIPE, *logs):
+    return Trainer(recipe, *made, folder, logs)
 
 
 def weights(folder):
@@ -66,7 +66,7 @@ def whole(made, tmp_path_factory):
 )
 def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, monkeypatch, function, call, save_steps):
     recipe = changed(RECIPE, {"trainer.save_steps": save_steps})
-    history = tmp_path / "metrics.jsonl"
+    recipe = changed(recipe, {"trainer.logger": ["file"]})
     calls, original = iter(range(1, 99)), getattr(checkpoints, function)
 
     def crash(*args):
@@ -77,14 +77,14 @@ def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, function, crash)
         with pytest.raises(Fault):
-            trainer(made, tmp_path / "run", recipe, MetricsFile(history)).run()
+            trainer(made, tmp_path / "run", recipe, RunLog(tmp_path, recipe)).run()
     torch.manual_seed(12345)  # whatever the new process has drawn
-    resumed = trainer(made, tmp_path / "run", recipe, MetricsFile(history))
+    resumed = trainer(made, tmp_path / "run", recipe, RunLog(tmp_path, recipe))
     progress = resumed.run()
     assert same(resumed.policy.state_dict(), whole[0])
     assert progress.as_dict() == whole[1].as_dict()
     assert same(weights(tmp_path / "run"), weights(whole[2]))
-    steps = [step for step, data in read_history(history) if "actor/lr" in data]
+    steps = [step for step, data in read_history(tmp_path / "metrics.jsonl") if "actor/lr" in data]
     assert steps == list(range(1, 17))
 
 

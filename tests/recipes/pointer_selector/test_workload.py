@@ -26,7 +26,7 @@ def made(tmp_path_factory):
     return (
         folder,
         manifest,
-        read_data(folder / "candidates.json", table, table),
+        read_data(folder / "candidates.jsonl", table, table),
         FrozenModel.load(folder / "frozen_model.npz"),
     )
 
