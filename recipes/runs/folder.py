@@ -45,12 +45,14 @@ class RunFiles:
         lock: held by the launcher, whose process id it holds.
         attempt: metrics of the attempt that this process runs, as the trainer writes them.
         attempts: such files of every attempt whose metrics are not in `metrics` yet.
+        summary: what a trainer of its own, such as the pointer selector's, writes when it has finished.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config, self.command = folder / "config.yaml", folder / "command.sh"
         self.metrics, self.log = folder / "metrics.jsonl", folder / "train.log"
+        self.summary = folder / "summary.json"
         self.lock, self.attempt = folder / ".lock", folder / f".attempt-{os.getpid()}.jsonl"
 
     @property
@@ -209,7 +211,7 @@ def read(folder: Path) -> Run:
     if history and not any("critic/score/mean" in step.data or mean_validation(step) is not None for step in history):
         notes.append(f"{files.metrics.name} has no known metric: another version or program may have written it")
     alive = _alive(files.lock)
-    done = bool(total) and max((step.step for step in history), default=0) >= total
+    done = files.summary.is_file() or bool(total) and max((step.step for step in history), default=0) >= total
     state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"
     saved = Path(recipe.trainer.save_checkpoint_path or "") if recipe else checkpoint_dir(folder.name)
     signs = [file.stat().st_mtime for file in (*metrics, files.log) if file.is_file()]

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from io import StringIO
 
 import pytest
-from pointer_testing import SMALL_WORKLOAD
+import torch
+from pointer_testing import SMALL_WORKLOAD, write_data
 from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
 
-from recipes.pointer_selector import PointerSelector, cli
-from recipes.pointer_selector.config import resolve
+from recipes.paths import ROOT
+from recipes.pointer_selector import PointerSelector, checkpoints, cli
+from recipes.pointer_selector.checkpoints import load_policy
+from recipes.pointer_selector.config import presets, resolve
+from recipes.runs import folder
 
 SMALL = [f"workload.{name}={value}" for name, value in SMALL_WORKLOAD.items()]
 SMALL += ["policy.hidden=16", "rce.epochs=1", "grpo.epochs=1", "trainer.device=cpu"]
@@ -29,6 +37,7 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     summary = json.loads((run / "summary.json").read_text())
     assert set(summary["test"]) == {"random", "no examples", "nearest", "mmr", "oracle", "after RCE", "best"}
     assert summary["peak_mib"] > 0
+    assert folder.read(run).state == "finished"
     shown = text.getvalue()
     assert all(line in shown for line in ("correct candidates", "rce 1/1", "grpo 1/1", "eval_pointer_selector.py"))
     selector = PointerSelector.from_pretrained(tmp_path / "checkpoints" / "pointer_selector", device="cpu")
@@ -37,6 +46,68 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     cli.train(resolve(SMALL), Console(file=text, width=200))
     assert text.getvalue().count("rce 1/1") == shown.count("rce 1/1")  # finished: nothing is trained twice
     assert (run / "metrics.jsonl").read_text().count("\n") == lines
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+
+def test_a_run_killed_by_sigkill_goes_on_to_the_same_weights(tmp_path, monkeypatch):
+    settings = [
+        *SMALL,
+        "data.batch_size=4",
+        "trainer.save_steps=3",
+        "rce.lr=1e-3",
+        "grpo.lr=1e-3",
+        "trainer.logger=file",
+    ]
+    for name in ("whole", "killed"):
+        monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / name))
+        if name == "whole":
+            cli.train(resolve(settings), Console(file=StringIO()))
+            continue
+        history = tmp_path / name / "runs" / "pointer_selector" / "metrics.jsonl"
+        for moment in (5, 14):  # in the middle of either phase
+            command = [sys.executable, str(ROOT / "scripts" / "train_pointer_selector.py"), *settings]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+            while process.poll() is None and lines(history) < moment:
+                time.sleep(0.002)
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+        assert lines(history) < lines(tmp_path / "whole" / "runs" / "pointer_selector" / "metrics.jsonl")
+        cli.train(resolve(settings), Console(file=StringIO()))
+    for mark in ("latest_checkpointed_iteration.txt", "best.json"):
+        both = [tmp_path / name / "checkpoints" / "pointer_selector" for name in ("whole", "killed")]
+        assert len({(each / mark).read_text() for each in both}) == 1
+    whole, killed = (load_policy(checkpoints.latest(each))[0].state_dict() for each in both)
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, preset):
+    """Candidates have the numbers that the presets' reward reads, beam_score and vqa_correct, and no others."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    path, table = write_data(tmp_path / "mine")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = ("pointer", "beam_score", "vqa_correct")
+    for record in records:
+        record["pointer_candidates"] = [{name: each[name] for name in kept} for each in record["pointer_candidates"]]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    arguments = [
+        f"data.candidates={path}",
+        f"data.query_embeddings={table}",
+        "SHOT_NUM=2",
+        "RCE_EPOCHS=2",
+        "GRPO_EPOCHS=1",
+    ]
+    recipe, text = resolve([*arguments, "policy.hidden=16"], preset=preset), StringIO()
+    cli.train(recipe, Console(file=text, width=10_000))
+    command = next(line for line in text.getvalue().splitlines() if line.startswith("next: "))
+    app = Typer()
+    app.command()(cli.evaluate_command)
+    done = CliRunner().invoke(app, command.split()[3:])  # as it is printed, candidates included
+    assert done.exit_code == 0, done.output
+    assert "selector - beam_score" in done.output
 
 
 @pytest.mark.parametrize(
