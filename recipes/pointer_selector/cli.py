@@ -18,9 +18,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from recipes.config.variables import Variable, not_read
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import checkpoint_dir, run_dir, shown
-from recipes.pointer_selector.config import PointerRecipe, differences, presets, resolve, to_yaml
+from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.evaluation import Results
@@ -66,6 +67,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
             print(f"# {line}")
         return
     started = time.perf_counter()
+    for note in not_read(os.environ, [Variable(name, path) for name, path in VARIABLES.items()]):
+        console.print(f"note: {note}")
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
     dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]

@@ -62,7 +62,7 @@ class RunLog:
     def _open_wandb(self, folder: Path, recipe: PointerRecipe) -> None:
         import wandb
 
-        project = os.environ.get("WANDB_PROJECT") or recipe.trainer.project_name
+        project = recipe.trainer.project_name
         mode: Literal["offline"] | None = None if os.environ.get("WANDB_MODE") or wandb.api.api_key else "offline"
         name, config = recipe.trainer.experiment_name, recipe.model_dump()
         run = wandb.init(project=project, name=name, id=name, resume="allow", config=config, dir=str(folder), mode=mode)
