@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
+from recipes.model_files import local_model, model_config, text_config
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -156,6 +157,10 @@ def count_first(texts: Iterable[str], tokenizer_file: Path) -> Lengths:
     return Lengths(Counter(len(encoding.ids) for encoding in encoded))
 
 
+MOST_DROPPED = 0.1
+"""Share of the training prompts that may be dropped without being asked for: outliers, not a part of the data."""
+
+
 def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) -> list[str]:
     """Remarks on training prompts that are longer than data.max_prompt_length.
 
@@ -164,7 +169,7 @@ def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) ->
         sampled: whether these are some of the prompts, without the tokens of the chat template.
 
     Raises:
-        RecipeError: too few prompts are left to train on.
+        RecipeError: too few prompts are left to train on, or more are dropped than anybody asked for.
     """
     limit, batch = recipe.data.max_prompt_length, recipe.data.rollout_batch_size
     total, over = lengths.counts.total(), lengths.over(limit)
@@ -173,10 +178,13 @@ def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) ->
     enough = lengths.longest + TEMPLATE_ROOM * sampled
     what = f"{over:,} of {'the first ' if sampled else ''}{total:,} prompts are longer than data.max_prompt_length"
     what += f" {limit}"
+    wanted = recipe.source_of("data.filter_overlong_prompts").by_user and recipe.data.filter_overlong_prompts
     if over == total:
         what = f"every prompt is longer than data.max_prompt_length {limit}: the shortest has {lengths.shortest} tokens"
     elif not sampled and total - over < batch:
         what += f"; the other {total - over} do not fill a step of {batch}"
+    elif recipe.data.filter_overlong_prompts and over > MOST_DROPPED * total and not wanted:
+        what += " and would be dropped; data.filter_overlong_prompts=true drops them, if that is what you want"
     elif recipe.data.filter_overlong_prompts:
         return [f"{what} and are dropped; MAX_PROMPT_LENGTH={enough} keeps them all"]
     else:
@@ -184,5 +192,18 @@ def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) ->
     raise RecipeError(
         what,
         where=f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}",
-        fix=f"set MAX_PROMPT_LENGTH to {enough}, or shorten the prompts",
+        fix=_room(recipe, enough),
+    )
+
+
+def _room(recipe: Recipe, longest: int) -> str:
+    """Return how to make room for a prompt of `longest` tokens: a limit that the model's positions allow."""
+    here = local_model(str(recipe.worker.actor.model.model_path))
+    positions = text_config(model_config(here)).get("max_position_embeddings") if here else None
+    responses = recipe.data.max_response_length
+    if positions is None or longest + responses <= positions:
+        return f"set MAX_PROMPT_LENGTH to {longest}, or shorten the prompts"
+    return (
+        f"shorten the prompts, or take a model with more than {positions} positions: "
+        f"{max(0, positions - responses)} are left for a prompt beside responses of {responses}"
     )

@@ -67,13 +67,13 @@ class Data(Section):
     )
     prompt_key: str | None = key(
         None,
-        "column of the prompt; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
+        "column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
         verl=SAME,
         convert=lambda value: value or "prompt",
     )
     answer_key: str = key(
         "answer",
-        "column of the gold answer",
+        "column of the gold answer; in your own file `ground_truth`, unless you name one",
         not_on=only_easyr1("verl always reads reward_model.ground_truth of the row"),
     )
     image_key: str = key("images", "column of the images", verl=SAME)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,10 +59,17 @@ def test_prompts_that_are_too_long(make, files):
     write_rows(files / "short.parquet", 14, prompt="word")
     tables = [pq.read_table(files / name) for name in ("long.parquet", "short.parquet")]
     pq.write_table(pa.concat_tables(tables), files / "train.parquet")
-    (remark,) = data.check_data(recipe)
+    with pytest.raises(RecipeError, match="2 of the first 16 prompts are longer .* would be dropped"):
+        data.check_data(recipe)
+    (remark,) = data.check_data(make("data.max_prompt_length=32", "data.filter_overlong_prompts=true"))
     assert remark.startswith("2 of the first 16 prompts are longer")
-    assert "dropped" in remark
     write_rows(files / "train.parquet", prompt="word " * 40)
     with pytest.raises(RecipeError, match=r"every prompt is longer than data\.max_prompt_length 32") as caught:
         data.check_data(recipe)
     assert "MAX_PROMPT_LENGTH to 104" in caught.value.fix
+    config = files / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 512}))
+    write_rows(files / "train.parquet", prompt="word " * 4000)
+    with pytest.raises(RecipeError, match="every prompt") as caught:
+        data.check_data(recipe)
+    assert "shorten the prompts, or take a model with more than" in caught.value.fix

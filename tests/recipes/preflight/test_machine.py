@@ -42,7 +42,7 @@ def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files
         main("custom", ["--data", f"{files}/mine.json", "hardware=cpu", "worker.actor.model.model_path=/no/model"])
     printed = capsys.readouterr()
     assert "not checked: hub, chat template, memory, data, disk, reward, images, early stop" in printed.out
-    assert "there is no field ground_truth" in printed.err
+    assert "no column ground_truth" in printed.err
     assert "the model /no/model does not exist" in printed.err
 
 
