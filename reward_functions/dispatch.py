@@ -4,7 +4,7 @@
 in a sandbox), `qa` and `trivia` (exact match and F1), `classification` (labels). docs/REWARD_CUSTOM.md has the truth,
 the score and the reasons of each.
 
-Loaded by its path; takes `sources/` and `gsm8k.py` from beside it. Only `math` needs a package.
+Loaded by its path; takes `sources/` from beside it. Only `math` needs a package.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ REASONS = (
     "correct",
     "partial",  # some tests passed; some words shared
     "wrong",
-    "percent",  # 72% where the gold is 72 and the question does not ask for a share
-    "ambiguous",  # several numbers or labels, a negation, a hedge, a retraction
-    "unparsable",  # a statement that cannot be read
+    "unparsable",  # a marker without one number, option or label
     "too_long",
     "no_answer",
-    "answer_in_think",
     "truncated",
     "syntax_error",
     "runtime_error",
@@ -59,7 +56,6 @@ def _load(name: str, path: Path, **options: Any) -> ModuleType:
 HERE = Path(__file__).resolve().parent
 PACKAGE = f"reward_sources_{abs(hash(str(HERE)))}"
 _load(PACKAGE, HERE / "sources" / "__init__.py", submodule_search_locations=[str(HERE / "sources")])
-_load(f"{PACKAGE}.gsm8k", HERE / "gsm8k.py")
 judges, latex, programs, sandbox, sandbox_fusion = (
     importlib.import_module(f"{PACKAGE}.{name}")
     for name in ("judges", "latex", "programs", "sandbox", "sandbox_fusion")
@@ -113,12 +109,11 @@ def compute_score(
         data_source: one of `known_sources()`; any name where the truth is an `envelope`.
         solution_str: the response, without the prompt.
         ground_truth: the source's truth, or an envelope around it.
-        extra_info: of the row; `question`, where it is there, decides whether 72% states a gold of 72.
-        format_credit: the part of the score that stating the answer behind a marker earns.
+        format_credit: the part of the score that stating the answer behind a marker, or alone, earns.
         partial_credit: the factor on F1 where the answer is not exact.
         sandbox_fusion_url: run programs there, and not under bubblewrap.
         limits: what differs from `sandbox.Limits`.
-        kwargs: what verl adds (a reward model's address, ...); not used.
+        extra_info, kwargs: what verl adds (a reward model's address, ...); not used.
 
     Returns:
         score, acc (verl's name) and accuracy, format, f1, tests (share passed): floats in [0, 1]; pred: what was read,
@@ -132,9 +127,9 @@ def compute_score(
     source, truth = opened(data_source, ground_truth)
     _check_known(source)
     bounds = sandbox.Limits(**(limits or {}))
-    settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, bounds, extra_info)
+    settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, bounds)
     try:
-        return judges.judge(source, solution_str, truth, settings)
+        return judges.judge(source, solution_str if isinstance(solution_str, str) else "", truth, settings)
     except MISSING as error:
         raise RuntimeError(str(error)) from None
 
@@ -147,7 +142,7 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
     """
 
     def scored(item: dict[str, Any]) -> dict[str, float]:
-        parts = compute_score("", item["response"], item["ground_truth"], item.get("extra_info"), **kwargs)
+        parts = compute_score("", item["response"], item["ground_truth"], **kwargs)
         reason, source = parts["reason"], opened("", item["ground_truth"])[0]
         result = {"overall": parts["score"], **{key: parts[key] for key in ("accuracy", "format", "f1", "tests")}}
         result |= {f"reason/{code}": float(code == reason) for code in REASONS}

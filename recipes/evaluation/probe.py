@@ -94,7 +94,7 @@ SCALES = {
     "group_entropy_bits": (1.0, ENTROPY_GOOD),
 }
 # Reason codes of the reward files that say "no answer could be read", as against "a wrong answer was read".
-UNREAD = ("no_answer", "answer_in_think", "unparsable", "ambiguous", "truncated", "too_long")
+UNREAD = ("no_answer", "unparsable", "truncated", "too_long")
 
 
 @dataclass(frozen=True)

@@ -1,186 +1,170 @@
-r"""Where a response states its answer, for every source whose answer is text: the same markers as GSM8K's reward.
+r"""Where a response states its answer, and how it is read: the one rule for every source whose answer is no program.
 
-Only what stands behind the last `</think>` counts; there, the last of `<answer>`, `\boxed{}` and `####`; without a
-marker, what follows "answer is" or "答案", or the last line.
+The last marker counts: `#### x` to the end of its line, `\boxed{x}`, `<answer>x</answer>`. In it a number is the first
+value, everything else is the whole. Without a marker the last number, or the last line behind `Answer:`, is taken.
+docs/REWARD_ANSWERS.md has the table; `gsm8k.py` and `number_game.py` have their own copy, and a test compares them.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import lru_cache
-
-from . import gsm8k
+from typing import NamedTuple
 
 LONGEST = 2000  # characters of a statement
-SHORT = 120  # a response of one line and at most this length is nothing but its answer
-END_MARKS = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>|\s)*\Z")
+LONGEST_NUMBER = 100  # characters
 
-_LEAD = re.compile(
-    r"(?=[acol答标分])(?:answer|label|category|option|choice|答案|标签|分类)\s*(?:is|was|:|：|是|为)[\s:：]*",
-    re.IGNORECASE,
-)
-_BEFORE_LEAD = re.compile(r"(?:(?:the|my) )?(?:(?:final|correct|right|best) )?", re.IGNORECASE).fullmatch
-_NOT_FOLDED = re.compile("([²³¹⁰-₟¼-¾⅐-↋①-⓿]+)")  # NFKC would make 72² of 722 and 1½ of 11⁄2
-_POWER = re.compile("[²³¹⁰⁴-⁹]")
-_WRAPPERS = "*_`\"'“”‘’«»「」『』《》$ \t\r\n"
-# The end of a sentence; "72!" and "n!" are factorials, and "B?" is a question.
-_END = re.compile(r"(?:[.,;:。，；：\s]|(?<=[^\W\d_]{2})!)+\Z")
+# One spelling: full-width forms, dashes that are a minus, currency signs.
+SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0xA0: " "}
+SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\u2014\ufe63"), "-")
+SPELLINGS |= dict.fromkeys(map(ord, "€£¥￥"), "$")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_ANSWER = re.compile(r"answer[*_]{0,3}[:：]", re.IGNORECASE)
 
 
-def find(response: str) -> tuple[str, str]:
-    r"""The statement of a response: (statement, how).
+class Statement(NamedTuple):
+    """What a response states.
 
-    `how` is "marked" behind a marker, or where a short line is all there is; "unmarked" where the place was guessed;
-    else the reason why there is none, "ambiguous" where what stands behind it takes it back.
+    Attributes:
+        text: in the marker, or the whole last line where there is none.
+        how: "line" behind `####`, "field" in `\\boxed{}` or `<answer>`, "last" without a marker; else the reason why
+            there is none: "no_answer" or "truncated".
+        response: what was searched.
     """
-    close = response.rfind("</think>")
-    if response.find("<think>", close + 1) != -1:
-        return "", "truncated"
-    text = response[close + 8 :] if close != -1 else response
-    text = text[: END_MARKS.search(text, max(0, len(text.rstrip()) - 40)).start()]
-    hashes, boxed, tag = text.rfind("####"), text.rfind("\\boxed"), text.rfind("<answer>")
-    if hashes != -1 and "\n" in text[hashes:].strip():
-        hashes = -1  # a heading, with text below it
-    last, behind = max(hashes, boxed, tag), ""
+
+    text: str
+    how: str
+    response: str
+
+    @property
+    def asked_for(self) -> bool:
+        """Does it stand in a marker, or is the response a single line?"""
+        return self.how != "last" or "\n" not in self.response.strip()
+
+
+def find(response: str) -> Statement:
+    """The statement of a response; thinking, closed or not, is not searched."""
+    text, thinking, _ = response.rpartition("</think>")[2].partition("<think>")
+    hashes, boxed, tag = text.rfind("####"), text.rfind("\\boxed{"), text.rfind("<answer>")
+    last = max(hashes, boxed, tag)
     if last == -1:
-        return _unmarked(text.strip(), response[: max(close, 0)])
-    if last == tag:
-        end = text.find("</answer>", tag)
-        content, behind = (text[tag + 8 : end], text[end + 9 :]) if end != -1 else (None, "")
-        inner = content.rfind("\\boxed") if content else -1
-        content = braced(content, inner + 6) if inner != -1 else content
-    elif last == boxed:
-        content = braced(text, boxed + 6)
-        behind = text[boxed + 6 + len(content or "") :].lstrip(" {}$")
-    else:
-        content = text[hashes + 4 :].strip() or None
-    if content is None:
-        return "", "truncated"
-    if behind and gsm8k.RETRACTS(behind[: gsm8k.TAIL]):
-        return "", "ambiguous"
-    content = content.strip()
-    if len(content) > LONGEST:
-        return "", "too_long"
-    return (content, "marked") if content else ("", "no_answer")
+        line = _last_line(text)
+        return Statement(line[: LONGEST + 1], "last" if line else "truncated" if thinking else "no_answer", text)
+    if last == hashes:
+        line, rest = text[last + 4 :].partition("\n")[0].partition("<|")[0].strip(), text[last + 4 :].strip()
+        return Statement(line[: LONGEST + 1], "line" if rest else "truncated", text)
+    start = last + (8 if last == tag else 7)
+    end = text.find("</answer>", last) if last == tag else closing_brace(text, start)
+    if end == -1:
+        return Statement("", "truncated", text)
+    return Statement(text[start:end].strip()[: LONGEST + 1], "field", text)
 
 
-def braced(text: str, at: int) -> str | None:
-    """What stands between the braces that open at `at`; "" where none open there, None where they never close."""
-    start = text.find("{", at, at + 4)
-    if start == -1 or text[at:start].strip():
-        return ""
-    depth = 0
-    for end in range(start, min(len(text), start + LONGEST + 2)):
-        depth += (text[end] == "{") - (text[end] == "}")
+def closing_brace(text: str, start: int) -> int:
+    """Where the brace closes that opened before `start`; -1 where it does not."""
+    depth = 1
+    for match in _BRACE.finditer(text, start):
+        depth += (match[0] == "{") - (match[0] == "}")
         if depth == 0:
-            return text[start + 1 : end]
-    return None
+            return match.start()
+    return -1
 
 
-def _unmarked(text: str, thought: str) -> tuple[str, str]:
-    if not text:
-        marked = any(marker in thought for marker in ("</answer>", "\\boxed", "####"))
-        return "", "answer_in_think" if marked else "no_answer"
-    tail = text[-LONGEST:]
-    last = None
-    for last in _LEAD.finditer(tail):  # noqa: B007
-        pass
-    line = tail[last.end() :].partition("\n")[0].strip() if last else ""
-    alone = "\n" not in text and len(text) <= SHORT
-    if line:
-        return line, "marked" if alone and _BEFORE_LEAD(text, 0, last.start()) else "unmarked"
-    return (text, "marked") if alone else (tail.rpartition("\n")[2].strip(), "unmarked")
+def _last_line(text: str) -> str:
+    """The last line that is not empty, behind `Answer:` where that stands."""
+    line = text.rstrip().rpartition("\n")[2].partition("<|")[0].strip()
+    for match in _ANSWER.finditer(line):
+        if rest := line[match.end() :].strip(" *_"):
+            return rest
+    return line
 
 
-def bare(text: str) -> str:
-    """The statement without quotation marks, Markdown, a `\\text{}` around it, and the point behind it; case folded."""
-    text = plain_text(folded(text).strip(_WRAPPERS))
-    text = text[: _END.search(text).start()] if text[-1:] in ".,;:!。，；：" and _END.search(text) else text
-    return " ".join(text.strip(_WRAPPERS).casefold().split())
+# --- Numbers ---
+
+_SPACING = re.compile(r"\\[,;:!]|\{,\}")  # 1\,234 and 1{,}234 are 1,234
+_RUN = re.compile(r"(?<![0-9A-Za-z_.])(-?)\$?(-?)(\.?[0-9][0-9.,]*)")
+_WELL_FORMED = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?").fullmatch
+_EXPONENT = re.compile(r"[eE][-+]?[0-9]").match
+_NAME = re.compile(r"\\[A-Za-z]+")
+_ANOTHER = re.compile(r"\W*(?:(?:or|and)\W+)?[0-9]").match  # behind a number: `5 or 7`, `8 \times 9`, `2^3`, `1/5`
+_GOLD = re.compile(r"[-+]?\$?-?[0-9.,]+").fullmatch
 
 
-def folded(text: str) -> str:
-    """One form for each character, by NFKC; powers as `^2`, so that `x²` is `x^2` and not `x2`."""
-    if text.isascii():
-        return text
-    parts = _NOT_FOLDED.split(text)
-    parts[::2] = [unicodedata.normalize("NFKC", part) for part in parts[::2]]
-    powers = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", "".join(parts))
-    return powers.replace("\u2212", "-")
+@lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
+def read_number(how: str, text: str) -> str:
+    """The number of a statement in its one spelling; "" where there is none.
 
-
-def plain_text(text: str) -> str:
-    r"""What is in the `\text{}` that is all there is; else the same."""
-    for command in ("\\text", "\\textbf", "\\mathrm", "\\mathbf"):
-        if text.startswith(command + "{") and text.endswith("}"):
-            return text[len(command) + 1 : -1]
-    return text
-
-
-# Sentences that state an option and nothing else: "the correct option is b", "i choose (b)", "b is the right answer".
-_CARRIER = (
-    r"(?:(?:(?:i|we|so|thus|therefore|hence|the|my|our|this|that|it|it's|is|was|would be|must be|should be|has to be"
-    r"|correct|right|best|final|only|answer|option|choice|letter|choose|pick|select|go with|think|believe|conclude)\b"
-    r"|=|正确|选项|选择|答案|应该|选|是|为)[\s:,]*)*"
-)
-_LETTER = re.compile(
-    rf"{_CARRIER}[(\[]?([a-j])[)\]]?"
-    r"(?: (?:is|as)(?: the| my)?(?: correct| right| best| final| only)*(?: answer| option| choice| one)?)?"
-).fullmatch
-# A letter and the option's text: "b. 42", "(b) the dog", "option b: x"; neither "a dog" nor "(a) + b".
-_OPTION = re.compile(
-    rf"{_CARRIER}(?:[(\[]([a-j])[)\]][.:]?|([a-j])[.:)\]]{{1,2}}) (?![-+*/^=<>&|~] |\\[a-z]+ )(.+)"
-).fullmatch
-# In that text: a second option, so that none is chosen; "and a dog" is none.
-_SECOND = re.compile(
-    r"(?<!\w)[(\[]?[a-j][.:)\]](?!\w)|(?:(?<!\w)(?:or|and|not)|[/或和]) ?(?:[(\[][a-j]|[b-hj](?!\w)|[ai](?! ?\w))"
-    r"|^[a-j]$|[.,;:?!] ?[(\[]?[b-hj][)\]]?$"
-).search
-_COMMAND = re.compile(r"\\(?:text[a-z]{0,6}|math[a-z]{2,4}|mbox|emph|underline|boxed|bf|rm)(?![a-z])|[{}$*]")
-_BLANKS = re.compile(r"\\left|\\right|\\[,;:! ]|\\displaystyle|\s|\$")
-
-
-def same_text(statement: str, gold: str) -> bool:
-    """Do two statements read the same, but for case, blanks, quotation marks and LaTeX's spacing?"""
-    ours, theirs = bare(statement), bare(gold)
-    return ours == theirs or tight(ours) == tight(theirs)
-
-
-def same_statement(statement: str, gold: str) -> bool:
-    """`same_text`; and where the gold answer is one letter, "(B)", "B. 42" and "the correct option is B" state it.
-
-    Text may follow a letter only behind a bracket, a point or a colon: "a dog" and "a + b" do not state A.
+    Args:
+        how: "line": the first number; "field": the same, unless another stands right behind it; "last": the last one.
+        text: the statement, or the whole response where `how` is "last".
     """
-    letter = option(gold)
-    return same_text(statement, gold) if letter is None else stated_option(statement) == letter
+    if how != "last" and len(text) > LONGEST:
+        return ""
+    text = _SPACING.sub(lambda match: "," if match[0] == "{,}" else "", text.translate(SPELLINGS)).replace("\\$", "$")
+    text = "-" + text[2:].lstrip() if text.startswith("- ") else text
+    match = None
+    for match in _RUN.finditer(text):  # noqa: B007
+        if how != "last":
+            break
+    if match is None:
+        return ""
+    digits = match[3].rstrip(".,")
+    end = match.start(3) + len(digits)
+    if len(digits) > LONGEST_NUMBER or not _WELL_FORMED(digits) or text[end : end + 1].isnumeric():
+        return ""  # 1,23 and 1.2.3; 72² and 1½
+    if _EXPONENT(text, end) or (how == "field" and _ANOTHER(_NAME.sub(" ", text[end:]))):
+        return ""
+    whole, _, part = digits.replace(",", "").partition(".")
+    number = (whole.lstrip("0") or "0") + f".{part}".rstrip("0").rstrip(".")
+    return "-" + number if (match[1] or match[2]) and number != "0" else number
 
 
 @lru_cache(maxsize=4096)
-def option(gold: str) -> str | None:
-    r"""The letter that a gold answer such as "B", "(B)" or `\text{(B)}` is; None where it is something else."""
-    gold = _COMMAND.sub("", bare(gold)).strip().strip("()[]")
-    return gold if len(gold) == 1 and "a" <= gold <= "j" else None
+def gold_number(text: str) -> str:
+    """The gold number, alone or behind the `####` of a worked solution; "" where it is not just a number."""
+    text = text.rpartition("####")[2].strip().removesuffix("%").removesuffix(".")
+    return read_number("line", text) if _GOLD(text) else ""
 
 
-@lru_cache(maxsize=4096)  # the responses of one group repeat each other's answers
-def stated_option(statement: str) -> str | None:
-    """The letter of the one option that a statement chooses; None where it chooses none, or takes it back."""
-    text = " ".join(_COMMAND.sub("", bare(statement)).split())
-    if alone := _LETTER(text):
-        return alone[1]
+# --- Text ---
+
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|left|right|quad|qquad)(?![A-Za-z])|\\[,;:! ]|[{}~]|\\?\$")
+_EDGE = " \t\r\n*_`\"'“”‘’「」『』$"
+_LOOSE_BLANK = re.compile(r" (?![0-9A-Za-z])|(?<![0-9A-Za-z]) ")  # `x + 1` is `x+1`, and `5 7` is not `57`
+
+
+def plain(text: str) -> str:
+    r"""The text with one spelling for full-width forms and minus signs, and without LaTeX's `\text{}` and spacing."""
+    text = text.translate(SPELLINGS)
+    if "\\" in text or "{" in text or "$" in text:
+        text = _COMMAND.sub("", _FRACTION.sub(r"\1/\2", text))
+    return " ".join(text.lstrip(_EDGE).rstrip(_EDGE + ".。").split())
+
+
+def bare(text: str) -> str:
+    """`plain`, without case and the blanks beside signs; the text itself where that leaves nothing."""
+    return _LOOSE_BLANK.sub("", plain(text).casefold()) or text.strip().casefold()
+
+
+_OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\)))?").fullmatch
+_ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").search
+
+
+@lru_cache(maxsize=4096)
+def gold_option(gold: str) -> str:
+    r"""The letter that a gold answer such as `B`, `(B)` or `\text{(B)}` is; "" where it is something else."""
+    match = _OPTION(plain(gold))
+    return "" if match is None or match[3] or match[4] else (match[1] or match[2]).upper()
+
+
+@lru_cache(maxsize=16_384)
+def read_option(statement: str) -> str:
+    """The one option that a statement is: `B`, `(B)`, `B. text`, `B (42)`; "" where it names none or several."""
+    text = plain(statement) if len(statement) <= LONGEST else ""
+    if len(text) == 1 and "A" <= text.upper() <= "J":
+        return text.upper()
     match = _OPTION(text)
-    if match is None or _SECOND(match[3]):
-        return None
-    back = gsm8k.RETRACTS(match[3])  # "b. no, it is not" states an option's text
-    return None if back and not (back.start() == 0 and back[0] == "no,") else match[1] or match[2]
-
-
-def hedged(text: str) -> bool:
-    """Does the text deny, hedge, or take back?"""
-    return gsm8k.DOUBTS(text.replace("’", "'")) is not None or gsm8k.RETRACTS(text) is not None
-
-
-def tight(text: str) -> str:
-    r"""LaTeX without blanks, `$`, `\left` and `\right`, and with one kind of fraction."""
-    return _BLANKS.sub("", folded(text)).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    if match is None or _ANY_OPTION(match[3] or match[4] or ""):
+        return ""
+    return (match[1] or match[2]).upper()

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from . import answers, classification, gsm8k, latex, programs, qa, sandbox, sandbox_fusion
+from . import answers, classification, latex, programs, qa, sandbox, sandbox_fusion
 
 FORMAT_CREDIT = 0.1
 PARTIAL_CREDIT = 0.5
 CODE = ("code", "code_generation")
+READ = ("line", "field", "last")  # where a response states something
 
 Result = dict[str, Any]
 
@@ -25,7 +26,6 @@ class Settings:
     partial_credit: float
     sandbox_fusion_url: str | None
     limits: sandbox.Limits
-    extra_info: dict[str, Any] | None = None
 
 
 class Source(NamedTuple):
@@ -90,47 +90,68 @@ def _parsed(truth: Any) -> Any:
 
 
 def _read_number(truth: Any) -> str | None:
-    text = _text(truth)
-    return text if type(truth) is not float and gsm8k.read_gold(text) is not None else None
+    return answers.gold_number(str(truth)) or None if type(truth) in (str, int) else None
 
 
 def _score_number(response: str, gold: str, settings: Settings) -> Result:
-    parts = gsm8k.compute_score("", response, gold, settings.extra_info, format_credit=settings.format_credit)
-    return _result(parts["score"], parts["accuracy"], parts["format"], parts["reason"], parts["pred"])
+    stated = answers.find(response)
+    if stated.how not in READ:
+        return _answered(stated.how, False, settings)
+    if stated.how == "last":
+        pred = answers.read_number.__wrapped__("last", stated.response)  # too long to be remembered
+    else:
+        pred = answers.read_number(stated.how, stated.text)
+    if not pred:
+        return _answered("no_answer" if stated.how == "last" else "unparsable", False, settings)
+    alone = stated.how != "last" or answers.gold_number(answers.plain(stated.response)) != ""
+    return _answered("correct" if pred == gold else "wrong", alone, settings, pred=pred)
 
 
-def _read_number_or_text(truth: Any) -> tuple[bool, str] | None:
-    """(is a number, the truth)."""
-    text = _text(truth)
-    if gsm8k.read_gold(text) is not None:
-        return True, text
-    gold = latex.read_gold(text)
-    return None if gold is None else (False, gold)
+def _read_number_or_text(truth: Any) -> tuple[str, str] | None:
+    """(the number, or "" where the truth is none; the truth)."""
+    number, text = answers.gold_number(_text(truth)), latex.read_gold(_text(truth))
+    return None if text is None else (number, text)
 
 
-def _score_number_or_text(response: str, gold: tuple[bool, str], settings: Settings) -> Result:
-    is_number, text = gold
-    if is_number:
-        return _score_number(response, text, settings)
-    statement, how = answers.find(response)
-    if not statement:
-        return _answered(how, False, settings)
-    reason = "correct" if answers.same_statement(statement, text) else "wrong"
-    return _answered(reason, how == "marked", settings, pred=answers.bare(statement))
+def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settings) -> Result:
+    number, text = gold
+    if number:
+        return _score_number(response, number, settings)
+
+    def reason(statement: str) -> tuple[str, str]:
+        if letter := answers.gold_option(text):
+            stated = answers.read_option(statement)
+            return ("correct" if stated == letter else "wrong") if stated else "unparsable", stated
+        return "correct" if answers.bare(statement) == answers.bare(text) else "wrong", answers.bare(statement)
+
+    return _score_text(response, settings, reason)
+
+
+def _score_text(response: str, settings: Settings, read: Callable[[str], tuple[str, str]]) -> Result:
+    """A response whose whole statement `read` judges: (reason, what was read)."""
+    stated = answers.find(response)
+    if stated.how not in READ:
+        return _answered(stated.how, False, settings)
+    if not stated.text or len(stated.text) > answers.LONGEST:
+        return _answered("unparsable", False, settings)
+    reason, pred = read(stated.text)
+    return _answered(reason, stated.asked_for and reason in ("correct", "wrong"), settings, pred=pred)
 
 
 def _score_formula(response: str, gold: str, settings: Settings) -> Result:
-    statement, how = answers.find(response)
-    if not statement:
-        return _answered(how, False, settings)
-    reason = latex.judge(statement, gold)
-    form = how == "marked" and reason in ("correct", "wrong")
-    return _answered(reason, form, settings, pred=answers.tight(statement).rstrip("."))
+    return _score_text(response, settings, lambda text: (latex.judge(text, gold), answers.bare(text)))
 
 
-def _score_words(response: str, golds: list[str], settings: Settings) -> Result:
-    reason, f1, marked, pred = qa.judge(response, golds)
-    return _answered(reason, marked, settings, partial=0.0 if reason == "correct" else f1, pred=pred)
+def _score_words(response: str, golds: tuple[str, ...], settings: Settings) -> Result:
+    stated = answers.find(response)
+    if stated.how not in READ:
+        return _answered(stated.how, False, settings)
+    if not stated.text or len(stated.text) > answers.LONGEST:
+        return _answered("unparsable", False, settings)
+    text = answers.plain(stated.text) or stated.text
+    exact, f1 = qa.judge(text, golds)
+    reason = "correct" if exact else "partial" if f1 else "wrong"
+    return _answered(reason, stated.asked_for, settings, partial=0.0 if exact else f1, pred=qa.normalised(text))
 
 
 def _read_labels(truth: Any) -> classification.Labels | None:
@@ -146,8 +167,11 @@ def _labels(text: str) -> classification.Labels | None:
 
 
 def _score_label(response: str, labels: classification.Labels, settings: Settings) -> Result:
-    reason, marked, pred = labels.judge(response)
-    return _answered(reason, marked, settings, pred=pred)
+    def reason(statement: str) -> tuple[str, str]:
+        stated = labels.read(statement)
+        return ("correct" if stated == labels.label else "wrong") if stated else "unparsable", stated
+
+    return _score_text(response, settings, reason)
 
 
 def _score_program(response: str, tests: programs.Tests, settings: Settings) -> Result:

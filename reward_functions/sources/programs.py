@@ -74,7 +74,7 @@ def read_program(response: str) -> tuple[str, str]:
             program = textwrap.dedent(program) if opened[1] else program
         at = end.end()
     if not program.strip():
-        return "", "answer_in_think" if close != -1 and "```" in response[:close] else "no_answer"
+        return "", "no_answer"
     return (program, "") if len(program) <= MAX_PROGRAM else ("", "too_long")
 
 

@@ -18,7 +18,16 @@ from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
-NOT_72 = ["", "#### 71", "#### 72²", "#### 72 or 73", "<think>#### 72", "\\boxed{seven}", "no number", "it may be 71"]
+NOT_72 = [
+    "",
+    "#### 71",
+    "#### 72²",
+    "\\boxed{72 or 73}",
+    "<think>#### 72",
+    "\\boxed{seven}",
+    "no number",
+    "it may be 71",
+]
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
 # that go wrong in different ways.
 SAMPLES = {

@@ -23,7 +23,7 @@ ROWS = {
     "code": (json.dumps(CODE), PROGRAM, "no program"),
     "code_generation": (json.dumps(CODE), PROGRAM, "no program"),
     "qa": ('["Paris"]', "<answer>Paris</answer>", "<answer>Rome</answer>"),
-    "trivia": ("巴黎", "答案是：巴黎", "<answer>罗马</answer>"),
+    "trivia": ("巴黎", "Answer：巴黎", "<answer>罗马</answer>"),
     "classification": ("yes", "yes", "no"),
 }
 LIGHT = {source: row for source, row in ROWS.items() if not source.startswith("code")}

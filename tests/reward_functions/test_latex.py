@@ -23,10 +23,12 @@ EQUAL = [
     ("\\frac{1}{2}", "0.5"), ("\\frac{1}{2}", "1/2"), ("(x+1)^2", "x^2+2x+1"), ("2\\sqrt{2}", "\\sqrt{8}"),
     ("[1,2)", "[1, 2)"), ("\\{1,2\\}", "\\{2,1\\}"), ("5", "x=5"), ("10", "10\\text{ cm}"), ("\\text{even}", "even"),
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"), ("\\ln 8", "3\\ln 2"),
+    ("5", "|-5|"), ("3", "\\log_2 8"), ("5", "6=5"),
 ]  # fmt: skip
 DIFFERENT = [
     ("[1,2)", "(1,2)"), ("(1,2)", "(2,1)"), ("50\\%", "0.51"), ("\\text{even}", "\\text{odd}"), ("\\pi", "3.14"),
-    ("b", "b + 2"), ("a", "a \\cdot b"),
+    ("b", "b + 2"), ("a", "a \\cdot b"), ("5", "5 or 7"), ("8", "8y"), ("8", "\\log_2 8"), ("8", "\\phi(8)"),
+    ("10", "1010_2"),
 ]  # fmt: skip
 
 
@@ -39,6 +41,13 @@ def test_as_math_verify_and_as_verl(gold, answer):
     assert verl._verify_in_subprocess(f"\\boxed{{{gold}}}", boxed) == float(equal)
     result = dispatch.compute_score("math", f"So it is {boxed}.", gold)
     assert (result["score"], result["reason"]) == ((1.0, "correct") if equal else (0.1, "wrong"))
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"), [("\\#", "\\#", True), ("72²", "７２²", True), ("72²", "72", False)]
+)
+def test_what_math_verify_cannot_read_is_compared_as_text(gold, answer, equal):
+    assert dispatch.compute_score("math", f"\\boxed{{{answer}}}", gold)["accuracy"] == float(equal)
 
 
 def test_from_threads_where_math_verify_alone_raises():
@@ -74,7 +83,7 @@ def helper(monkeypatch, tmp_path):
 
 
 def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
-    """Where not even SIGALRM ends it: C code that never comes back."""
+    """Where nothing in its process would end it: C code that never comes back."""
     first = helper.process.pid
     assert b"do-not-tell" not in Path(f"/proc/{first}/environ").read_bytes()
     os.kill(first, signal.SIGSTOP)

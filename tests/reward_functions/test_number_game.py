@@ -23,11 +23,9 @@ AGAINST_EASYR1 = [
     ("The cards show 1, 5, 9, the light is green. Answer: 2", "1", 0, 1),
     ("Round 2: red light, smallest is 3 on the left. Answer: 0", "0", 1, 0),
     ("0 is left, 1 is middle, 2 is right. <answer>1</answer>", "1", 1, 0), ("Not 0. Answer: 1", "0", 0, 1),
-    ("<think>Is it 0?</think>1", "1", 1, 0), ("<think>It may be 1, or", "1", 0, 1),
-    ("Answer: 1. No, wait. Answer: 2", "2", 1, 0), ("0 1 2", "0", 0, 1), ("1 or 2", "1", 0, 1), ("12", "1", 0, 1),
-    ("20", "2", 0, 1), ("-1", "1", 0, 1), ("1.5", "1", 0, 1), ("Answer: 7, since 7 > 2", "2", 0, 1),
-    ("the 2nd card", "2", 0, 1), ("level1 done", "1", 0, 1),
-    ("2", "2", 1, 1), (" 1 ", "1", 1, 1), ("I choose option 2", "2", 1, 1), ("0", "1", 0, 0), ("", "0", 0, 0),
+    ("<think>It may be 1, or", "1", 0, 1), ("Answer: 1. No, wait. Answer: 2", "2", 1, 0), ("0 1 2", "0", 0, 1),
+    ("12", "1", 0, 1), ("-1", "1", 0, 1), ("Answer: 7, since 7 > 2", "2", 0, 1), ("level1 done", "1", 0, 1),
+    ("2", "2", 0, 1), ("I choose option 2", "2", 0, 1), ("Answer: 1", "1", 1, 1), ("0", "1", 0, 0), ("", "0", 0, 0),
 ]  # fmt: skip
 
 
@@ -40,5 +38,5 @@ def test_against_easyr1(response, gold, ours, theirs):
 @given(digits=st.permutations(range(1, 10)), position=st.sampled_from("012"), gold=st.sampled_from("012"))
 def test_cards_in_the_reasoning_do_not_matter(digits, position, gold):
     cards = ", ".join(map(str, digits[:3]))
-    for end in (f"Answer: {position}", f"<answer>{position}</answer>", f"So the answer is {position}."):
+    for end in (f"Answer: {position}", f"<answer>{position}</answer>", f"\\boxed{{{position}}}", f"#### {position}"):
         assert score(f"The cards are {cards}. {end}", gold)["score"] == (1.0 if position == gold else 0.1)

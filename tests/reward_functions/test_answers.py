@@ -1,0 +1,133 @@
+"""The one rule for stated answers: its three copies agree, and what a policy may try earns nothing more."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.data.rewards import load_reward
+
+dispatch = load_reward("reward_functions/dispatch.py")
+gsm8k = load_reward("reward_functions/gsm8k.py")
+number_game = load_reward("reward_functions/number_game.py")
+answers = dispatch.judges.answers
+
+PIECES = (
+    "####", "#### ", "#", "\\boxed{", "\\boxed", "{", "}", "\\{", "\\", "<answer>", "</answer>", "<think>", "</think>",
+    "72", "-", "−", "$", "\\$", "€", "%", ",", ".", "1,234", ".5", "2^3", " or ", "/", "²", "½", "٢", "７", "e3", "x",
+    " ", "\n", "{,}", "\\,", "<|im_end|>", "\\text{", "\\times", "- ", "B", "(", ")", "\u3000", "万",
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text(max_size=30)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(response=TEXTS)
+def test_the_copies_agree(response):
+    ours, kit, game = gsm8k.find(response), answers.find(response), number_game.find(response)
+    if ours[0] in ("line", "field"):
+        assert ours == game == (kit.how, kit.text)
+    else:
+        assert kit.how in ("last", ours[0])
+        assert game[0] == ours[0]
+    for how in ("line", "field", "last"):
+        assert gsm8k.read_number(how, response) == answers.read_number(how, response)
+    assert gsm8k.read_gold(response) == answers.gold_number(response)
+    assert gsm8k.SPELLINGS == number_game.SPELLINGS == answers.SPELLINGS
+    as_kit = dispatch.compute_score("gsm8k", response, "72")
+    if kit.how != "last":
+        assert gsm8k.compute_score("", response, "72") == {key: as_kit[key] for key in gsm8k.compute_score("", "", "1")}
+
+
+# source -> (truth, its right statement, another)
+STATED = {
+    "gsm8k": ("72", "72", "71"),
+    "math_reasoning": ("B", "B", "C"),
+    "qa": ("Paris", "Paris", "Rome"),
+    "classification": ('{"label": "yes", "labels": ["yes", "no"]}', "yes", "no"),
+}
+MARKERS = ["#### {}\n", "\\boxed{{{}}}", "<answer>{}</answer>"]
+AROUND = st.text(st.characters(exclude_characters="#\\<", exclude_categories=["Cs"]), max_size=30)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    source=st.sampled_from(list(STATED)), first=st.sampled_from(MARKERS), last=st.sampled_from(MARKERS), data=st.data()
+)
+def test_the_last_marker_decides_whatever_stands_around(source, first, last, data):
+    truth, right, wrong = STATED[source]
+    for stated, other, accuracy in ((right, wrong, 1.0), (wrong, right, 0.0)):
+        before, between, behind = (data.draw(AROUND) for _ in range(3))
+        response = f"{before}{first.format(other)}{between}{last.format(stated)}{behind}"
+        assert dispatch.compute_score(source, response, truth)["accuracy"] == accuracy, response
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+@pytest.mark.parametrize("source", list(STATED))
+def test_several_answers_in_one_marker_are_none(source, marker):
+    truth, right, wrong = STATED[source]
+    for text in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}, {wrong}", f"{right} {wrong}"):
+        first_of_a_line = source == "gsm8k" and marker.startswith("#") and text.startswith(right)
+        result = dispatch.compute_score(source, marker.format(text), truth)
+        assert result["accuracy"] == float(first_of_a_line), text
+        assert first_of_a_line or result["score"] <= 0.34
+
+
+HUGE = [
+    "\\boxed{", "\\boxed{1}", "####", "#### 1\n", "<answer>", "<answer>1</answer>", "{", "}", "1", "1,", ",111", ".",
+    "-", "$", " ", "\n", "Answer:", "answer: 1\n", "<think>", "</think>", "\\", "\\frac{", "1/", "(B)", "B ", "²",
+    "\ud800", "**",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", ["{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "Answer: {}"])
+def test_a_megabyte_takes_linear_time(wrap):
+    scores = [
+        ("gsm8k", "72"),
+        ("math_reasoning", "B"),
+        ("qa", '["a b", "中国"]'),
+        ("classification", '{"label": "yes"}'),
+    ]
+    for piece in HUGE:
+        text = wrap.format(piece * (1_000_000 // len(piece)))
+        begin = time.process_time()
+        for source, truth in scores:
+            assert dispatch.compute_score(source, text, truth)["reason"] in dispatch.REASONS
+        gsm8k.compute_score("", text, "72", flexible=True)
+        number_game.compute_score("", text, "2")
+        assert time.process_time() - begin < 6.0, (piece, wrap)  # quadratic work would take minutes
+
+
+def test_thirty_two_threads_at_once():
+    rows = [
+        (source, f"\\boxed{{{stated}}}", truth) for source, (truth, *both) in STATED.items() for stated in both
+    ] * 40
+    with ThreadPoolExecutor(32) as pool:
+        results = list(pool.map(lambda row: dispatch.compute_score(*row)["accuracy"], rows))
+    assert results == [1.0, 0.0] * (len(rows) // 2)
+
+
+@pytest.mark.parametrize(
+    "truth", [None, 1.5, True, [], {}, [None], {"a": 1}, b"72", "", "9" * 5000, "NaN", "inf", "1e400"]
+)
+def test_truths_that_are_none(truth):
+    assert gsm8k.compute_score("", "#### 72", truth)["reason"] == "gold_unparsable"
+    assert number_game.compute_score("", "Answer: 2", truth)["reason"] == "gold_unparsable"
+
+
+@pytest.mark.parametrize("response", [None, 72, b"#### 72", ["#### 72"], {"text": "#### 72"}])
+def test_responses_that_are_no_text(response):
+    assert gsm8k.compute_score("", response, "72")["reason"] == "no_answer"
+    assert number_game.compute_score("", response, "2")["reason"] == "no_answer"
+    assert dispatch.compute_score("qa", response, "Paris")["reason"] == "no_answer"
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 5000, "0" * 101 + "1", "1e999999999", "1E5", "NaN", "inf", "0x48", "７２²", "1_000"]
+)
+def test_what_is_no_number_is_not_read(number):
+    for text in (f"#### {number}", f"\\boxed{{{number}}}", f"<answer>{number}</answer>"):
+        assert not gsm8k.compute_score("", text, "72")["accuracy"]

@@ -1,0 +1,37 @@
+"""Decided cases: what a response earns (verdicts.txt)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recipes.data.rewards import load_reward
+
+dispatch = load_reward("reward_functions/dispatch.py")
+SCORE = {
+    name: load_reward(f"reward_functions/{name}.py").compute_score for name in ("countdown", "gsm8k", "number_game")
+}
+
+
+def read(name: str) -> Iterator[tuple[str, list[str]]]:
+    """(head, lines) of every section of a file beside this one."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for section in text.split("\n### ")[1:]:
+        head, *lines = section.strip("\n").split("\n")
+        yield head, lines
+
+
+@pytest.mark.parametrize(("head", "lines"), list(read("verdicts.txt")), ids=lambda value: str(value)[:40])
+def test_verdicts(head, lines):
+    source, score, reason, form, truth = head.split(" ", 4)
+    if source == "math":
+        pytest.importorskip("math_verify", reason="THE SOURCE math IS NOT TESTED: math-verify is not installed")
+    judge = SCORE.get(source, dispatch.compute_score)
+    for line in lines:
+        result = judge(source, json.loads(line), json.loads(truth))
+        assert (round(result["score"], 4), result["reason"], result["format"]) == (float(score), reason, float(form)), (
+            line
+        )
