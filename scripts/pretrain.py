@@ -17,12 +17,12 @@ ensure()
 
 import typer
 
-from recipes.errors import reported_errors
+from recipes.errors import RecipeError, reported_errors
 from recipes.tasks.countdown.pretraining import Countdown
 from recipes.tasks.custom.pretraining import Custom
 from recipes.tasks.gsm8k.pretraining import GSM8K
 from recipes.tasks.number_game.pretraining import NumberGame
-from recipes.tasks.pretrain import PretrainPlan, Spec, run
+from recipes.tasks.pretrain import SIZES, PretrainPlan, Spec, run
 
 SPECS: dict[str, type[Spec]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame, Custom)}
 GROUPS = ("annotators", "players")
@@ -51,6 +51,15 @@ def changed_plan(plan: PretrainPlan, given: dict[str, Any]) -> PretrainPlan:
     return dataclasses.replace(plan, **changes)
 
 
+def sized(plan: PretrainPlan, size: str) -> PretrainPlan:
+    """Return the plan with a size's shape and learning rate. Raises RecipeError for an unknown size."""
+    if size == "tiny":
+        return plan
+    if size not in SIZES:
+        raise RecipeError(f"unknown size {size!r}", where="--size", fix=f"use tiny, or one of {', '.join(SIZES)}")
+    return dataclasses.replace(plan, shape=SIZES[size].shape, lr=SIZES[size].lr)
+
+
 def command(task: str) -> Callable[..., None]:
     """The command of one task: the trainer's options, and one for each number of its plan."""
     spec = SPECS[task]
@@ -67,18 +76,21 @@ def command(task: str) -> Callable[..., None]:
         screenshots: Annotated[
             Path | None, typer.Option(help="number_game: folder with train.parquet and test.parquet, one screen size.")
         ] = None,
+        size: Annotated[str, typer.Option(help=f"tiny, or {', '.join(SIZES)} parameters for a GPU.")] = "tiny",
         **given: Any,
     ) -> None:
         with reported_errors():
             made = NumberGame(screenshots) if spec is NumberGame else spec()
-            plan = changed_plan(made.plan, given)
+            shipped = plan_values(made.plan)
+            asked = {name: value for name, value in given.items() if value != shipped[name]}
+            plan = changed_plan(sized(made.plan, size), asked)
             run(made, plan, out=out, device=device, stop=stop, compiled=compiled, commit=commit, problems=problems)
 
     main.__doc__ = f"Train {spec.what.split(',')[0]} from scratch. An interrupted run goes on where it was."
     signature = inspect.signature(main, eval_str=True)
     options = [one for one in signature.parameters.values() if one.name != "given"]
-    if spec is not NumberGame:
-        options = [one for one in options if one.name != "screenshots"]
+    own = "size" if spec is NumberGame else "screenshots"
+    options = [one for one in options if one.name != own]
     for name, value in plan_values(spec.plan).items():
         least = 0 if isinstance(value, float) or name in ("seed", "reading") else 1
         annotation = Annotated[type(value), typer.Option(f"--{name}", min=least)]

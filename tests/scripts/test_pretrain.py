@@ -52,3 +52,14 @@ def test_a_model_is_written_whole_and_never_overwritten(call, tmp_path, monkeypa
 def test_the_old_names_are_the_same_commands():
     shown = subprocess.run([sys.executable, SCRIPTS / "pretrain_gsm8k.py", "--help"], capture_output=True, text=True)
     assert (shown.returncode, "--careless" in shown.stdout) == (0, True), shown.stderr
+
+
+def test_a_larger_size_has_its_own_shape_and_rate_and_what_is_given_wins(call, tmp_path):
+    out = tmp_path / "large"
+    done = call("countdown", "--size", "6m", *FAST["countdown"], "--out", out, "--problems", 2)
+    assert done.exit_code == 0, done.output
+    plan = json.loads((out / "manifest.json").read_text(encoding="utf-8"))["plan"]
+    assert (plan["shape"]["hidden"], plan["lr"], plan["steps"], plan["batch"]) == (320, 1.5e-3, STEPS["countdown"], 8)
+    assert json.loads((out / "config.json").read_text(encoding="utf-8"))["hidden_size"] == 320
+    wrong = call("countdown", "--size", "7b", "--out", tmp_path / "no")
+    assert (wrong.exit_code, "use tiny, or one of" in wrong.output) == (2, True)
