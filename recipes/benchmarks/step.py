@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -19,10 +20,12 @@ from rich.table import Table
 
 from recipes.benchmarks import shapes
 from recipes.benchmarks.watching import last_lines, watch
-from recipes.config import load
+from recipes.config import Recipe, load
 from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
+from recipes.memory.phases import GENERATE, gpu_phases
 from recipes.paths import ROOT, artifacts, run_dir, shown
+from recipes.preflight.memory import plan_of
 from recipes.runs.metrics import Step, read_history
 
 VALUES: dict[str, dict[str, Any]] = {
@@ -106,6 +109,7 @@ class Measured:
         tokens_per_gpu_s: tokens a second and GPU.
         utilisation: share of the matrix rate in each phase that computes; a phase that is over sooner was left out by
             the trainer, as the old log-probabilities are.
+        estimated_gb: the launcher's estimate of the same, before the start.
         peak_gb: most memory that PyTorch allocated, in GiB as verl prints it; None where it does not.
         rollout_kl: mean of log p(vLLM) - log p(trainer), in nats a token.
     """
@@ -119,10 +123,13 @@ class Measured:
     tokens_per_gpu_s: float
     utilisation: dict[str, float]
     peak_gb: float | None
+    estimated_gb: float | None
     rollout_kl: float | None
 
 
-def measured(name: str, exit_code: int, steps: Sequence[Step], work: Workload) -> Measured:
+def measured(
+    name: str, exit_code: int, steps: Sequence[Step], work: Workload, estimated_gb: float | None = None
+) -> Measured:
     """Read a run's metrics; the first step, which compiles and reads weights, is left out where there are more.
 
     Raises RecipeError where no step was completed.
@@ -156,6 +163,7 @@ def measured(name: str, exit_code: int, steps: Sequence[Step], work: Workload) -
         utilisation={
             phase: ideal / seconds[phase] for phase, ideal in at_full_rate.items() if 0 < ideal < seconds.get(phase, 0)
         },
+        estimated_gb=estimated_gb,
         peak_gb=median(*_either("perf/max_memory_allocated_gb")),
         rollout_kl=median(*_either("rollout_corr/kl")),
     )
@@ -199,6 +207,32 @@ def questions(files: str | Sequence[str]) -> list[str]:
     return [text for path in paths for text in pq.read_table(path, columns=["problem"])["problem"].to_pylist()]
 
 
+def build_apart(shape: str, folder: Path, texts: Sequence[str], mean_tokens: float, device: str) -> None:
+    """Build the model in a process that ends, since this one would keep the GPU's memory that it took."""
+    if shape not in shapes.SHAPES:
+        raise RecipeError(f"unknown shape {shape!r}", where="--shape", fix=f"use one of {', '.join(shapes.SHAPES)}")
+    options = {"mean_tokens": mean_tokens, "device": device}
+    process = multiprocessing.get_context("spawn").Process(
+        target=shapes.build, args=(shape, folder, texts), kwargs=options
+    )
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RecipeError(
+            f"the model could not be built (exit code {process.exitcode})",
+            where=str(folder),
+            fix="the messages above say why; out of memory: another process may hold the GPU (nvidia-smi)",
+        )
+
+
+def estimated_peak(recipe: Recipe) -> float | None:
+    """Return what the launcher expects the trainer to allocate on a GPU at most, in GiB; None where it is not known."""
+    plan = plan_of(recipe)
+    if plan is None or plan.gpu is None:
+        return None
+    return max(phase.need for phase in gpu_phases(plan) if phase.name != GENERATE) / 2**30
+
+
 def run(name: str, work: Workload) -> Measured:
     """Train a few steps at one of `VALUES` through the launcher, and read what it measured.
 
@@ -235,7 +269,8 @@ def run(name: str, work: Workload) -> Measured:
     seen = watch(command, environment=environment, metrics=history, log=log, interval_s=5.0)
     if seen.exit_code:
         print(f"{name}: the launcher ended with {seen.exit_code}; its last lines:\n{last_lines(log)}", flush=True)
-    return measured(name, seen.exit_code, read_history(history), work)
+    recipe = load(work.task, arguments=[*arguments, *work.extra], environ={**os.environ, **environment})
+    return measured(name, seen.exit_code, read_history(history), work, estimated_peak(recipe))
 
 
 def table(runs: Sequence[Measured]) -> list[list[str]]:
@@ -256,6 +291,9 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
         shares = (run.utilisation.get(phase) for run in runs)
         rows.append([f"{phase}, of the matrix rate", *("-" if share is None else f"{share:.0%}" for share in shares)])
     rows.append(["peak allocated", *("-" if run.peak_gb is None else f"{run.peak_gb:.1f} GiB" for run in runs)])
+    rows.append(
+        ["estimated before", *("-" if run.estimated_gb is None else f"{run.estimated_gb:.1f} GiB" for run in runs)]
+    )
     rows.append(["rollout_corr/kl", *("-" if run.rollout_kl is None else f"{run.rollout_kl:.1e}" for run in runs)])
     speeds = [run.tokens_per_gpu_s for run in runs]
     rows.append([f"{runs[0].name} is faster by", *(f"{speeds[0] / speed:.2f}" for speed in speeds)])
@@ -292,7 +330,7 @@ def command(
         folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
         if not (folder / "config.json").is_file():
             device = "cuda" if recipe.hardware == "gpu" else "cpu"
-            shapes.build(shape, folder, questions(recipe.data.train_files), mean_tokens=mean_response, device=device)
+            build_apart(shape, folder, questions(recipe.data.train_files), mean_response, device)
         if only_model:
             console.print(f"{folder}")
             return
