@@ -51,13 +51,26 @@ PACKING_TORCH = (2, 11)
 """The first torch whose `torch.nn.attention.varlen` has windows, and so causal attention as it is used here."""
 
 
+ATOMIC_CACHE_TORCH = (2, 10)
+"""The first torch that writes compiled artifacts atomically (pytorch/pytorch#162432)."""
+
+
 def has_packed_attention() -> bool:
-    """Whether the installed torch brings a kernel for packed sequences (recipes/engines/packed_attention.py)."""
+    """Return whether the installed torch brings a kernel for packed sequences (recipes/engines/packed_attention.py)."""
+    return _torch_version() >= PACKING_TORCH
+
+
+def has_atomic_compile_cache() -> bool:
+    """Return whether several vLLM engines may share a folder for what they compile."""
+    return _torch_version() >= ATOMIC_CACHE_TORCH
+
+
+def _torch_version() -> tuple[int, ...]:
+    """The first two numbers of the installed torch's version; nothing where there is none."""
     try:
-        numbers = re.findall(r"\d+", version("torch"))[:2]
+        return tuple(int(number) for number in re.findall(r"\d+", version("torch"))[:2])
     except PackageNotFoundError:
-        return False
-    return tuple(int(number) for number in numbers) >= PACKING_TORCH
+        return ()
 
 
 def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:

@@ -16,19 +16,6 @@ OWN = (
 TITLES = {"verl": "verl", "easyr1": "EasyR1"}
 
 
-def sampler(module: str, name: str) -> dict[str, str]:
-    """verl's keys for a replay buffer of ours: where it is, and what verl would have handed its own."""
-    place = "trainer.v1.sampler"
-    return {
-        f"{place}.custom_sampler.path": f"pkg://{module}",
-        f"{place}.custom_sampler.name": name,
-        f"{place}.sampler_kwargs.filter_groups": "${algorithm.filter_groups}",
-        f"{place}.sampler_kwargs.train_batch_size": "${data.train_batch_size}",
-        f"{place}.sampler_kwargs.gen_batch_size": "${oc.select:data.gen_batch_size,null}",
-        f"{place}.sampler_kwargs.sync_refill_failed_groups": "${trainer.v1.sampler.sync_refill_failed_groups}",
-    }
-
-
 def is_used(recipe: Recipe, path: str) -> bool:
     """Whether the key takes part in this recipe: a critic's only with GAE, an adapter's only with a rank."""
     if path.startswith("worker.critic.") and not recipe.has_critic:

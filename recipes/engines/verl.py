@@ -12,15 +12,16 @@ from typing import Any
 
 from recipes.config import kl, loss
 from recipes.config.layers import flatten
-from recipes.config.machine import logger_environment
+from recipes.config.machine import has_atomic_compile_cache, logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.path_keys import split_function
 from recipes.config.schema import Recipe, leaves, verl_loss
-from recipes.engines.support import OWN, is_used, require_supported, sampler
+from recipes.engines.support import OWN, is_used, require_supported
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+RAY_INIT = "ray_kwargs.ray_init"
 EXTENSIONS = "recipes.engines.extensions"
 """What verl imports in each process that holds a model on GPUs."""
 # These stand here because the modules that they are for import torch.
@@ -38,10 +39,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    for part in (
-        *(_algorithm, _old_log_probs, _data, _models, _schedules, _kernels, _precision, _batches),
-        *(_rollout, _reward, _trainer),
-    ):
+    of_models = (_data, _models, _schedules, _kernels, _precision, _batches)
+    for part in (_algorithm, _old_log_probs, *of_models, _rollout, _reward, _sampler, _trainer, _ray):
         keys.update(part(recipe))
     keys = flatten(keys)
     _refuse_contradictions(recipe, keys)
@@ -91,9 +90,7 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
         keys["critic.loss_agg_mode"] = loss.AVERAGES[recipe.worker.critic.loss_avg_mode]
     if recipe.algorithm.online_filtering:
         # verl's replay buffer samples without a limit; ours stops after max_try_make_batch batches.
-        most = max(0, recipe.trainer.max_try_make_batch)
-        keys["algorithm.filter_groups.max_num_gen_batches"] = most
-        keys |= sampler("recipes.engines.samplers", "BoundedReplayBuffer") if most else {}
+        keys["algorithm.filter_groups.max_num_gen_batches"] = max(0, recipe.trainer.max_try_make_batch)
     return keys
 
 
@@ -277,6 +274,27 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     return keys
 
 
+def _sampler(recipe: Recipe) -> dict[str, Any]:
+    """The replay buffer of `samplers.py`, and what verl would have handed its own; verl's others are asynchronous."""
+    place = "trainer.v1.sampler"
+    given = native(recipe)
+    if given.get("trainer.v1.trainer_mode", "sync") != "sync" or f"{place}.custom_sampler.path" in given:
+        return {}
+    return {
+        f"{place}.custom_sampler.path": "pkg://recipes.engines.samplers",
+        f"{place}.custom_sampler.name": "BoundedReplayBuffer",
+        f"{place}.sampler_kwargs.filter_groups": "${algorithm.filter_groups}",
+        f"{place}.sampler_kwargs.train_batch_size": "${data.train_batch_size}",
+        f"{place}.sampler_kwargs.gen_batch_size": "${oc.select:data.gen_batch_size,null}",
+        f"{place}.sampler_kwargs.sync_refill_failed_groups": "${trainer.v1.sampler.sync_refill_failed_groups}",
+    }
+
+
+def _ray(recipe: Recipe) -> dict[str, Any]:
+    """Ray's dashboard; a cluster that runs already has one or not."""
+    return {} if os.environ.get("RAY_ADDRESS") else {f"{RAY_INIT}.include_dashboard": recipe.trainer.ray_dashboard}
+
+
 def _trainer(recipe: Recipe) -> dict[str, Any]:
     """Length of the run, checkpoint contents, the number kept, and where the run resumes.
 
@@ -381,11 +399,32 @@ def _same(default: Any, value: Any) -> bool:
 
 def command(recipe: Recipe) -> list[str]:
     """The argument vector that starts verl's trainer, with this Python."""
-    main = "recipes.engines.verl_cpu.main" if recipe.hardware == "cpu" else "verl.trainer.main_ppo"
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
     # Hydra would make a dated folder and a log of its own in the working folder.
     hydra = [f"hydra.run.dir={quoted(str(folder))}", "hydra.output_subdir=null", "hydra/job_logging=stdout"]
-    return [sys.executable, "-m", main, *overrides(recipe), *hydra]
+    return [sys.executable, "-m", "recipes.engines.start.main", *overrides(recipe), *hydra]
+
+
+COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
+
+
+def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
+    """Where PyTorch and vLLM keep what they compile from run to run, and whether vLLM does.
+
+    PyTorch alone would keep it in /tmp, for one boot. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:92),
+    since engines that wrote to it at once could tear it; torch writes it atomically from 2.10 on. vLLM keeps each
+    version's and each model's apart, so that one of another version is not read.
+    """
+    home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
+    usable = has_atomic_compile_cache() and _can_write(compiled)
+    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(home / "torch" / "inductor")} if _can_write(home) else {}
+    return {**inductor, COMPILE_CACHE_OFF: "0" if usable else "1"}
+
+
+def _can_write(folder: Path) -> bool:
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -396,9 +435,8 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
         from recipes.engines.verl_cpu import settings
 
         return variables | settings.environment(recipe)
-    # vLLM keeps what it compiles in the user's cache folder; PyTorch alone would keep it in /tmp, for one boot.
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    defaults = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torch" / "inductor")}
+    # verl's own value, which vLLM reads once, at import
+    defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
     if importlib.util.find_spec("flashinfer") is None:
         defaults["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     return variables | {name: environ.get(name, value) for name, value in defaults.items()}

@@ -62,6 +62,14 @@ def chosen_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
     return [gpu for name in names for gpu in every if name == gpu.index or gpu.uuid.startswith(name)]
 
 
+def model() -> tuple[str, tuple[int, int]] | None:
+    """Return name and compute capability of the first GPU; None where `nvidia-smi` does not tell."""
+    text = nvidia_smi("--query-gpu=name,compute_cap", "--format=csv,noheader")
+    name, _, capability = (text.splitlines() or [""])[0].rpartition(",")
+    major, _, minor = capability.strip().partition(".")
+    return (name.strip(), (int(major), int(minor))) if major.isdigit() and minor.isdigit() else None
+
+
 def gpu_memory() -> int | None:
     """Return the bytes of the smallest GPU here; None where `nvidia-smi` does not tell."""
     return min((gpu.total for gpu in chosen_gpus()), default=None)

@@ -354,6 +354,13 @@ class Trainer(Section):
         computed=True,
         path="input",
     )
+    ray_dashboard: bool = key(
+        False,
+        "start Ray's dashboard; on a machine with GPUs it made the start 50 s longer",
+        verl="ray_kwargs.ray_init.include_dashboard",
+        computed=True,
+        not_on=only_verl("EasyR1 starts Ray with Ray's own defaults"),
+    )
     ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
     find_last_checkpoint: bool = key(
         True, "go on from the last checkpoint of the experiment", verl="trainer.resume_mode", computed=True

@@ -1,4 +1,4 @@
-"""The lines of verl 0.9.1, vLLM 0.28.0 and Ray 2.60.0 that no hook reaches: one function each, with line and reason.
+"""The lines of verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with line and reason.
 
 Each can be deleted on its own once the line that it names has changed; `recipes/engines/support.py` refuses other
 versions until somebody has looked.
@@ -7,7 +7,6 @@ versions until somebody has looked.
 from __future__ import annotations
 
 import functools
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -143,23 +142,3 @@ def apply_to_vllm() -> None:
     """Every patch of vLLM; called in the server's process and in the one that loads the model, before it does."""
     keep_linear_weights()
     inspect_models_here()
-
-
-def apply_to_ray() -> None:
-    """Called in the fork server after `import ray`, before classes of actors are imported.
-
-    ray/actor.py:2938 draws an id for each class under `@ray.remote`, also while a module is imported. That starts the
-    generator in Ray's C++ code, and processes forked afterwards would go on with one and the same sequence: two workers
-    then "put an object that already existed", and one of them dies. Take these ids from the operating system, so that
-    each process starts a generator of its own.
-    """
-    from ray import actor
-
-    original = actor.ActorClassID
-
-    class ActorClassID:
-        @staticmethod
-        def from_random() -> Any:
-            return original(os.urandom(original.size()))
-
-    actor.ActorClassID = ActorClassID

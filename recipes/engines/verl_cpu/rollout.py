@@ -1,4 +1,4 @@
-"""verl's vLLM rollout on vLLM's CPU build: replica, server, the part inside vLLM's worker, weights, replay buffer.
+"""verl's vLLM rollout on vLLM's CPU build: replica, server, the part inside vLLM's worker, weights.
 
 verl imports this module in the driver, in the trainer's ranks, in the server, and in the process that loads vLLM's
 model; `engine.py` registers its names.
@@ -6,8 +6,6 @@ model; `engine.py` registers its names.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +17,8 @@ from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
 
-from recipes.engines.samplers import BoundedReplayBuffer
-from recipes.engines.verl_cpu import patches, spawn
+from recipes.engines.verl_cpu import patches
 
-REPLAY_POLL_SECONDS = 0.05
 POLL_MILLISECONDS = 500
 
 patches.apply_to_vllm()
@@ -33,12 +29,7 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
 
 
 class CpuHttpServer(vLLMHttpServer):
-    """verl's server, whose engine process is forked rather than started where a fork server runs."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if spawn.INTERPRETER in os.environ:
-            multiprocessing.set_executable(os.environ[spawn.INTERPRETER])
+    """verl's server, with that extension in its workers."""
 
     def _get_worker_extension_cls(self) -> str:
         return f"{CpuWorkerExtension.__module__}.{CpuWorkerExtension.__name__}"
@@ -50,17 +41,6 @@ class CpuReplica(vLLMReplica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(CpuHttpServer)
-
-
-class QuickReplayBuffer(BoundedReplayBuffer):
-    """`BoundedReplayBuffer`, polled often; verl's hook for it is `trainer.v1.sampler.custom_sampler`.
-
-    verl polls every 2.0 s (verl/trainer/ppo/v1/replay_buffer.py:409), a floor under every generation and validation of
-    a small model.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(poll_interval=REPLAY_POLL_SECONDS, **kwargs)
 
 
 class WatchedSocket:

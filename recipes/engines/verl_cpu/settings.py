@@ -12,7 +12,6 @@ from typing import Any
 
 from recipes import paths
 from recipes.config import Recipe
-from recipes.engines.support import sampler
 from recipes.memory.shape import Shape, shape
 
 PACKAGE = "recipes.engines.verl_cpu"
@@ -43,7 +42,6 @@ def keys(recipe: Recipe) -> dict[str, Any]:
             "uni" if recipe.worker.rollout.tensor_parallel_size == 1 else "mp"
         ),
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        **sampler(f"{PACKAGE}.rollout", "QuickReplayBuffer"),
     }
 
 
@@ -85,7 +83,6 @@ def _local_ray(ranks: int) -> dict[str, Any]:
     return {
         "ray_kwargs.ray_init.num_cpus": 12 + 4 * ranks,
         "ray_kwargs.ray_init.num_gpus": ranks,
-        "ray_kwargs.ray_init.include_dashboard": False,
         "ray_kwargs.ray_init.object_store_memory": 256 * MEBIBYTE,
     }
 

@@ -1,7 +1,7 @@
 """Start Python processes by forking one that has already imported torch, Ray, verl and vLLM.
 
-Those imports take some ten seconds and 800 MB, and a run has eight processes that need them. Imported once, before the
-fork, they are paid for once, and the processes share the memory.
+Those imports take ten to twenty seconds and 800 MB, and a run has eight processes that need them. Imported once,
+before the fork, they are paid for once, and the processes share the memory.
 
 Who is who: the *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM
 start `spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the
@@ -15,6 +15,7 @@ import fcntl
 import gc
 import importlib
 import json
+import multiprocessing
 import os
 import runpy
 import select
@@ -28,7 +29,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from recipes.engines.verl_cpu import spawn
+from recipes.engines.start import spawn
+from recipes.engines.start.cuda import CudaWhileImporting
 
 FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 """Ray's C++ code reads these once, at import, so a process can be forked only if it wants them as they were then."""
@@ -39,10 +41,20 @@ Job = Callable[[], int]
 """What a process has to run; its result is the exit status."""
 
 
+class CannotFork(RuntimeError):
+    """Says that not even the driver could be forked."""
+
+
 def preload(modules: Iterable[str]) -> None:
-    """Import `modules` and keep the collector from touching, and so copying, what they made."""
+    """Import `modules` and keep the collector from touching, and so copying, what they made.
+
+    One that cannot be imported here is left to the process that needs it.
+    """
     for name in modules:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except (ImportError, CudaWhileImporting) as error:
+            print(f"not imported before the fork: {name} ({error})", file=sys.stderr, flush=True)
     gc.collect()
     gc.freeze()
 
@@ -71,10 +83,16 @@ class ForkServer:
 
         Returns:
             What the calling process, which may by then be any of the children, has to run.
+
+        Raises:
+            CannotFork: nothing was started.
         """
         fixed = {name: os.environ.get(name) for name in FIXED_VARIABLES}
         _flush()
-        driver_pid = os.fork()
+        try:
+            driver_pid = os.fork()
+        except OSError as error:
+            raise CannotFork(f"no process can be forked: {error}") from error
         if driver_pid == 0:
             self._leave()
             _die_with_parent(signal.SIGTERM)
@@ -89,12 +107,17 @@ class ForkServer:
                 self._wake.recv(4096)
                 status = _reap(driver_pid)
                 if status is not None:
-                    shutil.rmtree(self._folder, ignore_errors=True)
+                    self.close()
                     return lambda: status
             if self._listener in ready:
                 job = self._answer(fixed)
                 if job is not None:
                     return job
+
+    def close(self) -> None:
+        """Stop listening; who asks afterwards starts Python."""
+        self._leave()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _leave(self) -> None:
         for end in (self._listener, self._wake, self._waker):
@@ -111,11 +134,15 @@ class ForkServer:
                 connection.sendall(bytes(8))
                 return None
             _flush()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:  # too many processes, or too little memory: the caller starts Python itself
+                print(f"a process could not be forked ({error}); it is started anew", file=sys.stderr, flush=True)
+                pid = -1
             if pid == 0:
                 self._leave()
                 return _become(request, received, connection)
-            connection.sendall(pid.to_bytes(8, "big"))
+            connection.sendall(max(0, pid).to_bytes(8, "big"))
         finally:
             if os.getpid() == self._owner:
                 connection.close()
@@ -137,6 +164,8 @@ def _become(request: dict, received: list[int], connection: socket.socket) -> Jo
     os.chdir(request["cwd"])
     sys.argv = list(request["argv"])
     _renew_libraries()
+    if interpreter := os.environ.get(spawn.INTERPRETER):
+        multiprocessing.set_executable(interpreter)  # what this process starts is forked too
     if request["argv"][0] == "-c":
         del sys.argv[1]  # as Python does with the code
         ended = threading.Event()

@@ -1,6 +1,6 @@
 """Ray's head node, started as a process of its own while the fork server is still importing.
 
-`python -m recipes.engines.verl_cpu.ray_head '{"num_cpus": 16, ...}'` starts what `ray.init()` would start, without the
+`python -m recipes.engines.start.ray_head '{"num_cpus": 16, ...}'` starts what `ray.init()` would start, without the
 autoscaler and with `spawn.py` to start workers, prints one line of JSON, and stops everything when its input ends.
 """
 
@@ -52,7 +52,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
     os.environ.setdefault("RAY_enable_metrics_collection", "0")  # nobody reads them
     known = {name: ray_init[key] for key, name in PARAMETERS.items() if key in ray_init}
     return subprocess.Popen(
-        [sys.executable, "-m", "recipes.engines.verl_cpu.ray_head", json.dumps(known)],
+        [sys.executable, "-m", "recipes.engines.start.ray_head", json.dumps(known)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -77,6 +77,26 @@ def connect(process: subprocess.Popen, ray_init: dict[str, Any]) -> Head:
     return Head(process, **json.loads(line))
 
 
+def own_actor_ids() -> None:
+    """Have each process draw ids of actors by itself; called after `import ray`, before actors' classes are imported.
+
+    ray/actor.py:2938 draws an id for each class under `@ray.remote`, also while a module is imported. That starts the
+    generator in Ray's C++ code, and processes forked afterwards would go on with one and the same sequence: two workers
+    then "put an object that already existed", and one of them dies. Take these ids from the operating system, so that
+    each process starts a generator of its own.
+    """
+    from ray import actor
+
+    original = actor.ActorClassID
+
+    class ActorClassID:
+        @staticmethod
+        def from_random() -> Any:
+            return original(os.urandom(original.size()))
+
+    actor.ActorClassID = ActorClassID
+
+
 def main(parameters: dict[str, Any]) -> None:
     """Start the node, say where it is, and stop it when the parent closes the pipe or dies."""
     from ray._common.usage import usage_lib
@@ -85,7 +105,7 @@ def main(parameters: dict[str, Any]) -> None:
     from ray._private.parameter import RayParams
     from ray._private.workers import setup_worker
 
-    from recipes.engines.verl_cpu import spawn
+    from recipes.engines.start import spawn
 
     os.environ[spawn.SETUP_WORKER] = setup_worker.__file__
     usage_lib.set_usage_stats_enabled_via_env_var(False)

@@ -1,0 +1,114 @@
+"""Imports without CUDA, and the proof that a process which made them can be forked.
+
+A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices with NVML and not with CUDA where
+`PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still ask CUDA while they are imported:
+
+- verl/trainer/constants_ppo.py:26, for the compute capability (`verl/utils/device.py:183`);
+- vllm/model_executor/layers/fla/ops/utils.py:145, for Triton's target, which is the capability of the current device.
+
+While importing they are answered from `nvidia-smi`, and `torch.cuda._lazy_init` refuses whoever asks for more. The
+shared memory of a block is not answered: vLLM's kernels for linear attention then take their smaller sizes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recipes.memory import gpus
+
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+DRIVER = "libcuda.so"
+NOT_INITIALIZED = 3
+"""CUDA_ERROR_NOT_INITIALIZED, from every function of the driver before `cuInit`."""
+
+
+class CudaWhileImporting(RuntimeError):
+    """Says that a module asked for CUDA while it was imported."""
+
+
+@dataclass
+class Refusals:
+    """Who asked for CUDA while importing, as `file:line function`; over once the imports are made."""
+
+    callers: list[str] = field(default_factory=list)
+    over: bool = False
+
+    def refuse(self) -> None:
+        """Raise `CudaWhileImporting`, in the place of `torch.cuda._lazy_init`."""
+        frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
+        caller = next((each for each in reversed(frames) if f"{os.sep}torch{os.sep}" not in each.filename), frames[-1])
+        self.callers.append(f"{caller.filename}:{caller.lineno} {caller.name}")
+        raise CudaWhileImporting(f"CUDA was asked for while importing, by {self.callers[-1]}")
+
+
+@contextmanager
+def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int]) -> Iterator[Refusals]:
+    """Answer and refuse, inside of the context, what modules ask of CUDA while they are imported.
+
+    A module may keep a function that it found (Triton's driver does); it gets the real one's answers afterwards.
+
+    Args:
+        cuda: `torch.cuda`.
+        name: of the GPU.
+        capability: of the GPU.
+    """
+    refusals = Refusals()
+    answers: dict[str, Any] = {
+        "current_device": 0,
+        "get_device_capability": capability,
+        "get_device_name": name,
+    }
+    real = {each: getattr(cuda, each) for each in (*answers, "_lazy_init")}
+
+    def stand_in(function: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(*args, **kwargs) if refusals.over else answer
+
+    for each, answer in answers.items():
+        setattr(cuda, each, stand_in(real[each], answer))
+    cuda._lazy_init = refusals.refuse  # type: ignore[attr-defined]
+    try:
+        yield refusals
+    finally:
+        refusals.over = True
+        for each, function in real.items():
+            setattr(cuda, each, function)
+
+
+def why_children_lack_cuda(cuda: ModuleType, driver: Callable[[], int | None] | None = None) -> str | None:
+    """Return what shows that CUDA was initialised in this process, so that forked children cannot use it; else None.
+
+    Args:
+        cuda: `torch.cuda`.
+        driver: for tests; answers as `driver_status`.
+    """
+    if cuda.is_initialized():
+        return "torch has initialised CUDA"
+    status = (driver or driver_status)()
+    if status not in (None, NOT_INITIALIZED):
+        return f"CUDA's driver is initialised (cuCtxGetCurrent answers {status})"
+    text = gpus.nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
+    holders = [process for each in gpus.read_processes(text).values() for process in each]
+    if any(process.split()[0] == str(os.getpid()) for process in holders):
+        return "this process holds memory of a GPU"
+    return None
+
+
+def driver_status() -> int | None:
+    """Return what the loaded driver's `cuCtxGetCurrent` answers; None where no driver is loaded.
+
+    Before `cuInit`, which fork does not survive, every function of the driver answers `NOT_INITIALIZED`.
+    """
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    loaded = next((line.split()[-1] for line in lines if DRIVER in line), None)
+    if loaded is None:
+        return None
+    context = ctypes.c_void_p()
+    return int(ctypes.CDLL(loaded).cuCtxGetCurrent(ctypes.byref(context)))

@@ -1,0 +1,207 @@
+"""`python -m recipes.engines.start.main key=value ...`: verl's PPO entry point, with a shorter start.
+
+verl's own `verl.trainer.main_ppo` does the same with the same keys, more slowly. Here Ray's own processes start while
+Python imports (`ray_head.py`); the imports happen once, in a process from which all others are forked
+(`forkserver.py`); and verl's task runner runs in the driver instead of in one more Ray actor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+import time
+from contextlib import nullcontext
+from functools import partial
+from subprocess import Popen
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import yaml
+
+from recipes.engines import support
+from recipes.engines.start import cuda, forkserver, ray_head
+from recipes.errors import reported_errors
+from recipes.memory import gpus
+
+SWITCH = "RECIPES_FORK_WORKERS"
+"""Variable; 0 starts every process anew, which is slower and easier to look into."""
+RAY_INIT = "ray_kwargs.ray_init"
+FIRST_JOB = "01000000"
+"""The id that a new Ray cluster gives its first driver."""
+VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
+"""Keys for which verl takes another task runner, or starts it in another way."""
+BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers")
+AFTER_RAY = {
+    "cpu": (
+        "ray._private.workers.setup_worker",
+        "hydra",
+        "verl.trainer.main_ppo",
+        "verl.trainer.ppo.v1",
+        "recipes.engines.verl_cpu.engine",
+        "recipes.engines.verl_cpu.rollout",
+        "vllm.v1.engine.core",
+        "vllm.v1.worker.cpu_worker",
+    ),
+    "gpu": (
+        "ray._private.workers.setup_worker",
+        "hydra",
+        "verl.trainer.main_ppo",
+        "verl.trainer.ppo.v1",
+        "verl.workers.engine_workers",
+        "verl.workers.rollout.vllm_rollout.vllm_async_server",
+        "recipes.engines.extensions",
+        "vllm.entrypoints.openai.api_server",
+        "vllm.v1.engine.core",
+        "vllm.v1.engine.async_llm",
+        "vllm.v1.worker.gpu_worker",
+        "torch._inductor.compile_fx",
+    ),
+}
+"""What the driver, Ray's workers and vLLM's processes import."""
+WHERE_INSTALLED = {"cpu": (), "gpu": ("liger_kernel.transformers",)}
+
+
+def main() -> int:
+    """Run the trainer, or, in a process forked for it, one of the run's other processes; the exit status."""
+    hardware = "cpu" if "trainer.device=cpu" in [argument.lstrip("+") for argument in sys.argv] else "gpu"
+    with reported_errors():
+        support.check(hardware)
+    ray_init = ray_arguments(sys.argv[1:])
+    if not can_fork(ray_init, sys.argv[1:]):
+        return ordinary(hardware)
+    given, server = dict(os.environ), forkserver.ForkServer()
+    starting = ray_head.launch(ray_init)
+    reason, node = import_all(hardware, starting, ray_init)
+    if reason is None:
+        owner = os.getpid()
+        try:
+            job = server.serve(partial(train, node.address))
+        except forkserver.CannotFork as error:
+            reason = str(error)
+        else:
+            if os.getpid() != owner:
+                return job()
+            node.stop()
+            return _end(job())
+    print(f"every process is started anew, which takes longer: {reason}", file=sys.stderr, flush=True)
+    node.stop()
+    server.close()
+    return os.execve(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]], {**given, SWITCH: "0"})
+
+
+def import_all(hardware: str, starting: Popen[str], ray_init: dict[str, Any]) -> tuple[str | None, ray_head.Head]:
+    """Import what the processes need while Ray starts.
+
+    Returns:
+        Why this process must not be forked, if so; and Ray's head node.
+    """
+    begin, reason = time.monotonic(), None
+    gpu = gpus.model() if hardware == "gpu" else None
+    if gpu:
+        os.environ[cuda.NVML_CHECK] = "1"
+    import torch
+
+    guard = cuda.imports_without_cuda(torch.cuda, *gpu) if gpu else nullcontext(cuda.Refusals())
+    with guard as refusals:
+        forkserver.preload(BEFORE_RAY)
+        node = ray_head.connect(starting, ray_init)
+        os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
+        if hardware == "gpu" and gpu is None:
+            return "nvidia-smi does not name the GPU", node
+        ray_head.own_actor_ids()
+        optional = (name for name in WHERE_INSTALLED[hardware] if importlib.util.find_spec(name.partition(".")[0]))
+        forkserver.preload((*AFTER_RAY[hardware], *optional))
+    for caller in refusals.callers:
+        print(f"asked for CUDA while importing, and was refused: {caller}", file=sys.stderr, flush=True)
+    if hardware == "gpu":
+        reason = cuda.why_children_lack_cuda(torch.cuda)
+    threads = len(os.listdir("/proc/self/task"))
+    print(f"imports made once, in {time.monotonic() - begin:.1f} s; threads: {threads}", file=sys.stderr, flush=True)
+    return reason, node
+
+
+def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:
+    """Return False where the fork server must not or cannot be used; then verl and Ray start each process."""
+    plain = [argument.lstrip("+").lower() for argument in arguments]
+    return (
+        os.environ.get(SWITCH, "1") != "0"
+        and sys.platform.startswith("linux")
+        and set(ray_init) <= set(ray_head.PARAMETERS)
+        and not os.environ.get("RAY_ADDRESS")
+        and not any(argument in VERLS_OWN for argument in plain)
+        and support.installed("ray") == support.TESTED_RAY
+    )
+
+
+def ray_arguments(overrides: list[str]) -> dict[str, Any]:
+    """Return the plain values that the command line gives `ray_kwargs.ray_init`."""
+    given = (override.lstrip("+").partition("=") for override in overrides)
+    prefix = f"{RAY_INIT}."
+    return {key.removeprefix(prefix): yaml.safe_load(value) for key, _, value in given if key.startswith(prefix)}
+
+
+def ordinary(hardware: str) -> int:
+    """Train with processes that verl, Ray and vLLM start themselves."""
+    if hardware == "cpu":
+        return train(None)
+    runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
+    return 0
+
+
+def train(address: str | None) -> int:
+    """Compose verl's configuration from the command line and train; a Ray cluster may run at `address` already."""
+    import hydra
+    import ray
+    from omegaconf import OmegaConf, open_dict
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
+    def run(config: Any) -> None:
+        validate_config(
+            config=config,
+            use_reference_policy=need_reference_policy(config),
+            use_critic=need_critic(config),
+        )
+        if address is not None:
+            with open_dict(config):  # the node has its sizes already, and Ray refuses them where it only connects
+                OmegaConf.update(config, RAY_INIT, {"address": address}, merge=False)
+        run_ppo(config, task_runner_class=LocalTaskRunner)
+
+    run()
+    ray.shutdown()
+    return _end(0)
+
+
+class LocalTaskRunner:
+    """verl's task runner in this process, behind the two calls that `run_ppo` makes of a Ray actor's class:
+    `remote()` makes an instance, and `run.remote(config)` runs it.
+
+    `run_ppo` takes the class as an argument ("for recipe to change TaskRunner").
+    """
+
+    @classmethod
+    def remote(cls) -> LocalTaskRunner:
+        return cls()
+
+    @property
+    def run(self) -> Any:
+        import ray
+        from verl.trainer.main_ppo import TaskRunnerV1
+
+        runner = TaskRunnerV1.__ray_metadata__.modified_class()
+        return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))
+
+
+def _end(status: int) -> NoReturn:
+    """End this process, whose work is done, without taking apart what the imports built, which takes a second."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

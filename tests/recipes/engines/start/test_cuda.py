@@ -1,0 +1,85 @@
+"""Imports that ask for CUDA are answered or refused, and a process that has it is not forked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from recipes.engines.start import cuda
+from recipes.memory import gpus
+
+
+@pytest.fixture
+def torch_cuda():
+    """A `torch.cuda` that counts how often CUDA is initialised."""
+    module = ModuleType("cuda")
+    module.started = 0
+
+    def start():
+        module.started += 1
+
+    def current_device():
+        module._lazy_init()
+        return 3
+
+    module._lazy_init = start
+    module.is_initialized = lambda: module.started > 0
+    module.current_device = current_device
+    module.get_device_capability = lambda device=None: (module._lazy_init(), (8, 0))[1]
+    module.get_device_name = lambda device=None: (module._lazy_init(), "A100")[1]
+    return module
+
+
+def test_questions_are_answered_and_whatever_needs_cuda_is_refused_until_the_imports_are_made(torch_cuda):
+    with cuda.imports_without_cuda(torch_cuda, "NVIDIA H200", (9, 0)) as refusals:
+        kept = torch_cuda.current_device
+        assert (kept(), torch_cuda.get_device_capability(0), torch_cuda.get_device_name()) == (0, (9, 0), "NVIDIA H200")
+        with pytest.raises(cuda.CudaWhileImporting, match="test_cuda.py"):
+            torch_cuda._lazy_init()
+    assert torch_cuda.started == 0
+    assert len(refusals.callers) == 1
+    assert cuda.why_children_lack_cuda(torch_cuda) is None
+    assert kept() == 3, "a function that a module kept asks CUDA afterwards"
+    assert torch_cuda.started == 1
+    assert "torch has initialised CUDA" in cuda.why_children_lack_cuda(torch_cuda)
+
+
+@pytest.mark.parametrize(("status", "usable"), [(None, True), (cuda.NOT_INITIALIZED, True), (0, False), (201, False)])
+def test_a_driver_that_answers_anything_else_has_been_initialised(torch_cuda, status, usable):
+    assert (cuda.why_children_lack_cuda(torch_cuda, lambda: status) is None) == usable
+
+
+def test_a_process_that_nvidia_smi_lists_is_not_forked(torch_cuda, monkeypatch):
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: f"GPU-0, {os.getpid()}, python3\nGPU-0, 1, other\n")
+    assert "holds memory" in cuda.why_children_lack_cuda(torch_cuda)
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: f"GPU-0, 1{os.getpid()}, python3\n")
+    assert cuda.why_children_lack_cuda(torch_cuda) is None
+
+
+IMPORT_VERL = """
+import contextlib, sys, torch
+from types import SimpleNamespace
+from recipes.engines.start import cuda
+started = []
+torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+torch.cuda._lazy_init = lambda: started.append(1)
+hopper = SimpleNamespace(major=9, minor=0)
+torch.cuda.get_device_properties = lambda device=None: (torch.cuda._lazy_init(), hopper)[1]
+guarded = sys.argv[1] == "guarded"
+with cuda.imports_without_cuda(torch.cuda, "NVIDIA H200", (9, 0)) if guarded else contextlib.nullcontext():
+    from verl.trainer import constants_ppo
+print(len(started), constants_ppo._is_hopper_or_ampere)
+"""
+
+
+@pytest.mark.parametrize(("how", "printed"), [("guarded", "0 True"), ("as it is", "1 True")])
+def test_verls_question_for_the_capability_is_answered_without_cuda(how, printed):
+    pytest.importorskip("verl")
+    code = [sys.executable, "-c", IMPORT_VERL, how]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
+    done = subprocess.run(code, capture_output=True, text=True, timeout=300, env=environ)
+    assert done.stdout.splitlines()[-1:] == [printed], done.stderr[-2000:]
