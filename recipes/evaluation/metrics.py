@@ -48,6 +48,7 @@ class Metric:
 
 METRICS = (
     Metric("accuracy", "Mean accuracy", "percent", (0.0, 1.0)),
+    Metric("flexible", "Mean accuracy, flexible", "percent", (0.0, 1.0)),
     Metric("mean_score", "Mean score", "decimal"),
     Metric("score_variance", "Variance within a group", "decimal", of_groups=True),
     Metric("group_entropy_bits", "Entropy of a group's mean accuracy (bits)", "decimal", (0.0, 1.0), of_groups=True),
@@ -66,8 +67,8 @@ def pass_name(k: int) -> str:
 def metrics_of(n: int) -> list[Metric]:
     """The metrics of groups of n responses: accuracy and score, pass@k, then the others."""
     passes = [Metric(pass_name(k), f"pass@{k}", "percent", (0.0, 1.0)) for k in ks_for(n)]
-    others = [metric for metric in METRICS[2:] if n > 1 or not metric.of_groups]
-    return [*METRICS[:2], *passes, *others]
+    others = [metric for metric in METRICS[3:] if n > 1 or not metric.of_groups]
+    return [*METRICS[:3], *passes, *others]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class QuestionStats:
         row, n: row of the data file, size of the group.
         right: how many responses are right.
         accuracy: mean of the reward's accuracy.
+        flexible: the same where answers outside a marker count too; None where the reward has no such switch.
         mean_score, score_variance: of the rewards; the variance is the population's, since the group is all there is.
         group_entropy_bits: `binary_entropy_bits` of the mean accuracy: how evenly right and wrong are split.
         score_entropy_bits: the same of the mean score. Partial credit lifts it even where all responses agree, which
@@ -101,6 +103,7 @@ class QuestionStats:
     truncated: float
     mean_tokens: float | None
     reasons: dict[str, int]
+    flexible: float | None = None
 
     @property
     def outcome(self) -> str:
@@ -115,6 +118,7 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
     mean = fmean(values)
     accuracy = fmean(score.accuracy for score in scores)
     right = sum(score.right for score in scores)
+    flexible = [score.flexible for score in scores if score.flexible is not None]
     tokens = [response.tokens for response in responses if response.tokens is not None]
     return QuestionStats(
         row=row,
@@ -130,6 +134,7 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
         truncated=fmean(response.truncated for response in responses),
         mean_tokens=fmean(tokens) if len(tokens) == n else None,
         reasons=dict(Counter(score.reason for score in scores)),
+        flexible=fmean(flexible) if len(flexible) == n else None,
     )
 
 

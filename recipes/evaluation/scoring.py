@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from recipes.evaluation.questions import Question
 if TYPE_CHECKING:
     from recipes.config import Recipe
 
+FLEXIBLE = "flexible"
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -25,6 +28,7 @@ class Score:
         accuracy: in [0, 1]; 1 or 0 where the reward reports none.
         right: by `recipes.data.rewards.is_right`, which training's progress lines use as well.
         reason: the reward's code for it.
+        flexible: accuracy where an answer outside a marker counts too; None where the reward has no such switch.
         parts: whatever else the reward reports.
     """
 
@@ -33,6 +37,7 @@ class Score:
     right: bool
     reason: str
     parts: dict[str, Any] = field(default_factory=dict)
+    flexible: float | None = None
 
 
 def as_score(result: Any, where: str) -> Score:
@@ -61,6 +66,8 @@ class Reward:
                 f"{self.path} has no function {name}", where="--reward_path", fix="name it: path:function"
             )
         self.sha256 = provenance.sha256(self.path)
+        # The switch for answers outside a marker, as base models give them; both figures stand side by side.
+        self._has_switch = FLEXIBLE in inspect.signature(self._score).parameters and FLEXIBLE not in self.arguments
 
     def score(self, question: Question, text: str) -> Score:
         """The score of one response to a question."""
@@ -69,7 +76,15 @@ class Reward:
     def score_raw(self, data_source: str, text: str, ground_truth: str, extra_info: dict[str, Any]) -> Score:
         """`score` from the four values that verl hands to a reward."""
         result = self._score(data_source, text, ground_truth, extra_info=extra_info, **self.arguments)
-        return as_score(result, str(self.path))
+        score = as_score(result, str(self.path))
+        if not self._has_switch:
+            return score
+        if score.right:
+            return replace(score, flexible=score.accuracy)
+        result = self._score(
+            data_source, text, ground_truth, extra_info=extra_info, **self.arguments, **{FLEXIBLE: True}
+        )
+        return replace(score, flexible=as_score(result, str(self.path)).accuracy)
 
 
 def recipe_reward(recipe: Recipe) -> Reward:

@@ -15,6 +15,7 @@ from recipes.evaluation.metrics import METRICS, metrics_of
 from recipes.evaluation.probe import SCALES
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.samples import Sample
+from recipes.evaluation.scoring import FLEXIBLE
 from recipes.evaluation.suspicious import RULES
 from recipes.files import write_whole
 from recipes.statistics import SIGNIFICANCE, Interval
@@ -34,6 +35,7 @@ LABELS = {metric.name: metric.label for metric in METRICS}
 GREEDY_LABELS = {
     "pass@1": "pass@1, greedy",
     "accuracy": "Mean accuracy, greedy",
+    "flexible": "Mean accuracy, greedy, flexible",
     "mean_tokens": "Response length, greedy (tokens)",
     "truncated": "Truncated responses, greedy",
 }
@@ -82,7 +84,8 @@ def cell(interval: Interval | None, style: str, *, difference: bool = False) -> 
 def table(result: Result) -> list[tuple[str, list[Cell]]]:
     """The table of figures: a label, with a cell for each model and one for the difference if there are two.
 
-    First the greedy pass's pass@1, then the sampled pass, then what else the greedy pass has.
+    First the greedy pass's pass@1, then the sampled pass, then what else the greedy pass has. Flexible accuracy has a
+    row where the reward has that switch.
     """
     first = next(iter(result.models.values())).passes
     lines = [("sampled", metric, metric.label) for metric in metrics_of(first["sampled"].sampling.n)]
@@ -92,7 +95,10 @@ def table(result: Result) -> list[tuple[str, list[Cell]]]:
         lines = [greedy[0], *lines, *greedy[1:]]
     rows = []
     for decoding, metric, label in lines:
-        cells = [cell(model.passes[decoding].figures[metric.name], metric.style) for model in result.models.values()]
+        values = [model.passes[decoding].figures[metric.name] for model in result.models.values()]
+        if metric.name == FLEXIBLE and values.count(None) == len(values):
+            continue
+        cells = [cell(value, metric.style) for value in values]
         if result.comparison:
             difference = result.comparison.differences[decoding][metric.name]
             cells.append(cell(difference, metric.style, difference=True))

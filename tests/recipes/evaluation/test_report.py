@@ -11,6 +11,7 @@ import pytest
 
 from recipes.evaluation.metrics import metrics_of
 from recipes.evaluation.report.page import ABSENT, GREEDY_LABELS, markdown_page
+from recipes.evaluation.scoring import FLEXIBLE
 
 KINDS = ("analyse", "evaluation", "comparison")
 
@@ -34,9 +35,9 @@ def test_the_pages_hold_the_numbers_of_the_json(reports, pages, kind):
     report = json.loads(json.dumps(asdict(result)))
     shown = " ".join(html.unescape(re.sub(r"<[^>]*>", "", pages[kind])).split())
     summary = table_in(markdown_page(result), "Figures")
-    metrics = [("sampled", metric.name, metric.label) for metric in metrics_of(8)]
+    metrics = [("sampled", metric.name, metric.label) for metric in metrics_of(8) if metric.name != FLEXIBLE]
     if kind != "analyse":
-        metrics += [("greedy", name, label) for name, label in GREEDY_LABELS.items()]
+        metrics += [("greedy", name, label) for name, label in GREEDY_LABELS.items() if name != FLEXIBLE]
     assert len(metrics) >= 12
     for decoding, name, label in metrics:
         figures = [model["passes"][decoding]["figures"][name] for model in report["models"].values()]
