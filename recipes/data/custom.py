@@ -16,6 +16,7 @@ from recipes import provenance
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
+from recipes.data.ids import ID, content_id
 from recipes.data.lengths import count_split, tokenizer_of
 from recipes.data.readers import Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rows import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 3
+VERSION = 4
 """Of the rows that are made; raise it where the same file gives other rows."""
 
 TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
@@ -171,9 +172,11 @@ class _Rows:
     def check(self, progress: Progress, mistakes: Mistakes) -> None:
         """Make a row of each record; what is wrong goes to `mistakes`."""
         marked: list[Place] = []
+        places: dict[str, Place] = {}
         for record in tracked(self._records(mistakes), progress, "reading"):
             try:
                 row, pictures = self._made(record)
+                _refuse_repeated_id(record, places)
             except RecordError as error:
                 mistakes.add(error)
                 continue
@@ -204,7 +207,35 @@ class _Rows:
         return _row(record, self._format, pictures), pictures
 
 
+_ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
+
+
+def _own_id(record: Record) -> str | None:
+    """Return what the record has in its field `id`, None where it has nothing there.
+
+    Raises RecordError for an id that is neither a text nor a whole number.
+    """
+    given = record.rest.get(ID)
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str | int) or isinstance(given, bool):
+        raise RecordError(f"id is {given!r}, neither a text nor a whole number", record.place, _ID_HINT, "")
+    return str(given)
+
+
+def _refuse_repeated_id(record: Record, places: dict[str, Place]) -> None:
+    """Raise RecordError for an id of the file's own that an earlier record has.
+
+    Args:
+        places: the ids of the earlier records, with their places; takes this one.
+    """
+    own = _own_id(record)
+    if own is not None and places.setdefault(own, record.place) is not record.place:
+        raise RecordError(f"the id {own!r} is that of {places[own]} as well", record.place, _ID_HINT, "")
+
+
 def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> dict[str, Any]:
+    asked = [{"role": role, "content": content} for role, content in record.messages]  # before prompt and template
     try:
         row = make_row(
             data_source=record.data_source,
@@ -220,6 +251,7 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
                 "fields": json.dumps(record.rest, ensure_ascii=False, default=str) if record.rest else "",
             },
             images=pictures or None,
+            id=_own_id(record) or content_id(record.data_source, asked, record.ground_truth, pictures),
         )
     except RecordError:
         raise

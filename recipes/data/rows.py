@@ -1,8 +1,8 @@
 """One row for both engines, and splits on disk: parquet files with a manifest beside each.
 
-A row has what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what EasyR1 reads
-(`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for an image
-processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone."""
+A row has an id (`ids.py`), what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what
+EasyR1 reads (`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for
+an image processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import recipes
 from recipes.config.path_keys import path_keys
+from recipes.data.ids import ID, UniqueIds, content_id
 from recipes.errors import RecipeError
 from recipes.provenance import sha256, versions
 
@@ -37,6 +38,7 @@ def make_row(
     ability: str,
     extra_info: dict[str, Any],
     images: Sequence[bytes] | None = None,
+    id: str | None = None,
 ) -> dict[str, Any]:
     """A row with the columns of both engines.
 
@@ -49,6 +51,7 @@ def make_row(
         extra_info: at least `split` and `index`; the same keys and types in every row of a split.
         images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
             without one in a task that has them.
+        id: the row's id (`recipes.data.ids`); None: made from the content.
     """
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     roles = [message["role"] for message in messages]
@@ -60,12 +63,15 @@ def make_row(
         raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="a text that is not empty")
     if "split" not in extra_info or "index" not in extra_info:
         raise RecipeError(f"extra_info has only {sorted(extra_info)}", where="extra_info", fix="add split and index")
+    if id is None:
+        id = content_id(data_source, messages, ground_truth, images or ())
     row = {
+        ID: id,
         "data_source": data_source,
         "prompt": messages,
         "ability": ability,
         "reward_model": {"style": "rule", "ground_truth": ground_truth},
-        "extra_info": extra_info,
+        "extra_info": {ID: id, **extra_info},
         "problem": problem,
         "answer": ground_truth,
     }
@@ -245,6 +251,7 @@ def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schem
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    ids = UniqueIds()
     iterator = iter(rows)
     group = list(islice(iterator, ROWS_PER_GROUP))
     if not group:
@@ -253,6 +260,8 @@ def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schem
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
             _check_shape(group, first, path, count)
+            for row in group:
+                ids.give(row)
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -268,6 +277,7 @@ def _schema(group: list[dict]) -> pa.Schema:
 
     text = pa.string()
     fields = {
+        **({ID: text} if ID in group[0] else {}),
         "data_source": text,
         "prompt": pa.list_(pa.struct([("role", text), ("content", text)])),
         "ability": text,

@@ -24,7 +24,9 @@ ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor
 RAY_INIT = "ray_kwargs.ray_init"
 EXTENSIONS = "recipes.engines.extensions"
 """What verl imports in each process that holds a model on GPUs."""
-# These stand here because the modules that they are for import torch.
+# These stand here because the modules that they are for import torch or verl.
+ROW_IDS = "recipes.engines.row_ids.AgentLoops"
+"""verl's manager of agent loops, which brings the ids of rows into its dumps."""
 ON_POLICY_PREFIX = "on_policy_"
 """Begins the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
@@ -248,6 +250,7 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
         f"{ROLLOUT}.val_kwargs.n": given.n,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
+        f"{ROLLOUT}.agent.agent_loop_manager_class": ROW_IDS,
     }
 
 

@@ -25,6 +25,7 @@ def test_the_tiny_presets_are_the_rows_of_the_published_runs():
         found = hashlib.sha256()
         for split in splits:
             for row in split.rows:
+                del row["id"], row["extra_info"]["id"]  # those runs' rows had none
                 found.update(json.dumps(row, sort_keys=True).encode())
         assert found.hexdigest()[:16] == digest
 

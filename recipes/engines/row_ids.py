@@ -1,0 +1,85 @@
+"""The row's id, its data source and the reward's whole result in every line of verl's dumps.
+
+verl knows a response by a `uid` that it draws anew for every batch, so two validations have nothing in common by which
+a question could be found again, and its training dumps hold of a reward's result only the score. verl's hook
+`actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `AgentLoops` in the process of the trainer, where all
+prompts pass through it. What a line holds is told by `recipes.runs.dumps`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import transfer_queue as tq
+from tensordict import TensorDict
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainer
+
+ROW_ID, DATA_SOURCE = "row_id", "data_source"
+OWN = ("input", "output", "gts", "score", "step", "uid")
+"""What verl writes itself; a part of the reward's result with such a name would take its place."""
+_known: dict[str, dict[str, Any]] = {}
+"""uid -> what a line of the dump gets, until it is written."""
+_results: dict[str, dict[str, Any]] = {}
+"""Key of a training response (uid, session, index) -> what its reward returned, while one dump is made."""
+
+
+class AgentLoops(AgentLoopManagerTQ):
+    """verl's manager of agent loops; it keeps the id and the data source of each prompt that is asked."""
+
+    def generate_sequences(self, prompts: TensorDict) -> None:
+        """Submit prompts, of training and of validation. A row without the column `id` is dumped without one."""
+        if "id" in prompts:
+            sources = prompts["data_source"] if "data_source" in prompts else [None] * len(prompts)
+            for uid, row, source in zip(prompts["uid"], prompts["id"], sources, strict=True):
+                _known[uid] = {ROW_ID: row, DATA_SOURCE: source}
+        super().generate_sequences(prompts)
+
+
+def patch_dumps() -> None:
+    """verl/trainer/ppo/v1/trainer_base.py:1262 and 1297 write what they are handed, and hand on nothing of the row.
+
+    `_log_rollout_data` reads scores and ground truths from the transfer queue and leaves the reward's result there;
+    `_dump_generations` takes further columns, one value a line, and this adds to them.
+    """
+    dump, log = PPOTrainer._dump_generations, PPOTrainer._log_rollout_data
+
+    @functools.wraps(dump)
+    def _dump_generations(
+        self: PPOTrainer,
+        inputs: list[str],
+        outputs: list[str],
+        gts: list[Any],
+        scores: list[float],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        dump_path: str,
+    ) -> None:
+        keys = reward_extra_infos_dict["uid"]
+        lines = [{**_results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
+        names = dict.fromkeys(name for line in lines for name in line)
+        added = {name: [line.get(name) for line in lines] for name in names}
+        dump(self, inputs, outputs, gts, scores, {**reward_extra_infos_dict, **added}, dump_path)
+        for key in keys:
+            _known.pop(_uid(key), None)
+
+    @functools.wraps(log)
+    def _log_rollout_data(self: PPOTrainer, batch: Any, timing_raw: dict[str, Any], rollout_data_dir: str) -> None:
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        for key, fields in zip(batch.keys, data["extra_fields"].tolist(), strict=True):
+            result = (fields or {}).get("reward_extra_info") or {}
+            _results[key] = {name: value for name, value in result.items() if name not in OWN}
+        try:
+            log(self, batch, timing_raw, rollout_data_dir)
+        finally:
+            _results.clear()
+
+    PPOTrainer._dump_generations = _dump_generations
+    PPOTrainer._log_rollout_data = _log_rollout_data
+
+
+def _uid(key: str) -> str:
+    """The prompt's uid in the key of a response, `<uid>_<session>_<index>`."""
+    return key.rsplit("_", 2)[0]
+
+
+patch_dumps()
