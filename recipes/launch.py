@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from recipes import preflight, publish, usage
-from recipes.config import Recipe, accounting, dry_run, load, path_keys, to_yaml
+from recipes.config import Recipe, accounting, dry_run, load, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
 from recipes.data.rows import row_count
@@ -32,8 +32,8 @@ from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, script_command, shown
 from recipes.preflight import cluster, duration, prompt_filter, resume
 from recipes.runs import folder as runs
+from recipes.runs.groups import Groups, Rollouts
 from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, read_history
-from recipes.runs.rollouts import Groups, Rollouts
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -113,8 +113,7 @@ def train(
     offset = runs.begin_attempt(files, to_yaml(recipe), command, variables)
     console.print(f"the trainer's own output goes to {shown(files.log)}")
     folder = recipe.trainer.rollout_data_dir
-    training_files = [key.path for key in path_keys(recipe) if folder and key.key == "data.train_files"]
-    rollouts = Rollouts(Path(folder) if folder else None, training_files)
+    rollouts = Rollouts(Path(folder) if folder else None)
     health = Health(recipe, done, rollouts, console.print)
     start = time.time()
 

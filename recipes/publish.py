@@ -167,7 +167,9 @@ def validations(run: Path, upto: int) -> tuple[list[Validation], str]:
                 rows.append(Validation(step.step, source, accuracy))
             else:
                 ends = f"{measured.low:.3f} to {measured.high:.3f}"
-                rows.append(Validation(step.step, source, measured.value, ends, paired.questions))
+                rows.append(Validation(step.step, source, measured.value, ends, paired.questions if paired else None))
+    if paired is None:
+        return rows, ""
     change = paired.difference
     ends = "" if change.low is None else f" (95% {change.low:+.3f} to {change.high:+.3f})"
     return rows, (

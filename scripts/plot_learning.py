@@ -48,6 +48,10 @@ def main(
         file.write_text(json.dumps({**notes, **asdict(result)}, indent=1) + "\n", encoding="utf-8")
         draw(result, output.with_suffix(".svg"))
     for curve in result.curves:
+        for note in curve.notes:
+            print(f"note: {curve.run}: {note}", file=sys.stderr)
+        if curve.paired is None:
+            continue
         paired, change = curve.paired, curve.paired.difference
         print(
             f"{curve.run}: step {paired.first} to {paired.last} on {paired.questions} questions: "

@@ -3,7 +3,7 @@
 verl knows a response by a `uid` that it draws anew for every batch, so two validations have nothing in common by which
 a question could be found again, and its training dumps hold of a reward's result only the score. verl's hook
 `actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `AgentLoops` in the process of the trainer, where all
-prompts pass through it. What a line holds is told by `recipes.runs.dumps`.
+prompts pass through it. `dump_fields.py` tells what a line holds.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainer
 
-ROW_ID, DATA_SOURCE = "row_id", "data_source"
-OWN = ("input", "output", "gts", "score", "step", "uid")
-"""What verl writes itself; a part of the reward's result with such a name would take its place."""
+from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
+
 _known: dict[str, dict[str, Any]] = {}
 """uid -> what a line of the dump gets, until it is written."""
 _results: dict[str, dict[str, Any]] = {}
@@ -65,7 +64,7 @@ def patch_dumps() -> None:
     @functools.wraps(log)
     def _log_rollout_data(self: PPOTrainer, batch: Any, timing_raw: dict[str, Any], rollout_data_dir: str) -> None:
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        for key, fields in zip(batch.keys, data["extra_fields"].tolist(), strict=True):
+        for key, fields in zip(batch.keys, data.pop("extra_fields").tolist(), strict=True):
             result = (fields or {}).get("reward_extra_info") or {}
             _results[key] = {name: value for name, value in result.items() if name not in OWN}
         try:

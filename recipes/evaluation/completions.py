@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,8 @@ from recipes.errors import RecipeError
 from recipes.evaluation.scoring import Reward, Score, as_score
 from recipes.evaluation.suspicious import RULES, SAME_ANSWER, SameAnswer, flags
 from recipes.files import whole_folder
+from recipes.runs.dumps import Dump, Response, dump_files, read_dump
 
-# verl's dump (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) is one JSONL file per step with these fields;
-# newer versions add `uid`, and validation dumps hold every key of the reward's result as well.
-FIELDS = ("input", "output", "gts", "score", "step")
 # A logged score and the reward file's may differ by float32 rounding; beyond it, training used another file.
 SAME_SCORE = 1e-5
 
@@ -95,19 +92,23 @@ class CompletionLog:
 
 @dataclass(frozen=True)
 class RolloutStep:
-    """One step's rollouts: `mean_score` as logged, `differs`: logged scores that the reward file does not give now."""
+    """One step's rollouts: `mean_score` as logged, `differs`: logged scores that the reward file does not give now.
+
+    `torn`: its last line is half written, and left out.
+    """
 
     step: str
     mean_score: float
     differs: int
     counts: CompletionCounts
+    torn: bool
 
 
 def rollout_files(path: Path) -> list[Path]:
     """The dumps in a folder, by step; or the one file that is named."""
     if path.is_file():
         return [path]
-    files = sorted((file for file in path.glob("*.jsonl") if file.stem.isdigit()), key=lambda file: int(file.stem))
+    files = list(dump_files(path).values())
     if not files:
         below = [str(path / name) for name in ("rollouts", "validation") if (path / name).is_dir()]
         fix = f"name {' or '.join(below)}" if below else "train with trainer.rollout_data_dir set"
@@ -119,61 +120,31 @@ def split_rollouts(source: Path, target: Path, reward: Reward | None, data_sourc
     """Write `step_<n>_{success,fail,suspicious}.jsonl` for each dump of `source` into the folder `target`.
 
     Args:
-        reward: scores again, since the training dump keeps a score but no reason; None takes the logged score.
-        data_source: what the reward gets as data source, because the dump does not hold it.
+        reward: scores again; None takes the logged score.
+        data_source: what the reward gets as data source where the dump does not hold it.
     """
     with whole_folder(target) as folder:
-        return [_split(dump, folder, reward, data_source) for dump in rollout_files(source)]
+        return [_split(read_dump(file), folder, reward, data_source) for file in rollout_files(source)]
 
 
-def _split(dump: Path, folder: Path, reward: Reward | None, data_source: str) -> RolloutStep:
-    log = CompletionLog(folder, f"step_{dump.stem}")
-    logged, differs, responses = 0.0, 0, 0
-    for group in _groups(dump):
-        scores = [_score(record, reward, data_source, str(dump)) for record in group]
-        raised = [flags(each["output"], str(each["gts"]), score) for each, score in zip(group, scores, strict=True)]
-        for record, score in zip(group, scores, strict=True):
-            logged += record["score"]
-            responses += 1
-            differs += abs(record["score"] - score.value) > SAME_SCORE
-        shared = {"step": group[0]["step"], "prompt": group[0]["input"], "ground_truth": str(group[0]["gts"])}
-        records = [{"response": record["output"], "uid": record.get("uid")} for record in group]
+def _split(dump: Dump, folder: Path, reward: Reward | None, data_source: str) -> RolloutStep:
+    log = CompletionLog(folder, f"step_{dump.file.stem}")
+    differs = 0
+    for group in dump.groups.values():
+        scores = [_score(response, reward, data_source, str(dump.file)) for response in group]
+        raised = [flags(each.text, each.truth, score) for each, score in zip(group, scores, strict=True)]
+        differs += sum(abs(each.score - score.value) > SAME_SCORE for each, score in zip(group, scores, strict=True))
+        first = group[0]
+        shared = {"step": first.line.get("step"), "row_id": first.row_id, "prompt": first.prompt}
+        shared["ground_truth"] = first.truth
+        records = [{"response": each.text, "uid": each.line.get("uid")} for each in group]
         log.add_group(shared, records, scores, raised)
-    return RolloutStep(dump.stem, logged / responses, differs, log.close())
+    mean = sum(response.score for response in dump.responses) / len(dump.responses)
+    return RolloutStep(dump.file.stem, mean, differs, log.close(), dump.torn)
 
 
-def _score(record: dict[str, Any], reward: Reward | None, data_source: str, where: str) -> Score:
+def _score(response: Response, reward: Reward | None, data_source: str, where: str) -> Score:
     if reward is not None:
-        return reward.score_raw(data_source, record["output"], str(record["gts"]), {})
-    return as_score({key: record[key] for key in ("score", "accuracy", "acc", "reason") if key in record}, where)
-
-
-def _groups(dump: Path) -> list[list[dict[str, Any]]]:
-    """One list per prompt. A dump holds one step, which fits in memory; its lines need not be in order."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    with dump.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            record = _record(line, f"{dump}, line {number}")
-            groups.setdefault(_group_key(record), []).append(record)
-    if not groups:
-        raise RecipeError("the dump is empty", where=str(dump))
-    return list(groups.values())
-
-
-def _record(line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RecipeError("the line is not JSON", where=where, fix="was the run killed while writing?") from error
-    missing = [name for name in FIELDS if name not in record]
-    if missing:
-        raise RecipeError(f"the record has no {missing[0]}", where=where, fix="name a dump that verl wrote")
-    if not isinstance(record["score"], (int, float)) or not math.isfinite(record["score"]):
-        raise RecipeError(f"the logged score is {record['score']}", where=where)
-    return record
-
-
-def _group_key(record: dict[str, Any]) -> str:
-    """verl's uid is <prompt>_<rollout>_<output>; without it the prompt's text says which group a record is in."""
-    uid = str(record.get("uid") or "")
-    return uid.rsplit("_", 2)[0] if uid.count("_") >= 2 else record["input"]
+        return reward.score_raw(response.data_source or data_source, response.text, response.truth, {})
+    known = {key: response.line[key] for key in ("score", "accuracy", "acc", "reason") if key in response.line}
+    return as_score(known, where)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from recipes.config.schema import Recipe, leaves
 from recipes.drawing import BLUE, STYLE, WEAK
 from recipes.errors import RecipeError
-from recipes.monitor.learning_curves import difference, draw_accuracy, right_answers, share, validation_files
+from recipes.monitor.learning_curves import draw_accuracy
 from recipes.monitor.progress import KL, number
+from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run
-from recipes.statistics import SIGNIFICANCE, Interval, McNemar
+from recipes.runs.pairing import Paired, accuracy, pair, why_not
+from recipes.statistics import SIGNIFICANCE, Interval
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,15 +32,18 @@ class Compared:
         runs: both.
         curves: of each, step -> held-out accuracy with Wilson's interval over the questions.
         step: the last step that both validated; None where there is none.
-        paired: questions that both answered there, second minus first on them, and McNemar's test.
+        paired: the second against the first there; None where they cannot be paired, for the reason `unpaired`.
+        notes: what is wrong with the validations, in sentences.
         settings: key -> the two values, where they differ.
     """
 
     runs: tuple[Run, Run]
     curves: tuple[Curve, Curve]
     step: int | None
-    paired: tuple[int, Interval, McNemar] | None
+    paired: Paired | None
+    unpaired: str
     settings: dict[str, tuple[Any, Any]]
+    notes: tuple[str, ...] = ()
 
 
 def compared(first: Run, second: Run) -> Compared:
@@ -53,11 +58,17 @@ def compared(first: Run, second: Run) -> Compared:
                 where=str(run.folder / "validation"),
                 fix="train with VAL_FREQ set",
             )
-    answers = tuple({step: right_answers(file) for step, file in files.items()} for files in dumps)
-    one, other = ({step: share(right) for step, right in each.items()} for each in answers)
+    read = tuple({step: read_dump(file) for step, file in files.items()} for files in dumps)
+    one, other = ({step: accuracy(dump) for step, dump in each.items()} for each in read)
     step = max(one.keys() & other.keys(), default=None)
-    both = difference(answers[0][step], answers[1][step]) if step is not None else None
-    return Compared((first, second), (one, other), step, both, _settings(first, second))
+    paired, unpaired, notes = None, "the runs validated no step in common", []
+    if step is not None:
+        both = read[0][step], read[1][step]
+        paired = pair(*both)
+        unpaired = "" if paired else why_not(*both)
+        for run, dump in zip((first, second), both, strict=True):
+            notes += [f"{run.name}, validation of step {step}: {note}" for note in dump.notes if note != NO_IDS]
+    return Compared((first, second), (one, other), step, paired, unpaired, _settings(first, second), tuple(notes))
 
 
 def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
@@ -84,35 +95,36 @@ def table(result: Compared) -> RenderableType:
     from rich.table import Table
 
     names = [run.name for run in result.runs]
-    accuracy = Table(title="held-out accuracy, % (95% interval over questions)", box=None, pad_edge=False)
+    shares = Table(title="held-out accuracy, % (95% interval over questions)", box=None, pad_edge=False)
     for head in ("step", *names):
-        accuracy.add_column(head, overflow="fold")
+        shares.add_column(head, overflow="fold")
     for step in sorted(result.curves[0].keys() | result.curves[1].keys()):
-        accuracy.add_row(str(step), *(shown(curve.get(step)) for curve in result.curves))
+        shares.add_row(str(step), *(shown(curve.get(step)) for curve in result.curves))
     for name, keys in TRAINING:
         series = [[value for step in run.history if (value := step.get(*keys)) is not None] for run in result.runs]
-        accuracy.add_row(f"last {name}", *(number(values[-1] if values else None) for values in series))
+        shares.add_row(f"last {name}", *(number(values[-1] if values else None) for values in series))
     settings = Table(title="settings that differ", box=None, pad_edge=False)
     for head in ("key", *names):
         settings.add_column(head, overflow="fold")
     for key, values in result.settings.items():
         settings.add_row(key, *map(str, values))
-    return Group(accuracy, verdict(result), *([settings] if result.settings else ["no setting differs"]))
+    notes = [f"note: {note}" for note in result.notes]
+    return Group(shares, verdict(result), *notes, *([settings] if result.settings else ["no setting differs"]))
 
 
 def verdict(result: Compared) -> str:
     """One sentence on the last step that both validated."""
     first, second = (run.name for run in result.runs)
     if result.step is None:
-        return "the runs validated no step in common"
+        return result.unpaired
     if result.paired is None:
-        return f"at step {result.step} the runs answered different questions, so that only the intervals compare"
-    questions, change, test = result.paired
+        return f"step {result.step} is not paired, so that only the intervals compare: {result.unpaired}"
+    questions, change, test = result.paired.questions, result.paired.difference, result.paired.mcnemar
     sure = "they differ" if test.p_value < SIGNIFICANCE else "no difference is shown"
     return (
         f"step {result.step}, {questions} questions: {second} - {first} = {100 * change.value:+.1f} points "
         f"(95% interval {100 * (change.low or 0):+.1f} to {100 * (change.high or 0):+.1f}; "
-        f"McNemar p = {test.p_value:.2g}): {sure}"
+        f"{test.won} won, {test.lost} lost, McNemar p = {test.p_value:.2g}): {sure}"
     )
 
 

@@ -22,8 +22,8 @@ from recipes.engines.verl import is_on_policy
 from recipes.monitor import rollout_mismatch
 from recipes.monitor.progress import TIMINGS, number
 from recipes.runs.folder import Run
+from recipes.runs.groups import Groups, Rollouts
 from recipes.runs.metrics import Step, mean_validation
-from recipes.runs.rollouts import Groups, Rollouts
 from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]

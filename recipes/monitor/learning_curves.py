@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config.docs import markdown
-from recipes.data.rewards import is_right
 from recipes.drawing import BAD, BLUE, SLATE, STYLE
 from recipes.errors import RecipeError
+from recipes.runs.dumps import read_dump, validation_files
 from recipes.runs.folder import ATTEMPT
 from recipes.runs.metrics import read_history
-from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_over_seeds, mean_with_interval
+from recipes.runs.pairing import accuracy, pair, why_not
+from recipes.statistics import Interval, McNemar, mean_over_seeds
 
 # Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
 TRAINING = {
@@ -31,13 +31,8 @@ TRAINING = {
 KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL to the reference, in the loss"}
 
 
-Question = tuple[str, str, int]
-"""Prompt, gold answer, and place among equal ones: prompts of one text over many images differ in nothing else."""
-Answers = dict[Question, bool]
-
-
 @dataclass(frozen=True)
-class Paired:
+class FirstToLast:
     """The last validation of a run against its first, on the same questions; exact and paired."""
 
     first: int
@@ -55,13 +50,16 @@ class Curve:
         run: its name.
         validation: step -> greedy accuracy with its interval over the questions (Wilson).
         training: one entry a step: `step`, and those of `TRAINING` that the run logged.
+        paired: None where the validations cannot be paired; `notes` says why.
+        notes: what is wrong with the validations, in sentences.
         seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
     """
 
     run: str
     validation: dict[int, Interval]
     training: list[dict[str, float]]
-    paired: Paired
+    paired: FirstToLast | None
+    notes: list[str] = field(default_factory=list)
     seconds: float | None = None
 
 
@@ -158,25 +156,23 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
             where=str(run / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
-    answers = {step: right_answers(file) for step, file in files.items()}
-    first, last = min(answers), max(answers)
-    compared = difference(answers[first], answers[last])
+    dumps = {step: read_dump(file) for step, file in files.items()}
+    first, last = min(dumps), max(dumps)
+    compared = pair(dumps[first], dumps[last])
+    notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
     if compared is None:
-        raise RecipeError(
-            f"the validations of steps {first} and {last} share no question",
-            where=str(run / "validation"),
-            fix="compare runs on the same validation data",
-        )
+        notes.append(f"not paired: {why_not(dumps[first], dumps[last])}")
     return Curve(
         run=run.name,
-        validation={step: share(right) for step, right in answers.items()},
+        validation={step: accuracy(dump) for step, dump in dumps.items()},
         training=[
             {"step": step.step}
             | {name: value for name, metric in TRAINING.items() if (value := step.get(metric)) is not None}
             for step in read_history(run / "metrics.jsonl")
             if TRAINING["score"] in step.data
         ],
-        paired=Paired(first, last, *compared),
+        paired=compared and FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar),
+        notes=notes,
         seconds=_seconds(run),
     )
 
@@ -200,7 +196,10 @@ def results_table(results: Sequence[Path]) -> str:
         result = json.loads(path.read_text(encoding="utf-8"))
         curves, change = result["curves"], result["change"]
         steps = list(result["mean"])
-        paired = change if len(curves) > 1 else curves[0]["paired"]["difference"]
+        paired = change if len(curves) > 1 else (curves[0]["paired"] or {}).get("difference")
+        points = f"{100 * change['value']:+.1f}, not paired"
+        if paired:
+            points = f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})"
         seconds = [curve["seconds"] for curve in curves if curve.get("seconds")]
         rows.append(
             (
@@ -211,7 +210,7 @@ def results_table(results: Sequence[Path]) -> str:
                 f"{min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min" if seconds else "-",
                 f"{result['mean'][steps[0]]['value']:.3f}",
                 f"{result['mean'][steps[-1]]['value']:.3f}",
-                f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})",
+                points,
                 result["learned"],
             )
         )
@@ -227,12 +226,6 @@ def results_table(results: Sequence[Path]) -> str:
         "what was learned",
     )
     return markdown(header, rows)
-
-
-def validation_files(run: Path) -> dict[int, Path]:
-    """Step -> verl's dump of its validation responses, in order."""
-    files = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdigit()}
-    return dict(sorted(files.items()))
 
 
 def draw(result: Learning, path: Path) -> None:
@@ -318,51 +311,3 @@ def _ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[float]]:
     low = [max(0.0, each.value if each.low is None else each.low) for each in curve.values()]
     high = [min(1.0, each.value if each.high is None else each.high) for each in curve.values()]
     return low, high
-
-
-def share(answers: Answers) -> Interval:
-    """The share of right answers with Wilson's interval; there has to be one answer at least."""
-    interval = mean_with_interval([float(right) for right in answers.values()], bounds=(0.0, 1.0))
-    assert interval is not None
-    return interval
-
-
-def read_validation(file: Path) -> dict[Question, tuple[bool, str]]:
-    """Whether each response is right, and its text, from one of verl's validation dumps.
-
-    Raises RecipeError for a file that is torn or empty.
-    """
-    answers: dict[Question, tuple[bool, str]] = {}
-    places: Counter[tuple[str, str]] = Counter()
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            try:
-                entry = json.loads(line)
-                question = (entry["input"], str(entry.get("gts")))
-                answer = (is_right(entry), str(entry.get("output")))
-            except (ValueError, KeyError, TypeError) as error:
-                raise RecipeError(
-                    f"a line is no response of a validation: {line[:80]!r}",
-                    where=str(file),
-                    fix="wait until it is written, or remove the file",
-                ) from error
-            answers[(*question, places[question])] = answer
-            places[question] += 1
-    if not answers:
-        raise RecipeError("the validation is empty", where=str(file), fix="validate again, or remove the file")
-    return answers
-
-
-def right_answers(file: Path) -> Answers:
-    """Whether each response of a validation is right."""
-    return {question: right for question, (right, _) in read_validation(file).items()}
-
-
-def difference(before: Answers, after: Answers) -> tuple[int, Interval, McNemar] | None:
-    """How many questions both answered, `after` minus `before` there, and McNemar's test; None for no such question."""
-    common = before.keys() & after.keys()
-    if not common:
-        return None
-    won = sum(after[question] and not before[question] for question in common)
-    lost = sum(before[question] and not after[question] for question in common)
-    return len(common), difference_of_shares(won, lost, len(common)), mcnemar(won, lost)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step, seconds_per_step, validation
-from recipes.runs.rollouts import Groups
 
 if TYPE_CHECKING:
     from rich.console import Console

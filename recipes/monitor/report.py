@@ -13,14 +13,16 @@ from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.monitor.compare import shown
 from recipes.monitor.health import Finding, findings_of, truncated
-from recipes.monitor.learning_curves import Question, draw_accuracy, read_validation, share, validation_files
+from recipes.monitor.learning_curves import draw_accuracy
 from recipes.monitor.progress import KL, duration, number
+from recipes.runs.dumps import Dump, read_dump, validation_files
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
+from recipes.runs.groups import Rollouts
 from recipes.runs.log import LogReader, first_error
-from recipes.runs.rollouts import Rollouts
+from recipes.runs.pairing import accuracy
 from recipes.statistics import Interval
 
-Validations = dict[int, dict[Question, tuple[bool, str]]]
+Validations = dict[int, Dump]
 TEMPLATE = "report.html.j2"
 AGAINST = ("verl", "easyr1")
 MOST_CHARACTERS = 1500
@@ -43,10 +45,7 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    curve = {
-        step: share({question: right for question, (right, _) in answers.items()})
-        for step, answers in validations.items()
-    }
+    curve = {step: accuracy(dump) for step, dump in validations.items()}
     alarms = [finding for finding in findings if finding.alarming]
     tone = "bad" if any(finding.status == "failure" for finding in alarms) else "weak" if alarms else "good"
     different, heads, more = _against_official(run)
@@ -74,16 +73,22 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
 
 
 def _validations(run: Run) -> tuple[Validations, list[str]]:
-    """Step -> answers, from verl's dumps, and what could not be read."""
+    """Step -> its validation, and what is wrong with any of them."""
     validations, notes = {}, []
     for step, file in validation_files(run.folder).items():
         try:
-            answers = read_validation(file)
+            validations[step] = read_dump(file)
         except RecipeError as error:
             notes.append(f"validation of step {step} left out: {error.what}")
-        else:
-            validations[step] = {each: (right, text[-MOST_CHARACTERS:]) for each, (right, text) in answers.items()}
-    return validations, notes
+    by_note: dict[str, list[int]] = {}
+    for step, dump in validations.items():
+        for note in dump.notes:
+            by_note.setdefault(note, []).append(step)
+    return validations, notes + [f"validation of step {_listed(steps)}: {note}" for note, steps in by_note.items()]
+
+
+def _listed(steps: list[int]) -> str:
+    return ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
 
 
 def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
@@ -169,14 +174,17 @@ def _samples(validations: Validations) -> list[Sample]:
         return []
     if len(steps) > MOST_VALIDATIONS:
         steps = [steps[round(i * (len(steps) - 1) / (MOST_VALIDATIONS - 1))] for i in range(MOST_VALIDATIONS)]
-    common = [question for question in validations[steps[0]] if all(question in validations[step] for step in steps)]
+    answers = [validations[step].answers for step in steps]
     samples: dict[str, Sample] = {}
-    for question in common:
-        answers = [(step, *validations[step][question]) for step in steps]
-        first, last, ever = answers[0][1], answers[-1][1], any(right for _, right, _ in answers)
+    for row in answers[0]:
+        if not all(row in each for each in answers):
+            continue
+        given = [each[row][0] for each in answers]
+        first, last, ever = given[0].right, given[-1].right, any(response.right for response in given)
         title = "won" if last > first else "lost" if first > last else "" if ever else "never right"
         if title and title not in samples:
-            samples[title] = Sample(title, question[0][-MOST_CHARACTERS:], answers)
+            texts = [(step, each.right, each.text[-MOST_CHARACTERS:]) for step, each in zip(steps, given, strict=True)]
+            samples[title] = Sample(title, given[0].prompt[-MOST_CHARACTERS:], texts)
     return [samples[title] for title in ("won", "lost", "never right") if title in samples]
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from recipes.monitor.health import Status, findings_of
 from recipes.monitor.progress import KL, duration, number, step_line
 from recipes.runs.folder import Run, read
+from recipes.runs.groups import Rollouts
 from recipes.runs.metrics import mean_validation
-from recipes.runs.rollouts import Rollouts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -38,7 +38,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "config.yaml").write_text(to_yaml(recipe))
     with (folder / "metrics.jsonl").open("w") as metrics:
         for step, right in ((0, 2), (2, 9), (4, 10)):
-            answers = [{"input": f"q{i}", "gts": "1", "acc": float(i < right), "score": 0.0} for i in range(10)]
+            same = {"input": "q", "output": "1", "gts": "1", "score": 0.0}
+            answers = [same | {"acc": float(i < right), "row_id": f"r{i}"} for i in range(10)]
             (folder / "validation" / f"{step}.jsonl").write_text("\n".join(map(json.dumps, answers)) + "\n")
             data = {"val-core/countdown/acc/mean@1": right / 10}
             metrics.write(json.dumps({"step": step, "data": data}) + "\n")

@@ -20,7 +20,7 @@ def run(tmp_path):
     """A run with two steps; in the second, groups are out of order as batch balancing leaves them."""
     steps = {
         10: [("q", "4", 1.0, "a_0_0"), ("q", "5", 0.1, "a_1_0"), ("q", "4", 1.0, "b_0_0")],
-        2: [("x", "4", 1.0, None), ("y", "9", 0.1, None), ("x", "3", 0.1, None), ("y", "4", 1.0, None)],
+        2: [("x", "4", 1.0, "a_0_0"), ("y", "9", 0.1, "b_0_0"), ("x", "3", 0.1, "a_1_0"), ("y", "4", 1.0, "b_1_0")],
     }
     folder = tmp_path / "rollouts"
     folder.mkdir()
@@ -28,7 +28,7 @@ def run(tmp_path):
         with (folder / f"{step}.jsonl").open("w") as file:
             for prompt, answer, score, uid in responses:
                 record = {"input": prompt, "output": f"<think>a sum</think><answer>{answer}</answer>", "gts": "4"}
-                record |= {"score": score, "step": step} | ({"uid": uid} if uid else {})
+                record |= {"score": score, "step": step} | {"uid": uid}
                 file.write(json.dumps(record) + "\n")
     return folder
 
@@ -51,7 +51,8 @@ def test_success_and_fail_hold_every_response_once(run, tmp_path, reward_path):
 @pytest.mark.parametrize(
     ("content", "mistake"),
     [
-        ('{"input": "q", "out', "not JSON"),
+        ('{"input": "q", "out\n{}', "not JSON"),
+        ('{"input": "q", "out', "the dump is empty"),
         ('{"input": "q", "output": "a", "gts": "4", "score": NaN, "step": 1}', "logged score is nan"),
     ],
 )
@@ -61,5 +62,5 @@ def test_a_broken_dump_is_named_and_leaves_an_earlier_log_as_it_was(run, tmp_pat
     (run / "3.jsonl").write_text(content)
     with pytest.raises(RecipeError, match=mistake) as error:
         split_rollouts(run, tmp_path / "out", None, "sums")
-    assert "3.jsonl" in error.value.where
+    assert "3.jsonl" in (error.value.where or "")
     assert sorted(tmp_path.rglob("*")) == sorted([*before, run / "3.jsonl"])

@@ -11,8 +11,8 @@ from recipes.config import load
 from recipes.monitor.health import Evidence, findings
 from recipes.monitor.learning_curves import TRAINING
 from recipes.paths import ROOT
+from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step
-from recipes.runs.rollouts import Groups
 
 LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length
 

@@ -10,10 +10,15 @@ from scipy.stats import t
 from recipes.monitor.learning_curves import draw, learning
 
 
-def write_run(folder, validations, steps=(), entry=lambda index: {"input": f"problem {index}", "gts": "1"}):
+def write_run(folder, validations, steps=(), shift=0):
+    """Runs whose questions have one prompt and one gold answer, as images have: their rows' ids alone differ."""
     (folder / "validation").mkdir(parents=True)
     for step, answers in validations.items():
-        lines = [json.dumps(entry(index) | {"acc": acc, "score": 0.1}) for index, acc in enumerate(answers)]
+        same = {"input": "<image>", "output": "1", "gts": "1", "score": 0.1, "step": step}
+        lines = [
+            json.dumps(same | {"acc": acc, "uid": f"{step}u{index}_0_0", "row_id": f"r{index + shift}"})
+            for index, acc in enumerate(answers)
+        ]
         (folder / "validation" / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
     lines = [json.dumps({"step": step, "data": data}) for step, data in steps]
     (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
@@ -51,14 +56,10 @@ def test_several_seeds(tmp_path):
     assert "in the reward" in drawing
 
 
-def test_questions_pair_by_prompt_not_by_position_and_one_text_over_many_images_is_many_questions(tmp_path):
-    run = write_run(tmp_path / "run", {0: [1.0, 0.0, 0.0], 5: [1.0, 0.0, 0.0]})
-    file = run / "validation" / "5.jsonl"
-    file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
-    paired = learning([run]).curves[0].paired
-    assert (paired.mcnemar.won, paired.mcnemar.lost, paired.questions) == (0, 0, 3)
-
-    answers = {0: [0.0] * 9, 5: [1.0] * 9}
-    run = write_run(tmp_path / "images", answers, entry=lambda index: {"input": "<image>", "gts": str(index % 3)})
-    paired = learning([run]).curves[0].paired
-    assert (paired.questions, paired.mcnemar.won) == (9, 9)
+def test_a_run_of_the_version_before_has_a_curve_and_nothing_paired(tmp_path):
+    run = write_run(tmp_path / "run", {0: tens(2), 20: tens(5)})
+    for file in (run / "validation").iterdir():
+        file.write_text(file.read_text().replace("row_id", "index"))
+    (curve,) = learning([run]).curves
+    assert (curve.paired, curve.validation[20].value) == (None, 0.5)
+    assert "not paired: run, step 0: no ids of rows" in " ".join(curve.notes)

@@ -43,13 +43,17 @@ def make_run(tmp_path, monkeypatch):
             if step:
                 data = {"critic/score/mean": 0.1 * step**0.5, "actor/entropy": 0.2, "timing_s/step": 4.0}
                 data |= {"actor/grad_norm": 0.1, "actor/reward_kl_penalty": 0.001 * step, "response_length/mean": 20.0}
-                groups = [{"input": f"p{i // 4}", "gts": "1", "score": float(i % 2)} for i in range(8)]
+                groups = [
+                    {"input": "p", "output": "o", "gts": "1", "score": float(i % 2), "uid": f"g{i // 4}_{i % 4}_0"}
+                    for i in range(8)
+                ]
                 (folder / "rollouts" / f"{step}.jsonl").write_text("\n".join(map(json.dumps, groups)))
             if step % 6 == 0:
                 count = right[step // 6]
                 data["val-core/countdown/acc/mean@1"] = count / 40
                 answers = [
                     {"input": f"question <{i}>", "output": f"<think>{i}</think>&", "gts": "1", "acc": float(i < count)}
+                    | {"row_id": f"r{i}"}
                     for i in range(40)
                 ]
                 dump = "\n".join(json.dumps(answer | {"score": answer["acc"]}) for answer in answers)

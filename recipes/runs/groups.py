@@ -1,0 +1,98 @@
+"""Training responses by step: accuracy, by data source, and groups without variance."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recipes.errors import RecipeError
+from recipes.runs.dumps import Dump, read_dump
+
+SAME = 1e-6
+"""Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
+
+
+def is_flat(scores: Iterable[float]) -> bool:
+    """Return whether a group has zero variance: all its scores are equal, so that every advantage is zero."""
+    values = list(scores)
+    return max(values) - min(values) < SAME
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The responses of one step.
+
+    Attributes:
+        groups: how many groups there are.
+        zero_variance: those whose responses all have the same score: every advantage is zero.
+        all_right: zero-variance groups in which every response is right.
+        accuracy: share of right responses.
+        by_source: the same for each data source, where there are several.
+    """
+
+    groups: int
+    zero_variance: int
+    all_right: int
+    accuracy: float
+    by_source: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def zero_variance_share(self) -> float:
+        return self.zero_variance / self.groups
+
+
+class Rollouts:
+    """The responses of a run's steps; each file is read once.
+
+    Args:
+        folder: `trainer.rollout_data_dir`, with a file `<step>.jsonl` for each step; None where it has none.
+    """
+
+    MOST = 120
+    """Files read for a long run: those of its end, and others evenly spread. A file may have tens of megabytes."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._known: dict[int, Groups] = {}
+
+    def of(self, step: int, since: float = 0.0) -> Groups | None:
+        """The responses of one step; None where they are not written (yet).
+
+        Args:
+            since: seconds since the epoch; an older file is an earlier attempt's, of a step that is done again.
+        """
+        if step in self._known or self._folder is None:
+            return self._known.get(step)
+        file = self._folder / f"{step}.jsonl"
+        try:
+            dump = read_dump(file) if file.is_file() and file.stat().st_mtime >= since else None
+        except (OSError, RecipeError):
+            return None  # still being written, or another program's
+        if dump is None or dump.torn:
+            return None
+        self._known[step] = measured(dump)
+        return self._known[step]
+
+    def among(self, steps: Sequence[int]) -> dict[int, Groups]:
+        """Those of these steps that were written; of many steps, `MOST`."""
+        read = {*steps[-self.MOST // 2 :], *steps[: -self.MOST // 2 : max(1, 2 * len(steps) // self.MOST)]}
+        known = {step: self.of(step) for step in steps if step in read or step in self._known}
+        return {step: groups for step, groups in known.items() if groups}
+
+
+def measured(dump: Dump) -> Groups:
+    """Count the groups and the right responses of a dump."""
+    flat = [group for group in dump.groups.values() if is_flat(response.score for response in group)]
+    by_source: dict[str, list[bool]] = defaultdict(list)
+    for response in dump.responses:
+        by_source[response.data_source or "unknown"].append(response.right)
+    shares = {name: sum(right) / len(right) for name, right in sorted(by_source.items())}
+    return Groups(
+        groups=len(dump.groups),
+        zero_variance=len(flat),
+        all_right=sum(all(response.right for response in group) for group in flat),
+        accuracy=sum(response.right for response in dump.responses) / len(dump.responses),
+        by_source=shares if len(shares) > 1 else {},
+    )

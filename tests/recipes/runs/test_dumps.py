@@ -1,0 +1,115 @@
+"""Dumps, their groups, and pairs of validations: by ids, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipes.errors import RecipeError
+from recipes.runs.dumps import NO_IDS, read_dump
+from recipes.runs.groups import Groups, Rollouts, is_flat
+from recipes.runs.pairing import pair, why_not
+
+
+def response(uid, score, **more):
+    return json.dumps({"input": "p", "output": "o", "gts": "1", "score": score, "uid": uid} | more) + "\n"
+
+
+def write(path, lines):
+    path.write_text("".join(lines))
+    return read_dump(path)
+
+
+def validation(path, right, order=None, **more):
+    """A dump of one prompt and one gold answer in the order of random uids; `right` are lists of samples by row."""
+    lines = [
+        response(f"{random.getrandbits(64):x}_{sample}_0", 0.1, acc=float(each), row_id=row, **more)
+        for row, samples in right.items()
+        for sample, each in enumerate(samples)
+    ]
+    (order or random).shuffle(lines)
+    return write(path, lines)
+
+
+def test_two_validations_of_one_model_have_no_question_won_or_lost_in_whatever_order(tmp_path):
+    right = {f"r{index}": [index % 3 == 0] for index in range(288)}
+    first, second = (validation(tmp_path / name, right, random.Random(name)) for name in ("1.jsonl", "2.jsonl"))
+    paired = pair(first, second)
+    assert (paired.questions, paired.mcnemar.won, paired.mcnemar.lost, paired.mcnemar.p_value) == (288, 0, 0, 1.0)
+
+
+@given(st.dictionaries(st.integers(0, 30).map(str), st.tuples(st.booleans(), st.booleans()), min_size=1))
+def test_won_and_lost_are_counted_row_by_row(tmp_path_factory, answers):
+    folder = tmp_path_factory.mktemp("dumps")
+    first, second = (
+        validation(folder / f"{side}.jsonl", {row: [each[side]] for row, each in answers.items()}) for side in (0, 1)
+    )
+    paired = pair(first, second)
+    assert paired.mcnemar.won == sum(after > before for before, after in answers.values())
+    assert paired.mcnemar.lost == sum(before > after for before, after in answers.values())
+
+
+def test_several_samples_a_question(tmp_path):
+    first = validation(tmp_path / "1.jsonl", {"a": [1, 0], "b": [0, 0], "c": [1, 1]})
+    second = validation(tmp_path / "2.jsonl", {"a": [1, 1], "b": [0, 0], "c": [0, 0]})
+    paired = pair(first, second)
+    assert (paired.mcnemar.won, paired.mcnemar.lost, paired.difference.value) == (1, 1, pytest.approx(-1 / 6))
+
+
+def test_without_ids_nothing_is_paired_and_ids_that_repeat_are_left_out_and_said(tmp_path):
+    with_ids = validation(tmp_path / "1.jsonl", {"a": [1], "b": [0], "c": [1]})
+    old = write(tmp_path / "2.jsonl", [response(f"{index}_0_0", 1.0) for index in range(3)])
+    assert (pair(with_ids, old), old.notes) == (None, [NO_IDS])
+    assert NO_IDS in why_not(with_ids, old)
+    other = validation(tmp_path / "3.jsonl", {"x": [1]})
+    assert (pair(with_ids, other), why_not(with_ids, other)) == (None, "the validations share no question")
+    repeated = write(tmp_path / "4.jsonl", [response(f"{i}_0_0", 1.0, row_id=row) for i, row in enumerate("aabc")])
+    assert repeated.notes == ["ids of rows repeat and are not paired: 1 ids, such as a"]
+    assert pair(with_ids, repeated).questions == 2
+
+
+def test_a_half_written_last_line_is_left_out_and_said_and_another_broken_one_is_an_error(tmp_path):
+    lines = [response("a_0_0", 1.0, row_id="a"), response("b_0_0", 1.0, row_id="b")]
+    for cut in range(1, len(lines[1]) - 1):
+        dump = write(tmp_path / "1.jsonl", [lines[0], lines[1][: -cut - 1]])
+        assert (len(dump.responses), dump.torn) == (1, True), cut
+        assert "half written" in dump.notes[0]
+    with pytest.raises(RecipeError, match="not JSON") as error:
+        write(tmp_path / "1.jsonl", [lines[0][:-9] + "\n", lines[1]])
+    assert "line 1" in str(error.value)
+    for line, mistake in ((response("", 1.0), "neither uid nor row_id"), ("7\n", "no response"), ("", "empty")):
+        with pytest.raises(RecipeError, match=mistake):
+            write(tmp_path / "1.jsonl", [line])
+
+
+def test_equal_scores_are_flat_up_to_rounding():
+    assert is_flat([0.1 + 0.2 + 0.7, 1.0, 0.9999999])
+    assert not is_flat([0.2, 0.2, 0.21])
+
+
+def test_groups_are_measured_once_a_file_is_whole_and_of_this_attempt(tmp_path):
+    lines = [response(f"a_{i}_0", 1.0) for i in range(4)] + [response(f"b_{i}_0", 0.1 * i) for i in range(4)]
+    lines += [response(f"c_{i}_0", 0.1) for i in range(2)]
+    file = tmp_path / "3.jsonl"
+    file.write_text("".join(lines)[:-20])
+    rollouts = Rollouts(tmp_path)
+    assert rollouts.of(3) is None
+    file.write_text("".join(lines))
+    assert rollouts.of(3, since=file.stat().st_mtime + 1) is None
+    assert rollouts.among([2, 3, 4]) == {3: Groups(groups=3, zero_variance=2, all_right=1, accuracy=0.4)}
+
+
+def test_a_response_counts_for_its_data_source_and_is_right_by_its_accuracy_not_its_score(tmp_path):
+    lines = [
+        response("a_0_0", 0.4, acc=1.0, data_source="math"),
+        response("a_1_0", 0.4, acc=0.0, data_source="math"),
+        response("b_0_0", 1.0, acc=0.0, data_source="qa"),
+    ]
+    (tmp_path / "3.jsonl").write_text("".join(lines))
+    groups = Rollouts(tmp_path).of(3)
+    assert (groups.zero_variance, groups.all_right, groups.accuracy) == (2, 0, pytest.approx(1 / 3))
+    assert groups.by_source == {"math": 0.5, "qa": 0.0}
