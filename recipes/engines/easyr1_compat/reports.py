@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
+
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
 """Variables with the folders of the dumps; without one nothing is written."""
@@ -88,7 +90,7 @@ def end_validation(trainer: Any) -> dict[str, float]:
     answers = trainer.config.worker.rollout.val_override_config.get("n", 1)
     values: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        source = row["data_source"]
+        source = row[DATA_SOURCE]
         values[f"val-aux/{source}/reward/mean@{answers}"].append(row["score"])
         for part in ("acc", "accuracy"):
             if part in row:
@@ -125,13 +127,13 @@ def _rows(trainer: Any, batch: Any, scores: Any) -> _Rows:
             "gts": columns["ground_truth"][index],
             "score": float(scores[index].sum()),
             "step": int(trainer.global_step),
-            "data_source": str(columns["data_source"][index]) if "data_source" in columns else "all",
+            DATA_SOURCE: str(columns["data_source"][index]) if "data_source" in columns else "all",
         }
         if group is not None:
             row["uid"] = f"{group}_{seen[group]}_0"
             seen[group] += 1
         if "id" in columns:
-            row["id"] = str(columns["id"][index])
+            row[ROW_ID] = str(columns["id"][index])
         parts = columns[PARTS][index]
         row |= {name: float(value) for name, value in parts.items() if name not in row and name != "overall"}
         rows.append(row)

@@ -115,7 +115,7 @@ def test_responses_as_long_as_the_batchs_longest_are_no_truncated_ones():
 
 @pytest.mark.parametrize(
     ("key", "zero_variance", "status"),
-    [("monitor.window=5", 8, "failure"), ("monitor.flat_groups=0.9", 7, "ok")],
+    [("monitor.window=5", 8, "failure"), ("monitor.zero_variance_groups=0.9", 7, "ok")],
 )
 def test_groups_are_judged_by_their_responses_and_bounds_come_from_the_recipe(key, zero_variance, status):
     groups = {step: Groups(8, zero_variance, 0, 0.2) for step in range(10, 20)}
