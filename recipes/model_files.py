@@ -61,3 +61,11 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a model's weights."""
     return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+
+
+def positions(folder: Path | None) -> int | None:
+    """The tokens of the longest sequence that a local model knows; None where its `config.json` does not say."""
+    config = text_config(model_config(folder))
+    known = config.get("max_position_embeddings")
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    return int(known * float(scaling.get("factor") or 1)) if known else None

@@ -7,13 +7,18 @@ import shlex
 import shutil
 from pathlib import Path
 
+from recipes.errors import RecipeError
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
 
 
 def artifacts() -> Path:
-    """The folder that holds everything a run makes; `ARTIFACTS_DIR` moves it."""
-    return Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
+    """The folder that holds everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError below a file."""
+    folder = Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
+    if (nearest := next(path for path in (folder, *folder.parents) if path.exists())).is_dir():
+        return folder
+    raise RecipeError(f"{nearest} is a file, not a folder", where=f"ARTIFACTS_DIR={folder}", fix="name a folder")
 
 
 def outputs() -> Path:

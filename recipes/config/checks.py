@@ -29,15 +29,17 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
 
 def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     """Every mistake, the most fundamental first."""
+    yield from _groups(recipe)
     yield from _machines(recipe, gpus)
-    for find in (batches, _groups, _lengths, kl.problems, loss.problems, _combinations, _early_stop, _without_effect):
+    values = (_interpolations, _frequencies, _lengths, kl.problems, loss.problems, _combinations, _early_stop)
+    for find in (batches, *values, _without_effect):
         yield from find(recipe)
 
 
 def remarks(recipe: Recipe) -> list[str]:
     """What runs, but hardly as meant: unread variables, KL estimators in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
-    return [*recipe.notes, *kl.remarks(recipe), *loss.remarks(recipe, updates), *_adapters(recipe)]
+    return [*recipe.notes, *kl.remarks(recipe), *loss.remarks(recipe, updates), *_adapters(recipe), *_idle(recipe)]
 
 
 RATE_OF_ADAPTERS = 3e-6
@@ -106,6 +108,25 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
             "worker.rollout.val_override_config.n",
             "worker.rollout.val_override_config.temperature",
         )
+
+
+def _interpolations(recipe: Recipe) -> Iterator[RecipeError]:
+    """Text with `${`, which both engines would replace: they read values with OmegaConf."""
+    for path in recipe.sources:
+        if not path.startswith("verl.") and "${" in str(recipe.value(path)):
+            yield recipe.error(
+                f"{path} is {recipe.value(path)!r}, and the trainer would replace ${{...}} by another key's value",
+                "write the value itself; a shell fills in $NAME outside single quotes",
+                path,
+            )
+
+
+def _frequencies(recipe: Recipe) -> Iterator[RecipeError]:
+    """0, which may be meant as never or as at the end."""
+    for name, variable in (("save_freq", "SAVE_FREQ"), ("val_freq", "VAL_FREQ")):
+        if recipe.value(f"trainer.{name}") == 0:
+            what = f"trainer.{name} is 0, which is no number of steps"
+            yield recipe.error(what, f"set {variable}=-1 for never, or to a number of steps", f"trainer.{name}")
 
 
 _LENGTHS = ("data.max_prompt_length", "data.max_response_length")
@@ -257,10 +278,44 @@ def _unused(recipe: Recipe) -> Iterator[Unused]:
         yield keys, f"{_BUFFER}.enable", "no response is judged by its length", fix
 
 
+def _asked(recipe: Recipe, keys: tuple[str, ...], decided_by: str) -> list[str]:
+    """Those of the keys that the user sets in this run, but for the one that decides."""
+    return [
+        path
+        for path, source in recipe.sources.items()
+        if path in keys or any(key.endswith("*") and path.startswith(key[:-1]) for key in keys)
+        if source.by_user and path != decided_by and recipe.value(path) is not None
+    ]
+
+
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
     for keys, decided_by, why, fix in _unused(recipe):
-        for path, source in recipe.sources.items():
-            named = path in keys or any(key.endswith("*") and path.startswith(key[:-1]) for key in keys)
-            if named and source.by_user and path != decided_by and recipe.value(path) is not None:
-                yield recipe.error(f"{path} {recipe.value(path)} has no effect: {why}", fix, path, decided_by)
+        for path in _asked(recipe, keys, decided_by):
+            yield recipe.error(f"{path} {recipe.value(path)} has no effect: {why}", fix, path, decided_by)
+
+
+_DISCOUNTED = ("gae", "reinforce_plus_plus")
+"""Estimators that read algorithm.gamma (verl/trainer/ppo/core_algos.py)."""
+
+
+def _idle(recipe: Recipe) -> list[str]:
+    """Keys that the user sets, which are read, and which change nothing in this recipe."""
+    algorithm, limit = recipe.algorithm, "worker.rollout.limit_images"
+    idle: list[tuple[tuple[str, ...], str, str]] = []
+    if not recipe.worker.rollout.limit_images:
+        idle.append((("data.min_pixels", "data.max_pixels"), limit, f"{limit} is 0: prompts are text"))
+    if algorithm.adv_estimator not in _DISCOUNTED:
+        why = f"{algorithm.adv_estimator} has one reward for a whole response"
+        idle.append((("algorithm.gamma",), "algorithm.adv_estimator", why))
+    if algorithm.kl_type == "fixed":
+        keys = ("algorithm.kl_target", "algorithm.kl_horizon")
+        idle.append((keys, "algorithm.kl_type", "algorithm.kl_type is fixed; adaptive reads it"))
+    elif not kl.in_reward(recipe):
+        keys = ("algorithm.kl_type", "algorithm.kl_target", "algorithm.kl_horizon")
+        idle.append((keys, "algorithm.use_kl_loss", "only the weight of KL in the reward adapts"))
+    return [
+        f"{path} {recipe.value(path)} changes nothing: {why}"
+        for keys, decided_by, why in idle
+        for path in _asked(recipe, keys, decided_by)
+    ]

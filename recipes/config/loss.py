@@ -71,8 +71,9 @@ def remarks(recipe: Recipe, updates: int) -> list[str]:
                 f"the ratio of a whole response hardly ever moves by {actor.clip_ratio_high}: nothing will be clipped; "
                 "GSPO's paper has CLIP_RATIO_LOW=3e-4 CLIP_RATIO_HIGH=4e-4"
             )
+    clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high", "dual"))
     clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
-    if clipped and updates == 1:
+    if updates == 1 and (clipped or any(recipe.source_of(clip).by_user for clip in clips)):
         lines.append(
             "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
             "ROLLOUT_BATCH_SIZE makes several"

@@ -17,7 +17,7 @@ from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
-from recipes.paths import CONFIGS, checkpoint_dir, run_dir
+from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
 
 PRESET = "algorithm.preset"
 """The key that names an algorithm; the variable ALGORITHM sets it."""
@@ -26,8 +26,7 @@ ALGORITHMS = CONFIGS / "algorithms"
 RESOLVED = "resolved"
 """Mark of a recipe that was written by `to_yaml`: its values already hold what the hardware's file said."""
 
-UNLESS = "unless"
-"""In the embedded block: keys that, set by the user, turn it off where nobody asked for it."""
+MODEL = "worker.actor.model.model_path"
 
 
 def load(
@@ -57,13 +56,13 @@ def load(
     kind = _hardware(hardware, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
     user = [*variable_settings(environ), *given.values()]
 
-    block = tree.pop("embedded", None) or {}
-    unless = block.pop(UNLESS, ()) if isinstance(block, dict) else ()
-    embedded = bool(block) and _embedded(controls.get("embedded"), environ, kind, unless, user)
+    block = settings_of(Recipe, tree.pop("embedded", None) or {}, Source("embedded", f"{shown}, embedded"), canonical)
     is_resolved = bool(tree.pop(RESOLVED, False))
     files = settings_of(Recipe, tree, Source("recipe", shown), canonical)
-    in_block = settings_of(Recipe, block, Source("embedded", f"{shown}, embedded"), canonical)
-    files += in_block if embedded else []
+    asked = is_on(environ if "embedded" not in controls else {"EMBEDDED": controls["embedded"]}, "EMBEDDED")
+    other = _other_model(block, user)
+    embedded = bool(block) and (kind == "cpu" and not other if asked is None else asked)
+    files += block if embedded else []
     files += [] if is_resolved else _hardware_layer(kind, environ, files, user)
 
     draft = Draft(Recipe, *merge(Recipe, _with_algorithm(files, user)))
@@ -74,6 +73,10 @@ def load(
     _derive(draft, environ)
     recipe = validated(Recipe, draft.values, draft.sources)
     recipe._embedded_on = embedded
+    if block and other and asked is None and kind == "cpu":
+        recipe._notes.append(
+            f"{other}: data and sizes of {shown}, embedded, belong to its tiny model and do not apply (EMBEDDED=1)"
+        )
     recipe._notes.extend(not_read(environ))
     return recipe
 
@@ -163,12 +166,17 @@ def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting],
     return settings
 
 
-def _embedded(
-    argument: str | None, environ: Mapping[str, str], kind: str, unless: Sequence[str], user: list[Setting]
-) -> bool:
-    """As the user asks; else where there is no GPU, unless the user brings what the block would have provided."""
-    asked = is_on(environ if argument is None else {"EMBEDDED": argument}, "EMBEDDED")
-    return kind == "cpu" and not any(setting.path in unless for setting in user) if asked is None else asked
+def _other_model(block: list[Setting], user: list[Setting]) -> Source | None:
+    """Who asks for another model than the embedded block's, to which all its values belong; None where nobody does."""
+    own, asked = ([setting for setting in settings if setting.path == MODEL] for settings in (block, user))
+    if not own or not asked or _same_place(str(own[-1].value), str(asked[-1].value)):
+        return None
+    return asked[-1].source
+
+
+def _same_place(in_file: str, typed: str) -> bool:
+    """Whether two paths are one: a file's is meant from the repository's root, what is typed also from where one is."""
+    return (ROOT / in_file).resolve() in ((ROOT / typed).resolve(), Path(typed).resolve())
 
 
 EXPERIMENT = "{experiment_name}"

@@ -157,7 +157,7 @@ CONTROLS: tuple[Control, ...] = (
     Control("HARDWARE", "cpu or gpu: the hardware file to use; default: gpu if the machine has one"),
     Control(
         "EMBEDDED",
-        "1 or 0: use the recipe's tiny model and data; default: 1 on a cpu (custom: unless you give a model or data)",
+        "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a model",
     ),
     Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
-from recipes.model_files import local_model, model_config, text_config
+from recipes.model_files import local_model, positions
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -198,12 +198,11 @@ def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) ->
 
 def _room(recipe: Recipe, longest: int) -> str:
     """Return how to make room for a prompt of `longest` tokens: a limit that the model's positions allow."""
-    here = local_model(str(recipe.worker.actor.model.model_path))
-    positions = text_config(model_config(here)).get("max_position_embeddings") if here else None
+    known = positions(local_model(str(recipe.worker.actor.model.model_path)))
     responses = recipe.data.max_response_length
-    if positions is None or longest + responses <= positions:
+    if known is None or longest + responses <= known:
         return f"set MAX_PROMPT_LENGTH to {longest}, or shorten the prompts"
     return (
-        f"shorten the prompts, or take a model with more than {positions} positions: "
-        f"{max(0, positions - responses)} are left for a prompt beside responses of {responses}"
+        f"shorten the prompts, or take a model with more than {known} positions: "
+        f"{max(0, known - responses)} are left for a prompt beside responses of {responses}"
     )

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import resource
 import shutil
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -85,10 +86,14 @@ def _writable(name: str, folder: Path) -> None:
         nearest = nearest.parent
     if not nearest.is_dir() and name != "trainer.ray_timeline":
         raise RecipeError(f"{nearest} is a file, not a folder", where=name, fix="move it away, or give another folder")
-    if not os.access(nearest, os.W_OK):
+    try:  # asking for permissions is not enough: root has them for /proc too
+        os.rmdir(tempfile.mkdtemp(dir=nearest if nearest.is_dir() else nearest.parent))
+    except OSError as error:
         raise RecipeError(
-            f"{nearest} cannot be written", where=name, fix="change its permissions, or set ARTIFACTS_DIR"
-        )
+            f"{folder} cannot be written: {error.strerror}",
+            where=f"{name}: {nearest}",
+            fix="change its permissions, or give another folder with CHECKPOINT_DIR or ARTIFACTS_DIR",
+        ) from error
 
 
 def _shared_memory(hardware: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.machine import has_packed_attention, lacks_flash_attention
 from recipes.errors import RecipeError
-from recipes.model_files import local_model, model_config, text_config, weight_files
+from recipes.model_files import local_model, model_config, positions, weight_files
 
 SECTION = "docs/INSTALLATION.md, section flash-attn"
 WITHOUT_PACKING = (None, "eager", "sdpa", "flash_attention_2")
@@ -99,13 +99,11 @@ def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
 
 def _check_positions(recipe: Recipe) -> None:
     """Prompt and response must fit the positions that the model knows (vLLM refuses only after minutes)."""
-    config = text_config(model_config(local_model(recipe.worker.actor.model.model_path)))
-    positions = config.get("max_position_embeddings")
-    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not positions or recipe.longest <= positions * float(scaling.get("factor") or 1):
+    known = positions(local_model(recipe.worker.actor.model.model_path))
+    if known is None or recipe.longest <= known:
         return
     raise recipe.error(
-        f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {positions}",
+        f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {known}",
         "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
         *("data.max_prompt_length", "data.max_response_length"),
     )

@@ -148,7 +148,7 @@ def changed_settings(recipe: Recipe, experiment: str) -> list[str]:
             f"a resumed run cannot change this: {was}: {RESTORED[restored[0]]}",
             where="; ".join(str(recipe.source_of(key)) for key in restored),
             fix="keep the old value; or begin a new run from the trained weights alone: EXPERIMENT_NAME=another "
-            f"MODEL_PATH={weights}",
+            f"MODEL_PATH={weights}" + " EMBEDDED=1" * recipe.embedded_on,
         )
     return [f"changed since the last attempt: {key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
 

@@ -46,6 +46,7 @@ def check_reward(recipe: Recipe) -> list[str]:
         "rows": [_reward_input(row, recipe) for row in rows],
         "files": files,
         "columns": columns,
+        "of_the_recipe": not recipe.source_of("worker.reward.reward_function").by_user,
         "filter_key": recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall",
     }
     limit = LIMIT_S + count / ROWS_A_SECOND

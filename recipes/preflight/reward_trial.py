@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import json
@@ -9,6 +10,7 @@ import math
 import numbers
 import re
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from recipes.config import split_function
-from recipes.data.rewards import load_reward
+from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
 
@@ -49,8 +51,8 @@ def try_reward(question: dict[str, Any]) -> list[str]:
 
     Args:
         question: `location` (file.py or file.py:function), `engine`, `kwargs`, `filter_key`, `rows` to try it on,
-            `files` whose every row a reward that judges by data source is asked about, and their `columns` of source
-            and truth.
+            `files` whose every row a reward that judges by data source is asked about, their `columns` of source and
+            truth, and `of_the_recipe`: whether it is not the user's own.
 
     Raises:
         RecipeError: the first thing that the trainer could not use.
@@ -69,7 +71,38 @@ def try_reward(question: dict[str, Any]) -> list[str]:
         )
     for file in question["files"]:
         _check_sources(module, file, question["columns"], question["kwargs"])
-    return Trial(function, path, engine, question["kwargs"], question["filter_key"]).run(question["rows"])
+    if unread := unread_arguments(function, set(question["kwargs"])):
+        raise RecipeError(
+            f"nothing in {name} reads {', '.join(sorted(unread))}, which worker.reward.reward_function_kwargs gives it",
+            where=path,
+            fix=f"use its own arguments: {inspect.signature(function)}",
+        )
+    trial = Trial(function, path, engine, question["kwargs"], question["filter_key"])
+    remarks = trial.run(question["rows"])
+    if question.get("of_the_recipe"):
+        trial.refuse_other_data()
+    return remarks
+
+
+def unread_arguments(function: Callable[..., Any], names: set[str]) -> set[str]:
+    """Named arguments that only `**kwargs` takes, where neither the function nor one it hands them to reads those."""
+    parameters = inspect.signature(function).parameters.values()
+    rest = names - {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
+    keyword = next((each.name for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD), None)
+    if not rest or keyword is None or not inspect.isfunction(function):
+        return set()
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    reads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == keyword]
+    handed = [
+        call.func.id
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        if any(each.arg is None and each.value in reads for each in call.keywords)
+    ]
+    if len(handed) < len(reads):
+        return set()
+    called = [inspect.unwrap(function).__globals__.get(name) for name in handed]
+    return set.intersection(rest, *(unread_arguments(each, rest) if callable(each) else set() for each in called))
 
 
 def _check_sources(module: ModuleType, file: str, columns: list[str], kwargs: dict[str, Any]) -> None:
@@ -151,6 +184,7 @@ class Trial:
         self.scores: list[float] = []
         self.seconds: list[float] = []
         self.gold_is_better: dict[str, list[bool]] = {}  # data source -> of each row
+        self.gold_is_right: list[bool] = []  # of each row with a gold answer
         self.without_gold: set[str] = set()
         self._keys: set[str] | None = None
 
@@ -159,12 +193,14 @@ class Trial:
         begin = time.monotonic()
         for row in rows:
             gold = [form.format(answer) for answer in gold_answers(row) for form in GOLD_RESPONSES]
-            scores = {response: self._score(row, response) for response in (*INVALID_RESPONSES, *gold)}
+            judged = {response: self._judge(row, response) for response in (*INVALID_RESPONSES, *gold)}
+            scores = {response: score for response, (score, _) in judged.items()}
             self.scores += scores.values()
             source = str(row.get("data_source") or "the data")
             if gold:
                 better = max(scores[response] for response in gold) > scores[""]
                 self.gold_is_better.setdefault(source, []).append(better)
+                self.gold_is_right.append(any(judged[response][1] for response in gold))
             else:
                 self.without_gold.add(source)
             if time.monotonic() - begin > BUDGET_S:
@@ -194,7 +230,18 @@ class Trial:
             remarks.append(f"the reward takes {each:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms")
         return remarks
 
-    def _score(self, row: dict[str, Any], response: str) -> float:
+    def refuse_other_data(self) -> None:
+        """Raise where the reward of a recipe gives most gold answers of these rows less than full marks."""
+        wrong = self.gold_is_right.count(False)
+        if 2 * wrong > len(self.gold_is_right):
+            raise RecipeError(
+                f"{wrong} of {len(self.gold_is_right)} gold answers get no full marks: the reward is for other data",
+                where=self.where,
+                fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
+            )
+
+    def _judge(self, row: dict[str, Any], response: str) -> tuple[float, bool]:
+        """The score of a response, and whether it is right."""
         print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
         begin = time.perf_counter()
         result = self._call(row, response)
@@ -215,7 +262,7 @@ class Trial:
                 fix="put the same keys into every answer; the trainer stacks them",
             )
         self._keys = keys
-        return score
+        return score, is_right({**result, "score": score} if isinstance(result, dict) else score)
 
     def _call(self, row: dict[str, Any], response: str) -> Any:
         if self.engine == "easyr1":

@@ -37,6 +37,9 @@ OTHER_DEFAULTS = {
         ("console,file", Names, ["console", "file"]),
         ("[a.parquet, b.parquet]", str | list[str], ["a.parquet", "b.parquet"]),
         ("word", int, "word"),
+        ("9" * 5000, int, "9" * 5000),
+        ("{format_credit:0.5}", dict, {"format_credit": 0.5}),  # as Hydra's users write it
+        ("{credit:{format:0.3},url:http://x/y, b: 1}", dict, {"credit": {"format": 0.3}, "url": "http://x/y", "b": 1}),
         ("${oops", int, "${oops"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
@@ -35,10 +37,21 @@ def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
     assert recipe.source_of("worker.rollout.n").where == "argument worker.rollout.n=4"
 
 
-def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(resolve):
+def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
     assert resolve(hardware="cpu").embedded_on
     assert not resolve().embedded_on
     assert resolve("embedded=yes").data.rollout_batch_size == 8
+
+    full, tiny = (load("countdown", environ=environ, hardware="cpu") for environ in ({"EMBEDDED": "0"}, {}))
+    other = load("countdown", environ={"MODEL_PATH": "org/other"}, hardware="cpu")
+    for key in ("worker.actor.optim.lr", "data.max_prompt_length", "data.train_files", "worker.rollout.n", "prepare"):
+        assert other.value(key) == full.value(key) != tiny.value(key)
+    assert [note for note in remarks(other) if "MODEL_PATH=org/other" in note and "EMBEDDED=1" in note]
+    own = load("countdown", environ={"MODEL_PATH": tiny.worker.actor.model.model_path}, hardware="cpu")
+    assert own.model_dump() == tiny.model_dump()
+    assert remarks(own) == []
+    kept = load("countdown", environ={"MODEL_PATH": "org/other", "EMBEDDED": "1"}, hardware="cpu")
+    assert kept.data == tiny.data
 
     def custom(**environ):
         return load("custom", environ=environ, hardware="cpu")
@@ -63,6 +76,8 @@ def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(
         ("embedded: {data: {sed: 1}}", ["unknown key data.sed", "toy.yaml, embedded", "data.seed"]),
         ("data: {seed: 1,\n seed: 2}", ["not valid YAML", "duplicate key seed", "toy.yaml, line 2"]),
         ("3", ["must hold keys and values"]),
+        ("data: {seed: " + "9" * 5000 + "}", ["cannot be read", "5000 digits", "toy.yaml"]),
+        ("a: &a [1, 2]\nb: &b {x: *a, y: *a, z: *b}", ["not valid YAML", "aliases", "toy.yaml, line 2"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         ("verl: {actor_rollout_ref.rollout.over_sample_rate: much}", ["'much'", "another type", "give a number"]),
         ("verl: {actor_rollout_ref.rollout: 3}", ["is a group of verl's keys"]),
@@ -75,6 +90,15 @@ def test_the_tiny_model_takes_part_without_a_gpu_unless_the_user_brings_a_model(
 def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
     text = message(load, str(write(text)), environ={}, hardware="gpu")
     assert all(word in text for word in words), text
+
+
+def test_aliases_that_multiply_are_refused_at_once_and_others_are_read(write):
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]" for below, name in itertools.pairwise("abcdefghij")]
+    with pytest.raises(RecipeError, match="more than 100,000 values"):
+        load(str(write("\n".join(lines))), environ={})
+    recipe = load(str(write("data: {seed: &seed 7}\nworker: {rollout: {seed: *seed}}")), environ={})
+    assert recipe.worker.rollout.seed == 7
 
 
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):

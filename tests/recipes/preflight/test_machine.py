@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
+from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.preflight import machine
 from recipes.preflight.cli import main
@@ -28,6 +29,7 @@ def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch
     monkeypatch.setitem(machine.PACKAGES, "swanlab", "no_such_module")
     for change, message, where in (
         (f"trainer.save_checkpoint_path={files}/taken", "taken is a file", "trainer.save_checkpoint_path"),
+        ("trainer.save_checkpoint_path=/proc/nope", "/proc/nope cannot be written", "trainer.save_checkpoint_path"),
         ("trainer.logger=[console,swanlab]", "swanlab is not installed", "trainer.logger"),
     ):
         with pytest.raises(RecipeError, match=message) as caught:
@@ -44,6 +46,14 @@ def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files
     assert "not checked: hub, chat template, memory, data, disk, reward, images, early stop" in printed.out
     assert "no column ground_truth" in printed.err
     assert "the model /no/model does not exist" in printed.err
+
+
+def test_artifacts_below_a_file_are_refused(files, monkeypatch):
+    (files / "taken").write_text("")
+    monkeypatch.setenv("ARTIFACTS_DIR", f"{files}/taken/artifacts")
+    with pytest.raises(RecipeError, match="taken is a file, not a folder") as caught:
+        load("countdown", environ={})
+    assert "ARTIFACTS_DIR=" in caught.value.where
 
 
 @pytest.fixture

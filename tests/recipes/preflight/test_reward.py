@@ -6,6 +6,7 @@ import pytest
 
 from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
+from recipes.paths import ROOT
 from recipes.preflight import child, reward, reward_trial
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
@@ -135,3 +136,38 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path
         tried(HEAD + SOLVES + check, files=[file])
     assert caught.value.where == f"line 20 of my.csv; {file}"
     assert caught.value.fix == reward_trial.FIX_ROWS
+
+
+@pytest.mark.parametrize(
+    ("source", "unread"),
+    [
+        (HEAD + "    return 1.0", {"credit"}),
+        (HEAD + "    return kwargs.get('credit', 1.0)", set()),
+        (HEAD.replace("**kwargs", "credit=0, **kwargs") + "    return 1.0", set()),
+        (HEAD + "    return part(**kwargs)\ndef part(credit): return credit", set()),
+        (HEAD + "    return part(1, **kwargs)\ndef part(x, **others): return x", {"credit"}),
+    ],
+)
+def test_arguments_that_nothing_reads_are_refused(tried, source, unread):
+    if not unread:
+        tried(source, kwargs={"credit": 0.5})
+        return
+    with pytest.raises(RecipeError, match="nothing in compute_score reads credit") as caught:
+        tried(source, kwargs={"credit": 0.5})
+    assert "extra_info=None" in caught.value.fix
+
+
+def test_the_shipped_rewards_have_no_such_argument(make):
+    with pytest.raises(RecipeError, match="reads format_credits, which worker.reward.reward_function_kwargs gives"):
+        reward.check_reward(make("worker.reward.reward_function_kwargs={format_credits:0.5}"))
+
+
+def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form(tried):
+    other = {"data_source": "math", "ground_truth": "42", "extra_info": None}
+    right = {**ROW, "ground_truth": '{"target": 24, "numbers": [3, 8]}'}
+    right["extra_info"] = {"solution": "<answer>3 * 8</answer>"}
+    own = (ROOT / "reward_functions" / "countdown.py").read_text(encoding="utf-8")
+    assert tried(own, rows=[right, right, other], of_the_recipe=True)
+    with pytest.raises(RecipeError, match="2 of 3 gold answers get no full marks: the reward is for other data"):
+        tried(own, rows=[right, other, other], of_the_recipe=True)
+    assert "another form of answer" in tried(own, rows=[right, other, other])[0]
