@@ -59,12 +59,12 @@ class Candidate(_Logged):
 
     @property
     def method(self) -> int:
-        """Index into `METHODS`."""
+        """Return the index into `METHODS`."""
         return METHODS.index(self.gen_method if self.gen_method in METHODS else "other")
 
     @property
     def scores(self) -> list[float]:
-        """In the order of `SCORES`; NaN where there is none."""
+        """Return the numbers in the order of `SCORES`; NaN where there is none."""
         values = (getattr(self, name) for name in SCORES)
         return [math.nan if value is None else float(value) for value in values]
 
@@ -142,8 +142,8 @@ def _short(value: Any) -> str:
 def read_entries(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (query id, record) in the order of the file; two queries of one id are an error.
 
-    A `.jsonl` file has one object a line, with the id as `query_id`. Any other file is one object {id: record, ...}, as
-    this recipe wrote until version 2; keys that begin with an underscore are no queries there.
+    A `.jsonl` file has one object a line, with the id as `query_id`. Any other file is one object {id: record, ...},
+    the form of earlier versions; keys that begin with an underscore are no queries there.
 
     Raises:
         RecipeError: no such file, text that is no JSON, or an id that is missing or repeated; names line or query.

@@ -25,7 +25,7 @@ from recipes.pointer_selector.data import PointerData
 from recipes.pointer_selector.policy import PointerPolicy
 
 LATEST = "latest_checkpointed_iteration.txt"
-FORMAT = 1
+FORMAT = 2
 FREE = (
     "name", "workload.", "data.candidates", "data.query_embeddings", "data.candidate_embeddings",
     "data.frozen_model", "validation.batch_size", "trainer.experiment_name", "trainer.project_name", "trainer.logger",
@@ -76,7 +76,7 @@ def marked(folder: Path, name: str) -> Path | None:
 
 
 def latest(folder: Path) -> Path | None:
-    """The checkpoint to resume from, or None where there is none."""
+    """Return the checkpoint to resume from, or None where there is none."""
     path = folder / LATEST
     if not path.is_file():
         return None
@@ -100,7 +100,7 @@ def prune(folder: Path, keep: set[str]) -> None:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The trainer's state; tensors and plain values only, nothing pickled is executed."""
+    """Return the trainer's state; tensors and plain values only, nothing pickled is executed."""
     try:
         state: dict[str, Any] = torch.load(checkpoint / "trainer_state.pt", map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
@@ -113,7 +113,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def resolve(folder: str | Path) -> Path:
-    """The checkpoint that a folder stands for: itself, or the best one of an experiment's folder.
+    """Return the checkpoint that a folder stands for: itself, or the best one of an experiment's folder.
 
     Raises:
         RecipeError: there is none.
@@ -130,7 +130,7 @@ def resolve(folder: str | Path) -> Path:
 
 
 def load_policy(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
-    """The policy of a checkpoint in evaluation mode, and its config.json.
+    """Return the policy of a checkpoint in evaluation mode, and its config.json.
 
     Raises:
         RecipeError: no checkpoint, a broken one, or one of another layout.
@@ -142,7 +142,12 @@ def load_policy(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
     try:
         config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
         policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
-        policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
+        weights = load_file(checkpoint / "model.safetensors")
+        if config["format"] == 1:  # the layers of attention had other names
+            renamed = {".ask.": ".query.", ".offer.": ".key_value."}
+            for old, new in renamed.items():
+                weights = {name.replace(old, new): value for name, value in weights.items()}
+        policy.load_state_dict(weights)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RecipeError(
             f"the selector cannot be read: {str(error).splitlines()[0]}",
@@ -174,7 +179,7 @@ def _require_shots(trained_for: int, asked: int, where: str, fix: str) -> None:
 
 
 def fingerprint(recipe: PointerRecipe, *parts: PointerData) -> dict[str, Any]:
-    """Keys that decide the result, and one digest of the data."""
+    """Return keys that decide the result, and one digest of the data."""
     keys = {path: value for path, value in flatten(recipe.model_dump()).items() if not path.startswith(FREE)}
     return {"keys": keys, "data": hashlib.sha256("".join(part.digest() for part in parts).encode()).hexdigest()}
 

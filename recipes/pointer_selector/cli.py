@@ -191,7 +191,7 @@ def evaluate_command(
     part: Annotated[str, typer.Option(help="queries to use: test or validation")] = "test",
     out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
 ) -> None:
-    """Right answers at each number of shots, and paired tests with Holm's correction over all of them."""
+    """Print right answers at each number of shots, and paired tests with Holm's correction over all of them."""
     console = _console()
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)

@@ -48,25 +48,25 @@ class PointerData:
 
     @cached_property
     def group_starts(self) -> np.ndarray:
-        """[G + 1], where each group's candidates begin."""
+        """Return [G + 1], where each group's candidates begin."""
         key = self.candidate_query.astype(np.int64) * (int(self.lengths.max(initial=0)) + 1) + self.lengths
         return np.flatnonzero(np.diff(key, prepend=-1, append=-1))
 
     @cached_property
     def group_query(self) -> np.ndarray:
-        """[G], the query of each group."""
+        """Return [G], the query of each group."""
         queries: np.ndarray = self.candidate_query[self.group_starts[:-1]]
         return queries
 
     @cached_property
     def group_shots(self) -> np.ndarray:
-        """[G], the number of picks of each group's candidates."""
+        """Return [G], the number of picks of each group's candidates."""
         shots: np.ndarray = self.lengths[self.group_starts[:-1]]
         return shots
 
     @cached_property
     def query_groups(self) -> np.ndarray:
-        """[Q + 1], where each query's groups begin."""
+        """Return [Q + 1], where each query's groups begin."""
         return np.searchsorted(self.group_query, np.arange(len(self) + 1))
 
     def pool_sizes(self, queries: np.ndarray) -> np.ndarray:
@@ -77,7 +77,7 @@ class PointerData:
         return sizes
 
     def keep_candidates(self, mask: np.ndarray) -> PointerData:
-        """The same queries with some of their candidates."""
+        """Return the same queries with some of their candidates."""
         return dataclasses.replace(
             self,
             candidate_query=self.candidate_query[mask],
@@ -89,7 +89,7 @@ class PointerData:
         )
 
     def keep_queries(self, mask: np.ndarray) -> PointerData:
-        """Some of the queries with all their candidates; pools are copied, tables are shared."""
+        """Return some of the queries with all their candidates; pools are copied, tables are shared."""
         kept = np.flatnonzero(mask)
         offsets, rows = self.pool_offsets, self.pool_rows
         if offsets is not None:
@@ -110,7 +110,7 @@ class PointerData:
         )
 
     def digest(self) -> str:
-        """A fingerprint of everything that training reads, so that a run is not resumed on other data."""
+        """Return a fingerprint of everything that training reads, so that a run is not resumed on other data."""
         sha = hashlib.sha256("\n".join(self.query_ids).encode())
         for values in (self.query_rows, self.pool_rows, self.candidate_query, self.pointers, *self.scores.values()):
             sha.update(np.ascontiguousarray(values).tobytes())
@@ -172,7 +172,7 @@ class _Packer:
         self.query_ids.append(query_id)
 
     def _pool(self, query_id: str, pool: list[Item] | None) -> dict[Item, int] | None:
-        """The slot of each of the pool's examples; None where all queries share the whole table."""
+        """Return the slot of each of the pool's examples; None where all queries share the whole table."""
         if self.own_pools is None:
             self.own_pools = pool is not None
         if self.own_pools != (pool is not None):
@@ -243,7 +243,7 @@ class Batch:
     first: tuple[int, ...]  # for each of the S picks, the first of the L * N columns in which any query has such a pick
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
+        """Return the same batch on a device."""
         if device.type == "cpu":
             return self
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -252,20 +252,20 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The arguments of `PointerPolicy.encode`."""
+        """Return the arguments of `PointerPolicy.encode`."""
         return self.query, self.pool, self.pool_mask
 
     def by_group(self, values: Tensor) -> Tensor:
-        """Groups one under the other, without the padded ones: [B, L, N, ...] -> [G, N, ...]."""
+        """Put groups one under the other, without the padded ones: [B, L, N, ...] -> [G, N, ...]."""
         return values[self.candidates.any(-1)]
 
     def picks_by_group(self, values: Tensor) -> Tensor:
-        """The same for what `pointers` and `steps` are like: [B, L * N, S] -> [G, N, S]."""
+        """Do the same for what `pointers` and `steps` are like: [B, L * N, S] -> [G, N, S]."""
         return self.by_group(values.reshape(len(values), *self.candidates.shape[1:], *values.shape[2:]))
 
 
 def pool_rows(data: PointerData, queries: np.ndarray) -> np.ndarray:
-    """Rows of the example table, [B, K]; slots behind the end of a pool repeat its first example."""
+    """Return rows of the example table, [B, K]; slots behind the end of a pool repeat its first example."""
     if data.pool_offsets is None:
         return np.broadcast_to(np.arange(len(data.examples.rows)), (len(queries), len(data.examples.rows)))
     starts, sizes = data.pool_offsets[queries], data.pool_sizes(queries)
@@ -275,7 +275,7 @@ def pool_rows(data: PointerData, queries: np.ndarray) -> np.ndarray:
 
 
 def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries, without candidates."""
+    """Return query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries, without candidates."""
     query = data.queries.rows[torch.from_numpy(data.query_rows[queries])].float()
     if data.pool_offsets is None:
         pool = data.examples.rows.float().expand(len(queries), -1, -1)
@@ -286,7 +286,7 @@ def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor
 
 
 def collate(data: PointerData, queries: np.ndarray) -> Batch:
-    """The batch of some queries, in the order given."""
+    """Return the batch of some queries, in the order given."""
     group_starts, group_ends = data.query_groups[queries], data.query_groups[queries + 1]
     groups, is_group = _ranges(group_starts, group_ends)
     starts = data.group_starts[groups]
@@ -310,13 +310,13 @@ def collate(data: PointerData, queries: np.ndarray) -> Batch:
 
 
 def _ranges(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """start .. end - 1 in a new last axis, padded with 0, and where that is not padding."""
+    """Return start .. end - 1 in a new last axis, padded with 0, and a mask that is false at the padding."""
     number = np.arange((ends - starts).max())
     mask = number < (ends - starts)[..., None]
     return np.where(mask, starts[..., None] + number, 0), mask
 
 
 def shuffled(count: int, size: int, seed: int, phase: str, epoch: int) -> list[np.ndarray]:
-    """The batches of one epoch, as indices; a function of the arguments alone, so that a run can resume inside it."""
+    """Return an epoch's batches, as indices; a function of the arguments alone, so that a run resumes inside it."""
     order = np.random.default_rng([seed, epoch, *phase.encode()]).permutation(count)
     return [order[start : start + size] for start in range(0, count, size)]

@@ -29,7 +29,7 @@ class Table:
         return self.rows.shape[1]
 
     def row(self, item: Item, query_id: str) -> int:
-        """The row of an id, written as a number or as text. Raises RecipeError, with the query that asks."""
+        """Return the row of an id, written as a number or as text. Raises RecipeError, with the query that asks."""
         if isinstance(self.index, range):
             number = int(item) if isinstance(item, int) or item.isdecimal() else -1
             row = number if number in self.index else -1
@@ -53,7 +53,7 @@ def other_spelling(item: Item) -> Item:
 
 
 def load_table(path: str | Path, role: str) -> Table:
-    """The table of one role ("query" or "candidate").
+    """Read the table of one role ("query" or "candidate").
 
     The file holds `query_embeddings` or `candidate_embeddings` [n, width] beside `query_ids` or `candidate_ids` [n], or
     one single unnamed tensor. In safetensors, ids that are text stand in the metadata as a JSON list.
@@ -88,7 +88,7 @@ def load_table(path: str | Path, role: str) -> Table:
 
 
 def _stacked(values: Any, name: str, ids: Any, source: str) -> torch.Tensor:
-    """One tensor out of a tensor, an array, or a list with one vector a row."""
+    """Make one tensor out of a tensor, an array, or a list with one vector a row."""
     try:
         if not isinstance(values, list | tuple):
             return torch.as_tensor(values)

@@ -41,7 +41,7 @@ class Result:
     probability: np.ndarray  # [Q], that of the right answer; NaN where it is unknown
 
     def values(self, metric: str) -> np.ndarray:
-        """[Q], of "accuracy" or "probability"."""
+        """Return [Q], of "accuracy" or "probability"."""
         return self.correct if metric == "accuracy" else self.probability
 
     def mean(self, metric: str) -> float:
@@ -54,7 +54,7 @@ Results = dict[str, dict[int, Result]]
 
 @contextmanager
 def evaluating(policy: PointerPolicy) -> Iterator[torch.device]:
-    """Without dropout and without gradients; gives the policy's device."""
+    """Switch off dropout and gradients; gives the policy's device."""
     was_training = policy.training
     policy.eval()
     try:
@@ -73,7 +73,7 @@ def measure(
     queries: np.ndarray | None = None,
     batch_size: int = 256,
 ) -> dict[int, Result]:
-    """Results of a policy's greedy choices by number of shots.
+    """Return results of a policy's greedy choices by number of shots.
 
     With a frozen model, the policy picks out of the whole pool and the model answers. Without one, only logged
     candidates have a known outcome: the policy ranks those of each group, and the first one counts; numbers of shots
@@ -88,7 +88,7 @@ def measure(
 
 
 def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int, batch_size: int = 256) -> Tensor:
-    """Greedy picks [Q, S]; the first s of them are the greedy picks at s shots.
+    """Return greedy picks [Q, S]; the first s of them are the greedy picks at s shots.
 
     Raises:
         RecipeError: a pool is smaller than the number of picks; names the query.
@@ -110,7 +110,7 @@ def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots:
 
 
 def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int) -> Tensor:
-    """Log-probability of every pick of every candidate: [M, S], 0 at padding; without dropout."""
+    """Return log-probability of every pick of every candidate: [M, S], 0 at padding; without dropout."""
     table = torch.zeros(data.pointers.shape)
     with evaluating(policy) as device:
         for start in range(0, len(data), batch_size):
@@ -123,7 +123,7 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int) 
 def sampled_kl(
     policy: PointerPolicy, reference: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int
 ) -> float:
-    """KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
+    """Return KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
     with evaluating(policy) as device:
         query, pool, mask = (x.to(device) for x in query_inputs(data, queries))
         inputs = query, pool, mask
@@ -138,7 +138,7 @@ def _result(outcome: Outcome, queries: np.ndarray) -> Result:
 def _best_logged(
     policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray, batch_size: int
 ) -> Result | None:
-    """Outcomes of each query's most likely logged candidate; None where nothing was logged at that number of shots."""
+    """Return the outcomes of each query's most likely logged candidate; None where none has that many picks."""
     data = data.keep_queries(np.isin(np.arange(len(data)), queries))
     data = data.keep_candidates(data.lengths == shots)
     logged = np.unique(data.candidate_query)
@@ -152,7 +152,7 @@ def _best_logged(
 
 
 def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
-    """[G], the candidate with the highest score [M] of each group; the first of equal ones."""
+    """Return [G], the candidate with the highest score [M] of each group; the first of equal ones."""
     groups = np.repeat(np.arange(len(data.group_query)), np.diff(data.group_starts))
     order: np.ndarray = np.lexsort((-score, groups))
     first: np.ndarray = order[data.group_starts[:-1]]
@@ -174,7 +174,7 @@ class Validator:
         self.reference: PointerPolicy | None = None
 
     def __call__(self, policy: PointerPolicy) -> tuple[dict[str, float], float, float]:
-        """Metrics, and the value that checkpoints are compared by on validation and on training queries (NaN: none).
+        """Return metrics, and the value that checkpoints are compared by on both parts (NaN: none).
 
         Raises:
             RecipeError: the data gives no number for the metric.
@@ -217,7 +217,7 @@ class Validator:
 
 
 def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int, seed: int) -> Tensor:
-    """Uniform sequences without replacement: [B, draws, S]."""
+    """Draw uniform sequences without replacement: [B, draws, S]."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.from_numpy(data.pool_sizes(queries))
     noise = torch.rand(len(queries), draws, int(sizes.max()), generator=generator)
@@ -226,13 +226,13 @@ def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int,
 
 
 def nearest_picks(data: PointerData, queries: np.ndarray, shots: int) -> Tensor:
-    """The examples most similar to the query by cosine, the nearest first: [B, S]."""
+    """Return the examples most similar to the query by cosine, the nearest first: [B, S]."""
     similarity, _ = _similarities(data, queries)
     return similarity.topk(shots, dim=-1).indices
 
 
 def mmr_picks(data: PointerData, queries: np.ndarray, shots: int, balance: float = 0.7) -> Tensor:
-    """Maximal marginal relevance: [B, S].
+    """Pick by maximal marginal relevance: [B, S].
 
     Each step takes the example with the highest balance * similarity to the query - (1 - balance) * highest similarity
     to what was taken before. Source: Carbonell and Goldstein, SIGIR (1998).
@@ -252,7 +252,7 @@ def mmr_picks(data: PointerData, queries: np.ndarray, shots: int, balance: float
 
 
 def _similarities(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Cosines [B, K], -inf outside the pool, and the unit vectors of the pool [B, K, D].
+    """Return cosines [B, K], -inf outside the pool, and the unit vectors of the pool [B, K, D].
 
     Where pool examples carry more features than queries do (their label, for instance), the common first ones count.
     """
@@ -263,7 +263,7 @@ def _similarities(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tenso
 
 
 def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequence[int]) -> Results:
-    """Baselines by name and number of shots; those that cannot be computed are left out.
+    """Return baselines by name and number of shots; those that cannot be computed are left out.
 
     With a frozen model: no examples, random ones, the nearest, maximal marginal relevance, and the best set of all.
     Without one, of the logged candidates: one at random, the one with the highest beam_score, and the best.
@@ -348,7 +348,7 @@ def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.nda
 
 
 def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """95% percentile interval of the mean of `values` [Q], drawing whole clusters with replacement."""
+    """Return 95% percentile interval of the mean of `values` [Q], drawing whole clusters with replacement."""
     _, number = np.unique(clusters, return_inverse=True)
     sums, sizes = np.bincount(number, weights=values), np.bincount(number).astype(float)
     interval = stats.bootstrap(
@@ -373,7 +373,7 @@ class Evaluation:
     comparisons: list[Comparison]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "queries": self.queries,
             "trained_for": self.trained_for,
@@ -383,7 +383,7 @@ class Evaluation:
 
 
 def accuracies(results: Results) -> dict[str, dict[str, float]]:
-    """Mean accuracy by method and number of shots, for JSON."""
+    """Return mean accuracy by method and number of shots, for JSON."""
     return {name: {str(s): r.mean("accuracy") for s, r in by.items()} for name, by in results.items()}
 
 

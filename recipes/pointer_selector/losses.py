@@ -32,7 +32,7 @@ LARGEST_LOG_RATIO = 20.0
 
 
 def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
-    """One reward a candidate, [M] in float32; `TERMS` has the formula.
+    """Return one reward a candidate, [M] in float32; `TERMS` has the formula.
 
     Raises:
         RecipeError: a candidate lacks a number that the mode needs; names the query.
@@ -62,7 +62,7 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
 
 
 def reward_notes(recipe: PointerRecipe) -> list[str]:
-    """What of REWARD_ALPHA and REWARD_BETA decides nothing under this recipe, and why; empty where both decide.
+    """Return a note for each of REWARD_ALPHA and REWARD_BETA that decides nothing, with the reason.
 
     Ranks keep the order of the rewards only: a weight that scales the whole reward is lost in them, and so is the
     balance of two terms while every right candidate stays above every wrong one.
@@ -86,7 +86,7 @@ def reward_notes(recipe: PointerRecipe) -> list[str]:
 
 
 def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Each group stretched to 0 to 1, equal values becoming 0.5: values [M], starts [G + 1] -> [M]."""
+    """Stretch each group to 0 to 1, equal values becoming 0.5: values [M], starts [G + 1] -> [M]."""
     sizes = np.diff(starts)
     low = np.repeat(np.minimum.reduceat(values, starts[:-1]), sizes)
     span = np.repeat(np.maximum.reduceat(values, starts[:-1]), sizes) - low
@@ -94,7 +94,7 @@ def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def equal_groups(values: np.ndarray, data: PointerData) -> np.ndarray:
-    """The groups [n] whose rewards are all equal, those of a single candidate among them: advantages are 0 there."""
+    """Return the groups [n] whose rewards are all equal, single candidates among them: advantages are 0 there."""
     starts = data.group_starts[:-1]
     return np.flatnonzero(~(np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts) > SAME))
 
@@ -115,7 +115,7 @@ def require_differences(values: np.ndarray, data: PointerData, mode: str) -> Non
 
 
 def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, clip: float) -> tuple[Tensor, Tensor]:
-    """Advantages within each group; exactly 0 where a group has a single candidate or equal rewards.
+    """Return advantages within each group; exactly 0 where a group has a single candidate or equal rewards.
 
     Args:
         rewards: [B, N].
@@ -156,7 +156,7 @@ def _ranks(rewards: Tensor, mask: Tensor, count: Tensor) -> Tensor:
 
 
 def keep_top_candidates(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
-    """The curriculum's mask: the `count` candidates with the highest reward in each group; earlier ones win ties.
+    """Return the curriculum's mask: the `count` candidates of each group with the highest reward; ties go to the first.
 
     rewards [B, N], mask [B, N] -> [B, N].
     """
@@ -168,12 +168,12 @@ def keep_top_candidates(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
 
 
 def rce_weights(rewards: Tensor, mask: Tensor, tau: float) -> Tensor:
-    """softmax(reward / tau) over a group's candidates: rewards [B, N], mask [B, N] -> [B, N], 0 where masked."""
+    """Return softmax(reward / tau) over a group's candidates: [B, N], mask [B, N] -> [B, N], 0 where masked."""
     return (rewards / tau).masked_fill(~mask, float("-inf")).softmax(-1)
 
 
 def rce_loss(log_probs: Tensor, steps: Tensor, rewards: Tensor, mask: Tensor, tau: float) -> Tensor:
-    """Reward-conditioned cross-entropy: -sum_i softmax(reward / tau)_i log pi(candidate i), mean over groups and picks.
+    """Return reward-conditioned cross-entropy: -sum_i softmax(reward / tau)_i log pi(i), mean over groups and picks.
 
     Args:
         log_probs: [B, N, S], 0 at padding.
@@ -187,7 +187,7 @@ def rce_loss(log_probs: Tensor, steps: Tensor, rewards: Tensor, mask: Tensor, ta
 
 
 def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
-    """Schulman's k3 estimate of KL(policy || reference), r - 1 - log r with r = reference / policy; never negative.
+    """Return Schulman's k3 estimate of KL(policy || reference), r - 1 - log r with r = reference / policy; it is >= 0.
 
     Source: J. Schulman, "Approximating KL divergence" (2020); Shao et al., DeepSeekMath (2024), equation 4. It is
     unbiased for samples of the policy. Over logged candidates it is a penalty, not an estimate.
@@ -209,7 +209,7 @@ def grpo_loss(
     level: str = "sequence",
     kl_over: str = "logged",
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """GRPO: PPO's clipped surrogate with group-relative advantages, plus beta times k3 against the warm-up policy.
+    """Return GRPO's loss: PPO's clipped surrogate with group-relative advantages, plus beta k3 against the warm-up.
 
     Args:
         log_probs: [B, N, S] of the policy, 0 at padding.

@@ -59,8 +59,8 @@ class CrossAttention(nn.Module):
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.ask = nn.Linear(hidden, hidden)
-        self.offer = nn.Linear(hidden, 2 * hidden)
+        self.query = nn.Linear(hidden, hidden)
+        self.key_value = nn.Linear(hidden, 2 * hidden)
         self.out = nn.Linear(hidden, hidden)
         self.norm = nn.LayerNorm(hidden)
         self.dropout = nn.Dropout(dropout)
@@ -68,9 +68,9 @@ class CrossAttention(nn.Module):
     def forward(self, state: Tensor, pool: Tensor, mask: Tensor) -> Tensor:
         """[B, H], [B, K, H], [B, K] -> [B, H]."""
         batch, slots, hidden = pool.shape
-        ask = self.ask(state).view(batch, self.heads, 1, hidden // self.heads)
-        key, value = self.offer(pool).view(batch, slots, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
-        scores = (ask @ key.transpose(-1, -2)) / math.sqrt(hidden // self.heads)
+        query = self.query(state).view(batch, self.heads, 1, hidden // self.heads)
+        key, value = self.key_value(pool).view(batch, slots, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = (query @ key.transpose(-1, -2)) / math.sqrt(hidden // self.heads)
         weights = scores.masked_fill(~mask[:, None, None, :], MASKED).softmax(-1)
         found = self.out((weights @ value).reshape(batch, hidden))
         after: Tensor = self.norm(state + self.dropout(found))
@@ -124,23 +124,23 @@ class PointerPolicy(nn.Module):
             self.pool_tower.project.load_state_dict(self.query_tower.project.state_dict())
 
     def backbone(self) -> list[nn.Parameter]:
-        """The parameters of the two towers, which `grpo.freeze_backbone` holds still."""
+        """Return the parameters of the two towers, which `grpo.freeze_backbone` holds still."""
         return [*self.query_tower.parameters(), *self.pool_tower.parameters()]
 
     def encode(self, query: Tensor, pool: Tensor, mask: Tensor) -> Encoded:
-        """One pass over the pool: query [B, Dq], pool [B, K, Dp], mask [B, K] -> what decoding needs."""
+        """Pass over the pool once: query [B, Dq], pool [B, K, Dp], mask [B, K] -> what decoding needs."""
         state, slots = self.query_tower(query), self.pool_tower(pool)
         for layer in self.layers:
             state = layer(state, slots, mask)
         return Encoded(state, functional.normalize(slots, dim=-1), self.gate_pick(slots), mask)
 
     def log_probs(self, encoded: Encoded, state: Tensor, free: Tensor) -> Tensor:
-        """Log-probability of each slot as the next pick: state [B, N, H], free [B, N, K] -> [B, N, K]."""
+        """Return log-probability of each slot as the next pick: state [B, N, H], free [B, N, K] -> [B, N, K]."""
         scores = functional.normalize(state, dim=-1) @ encoded.keys.transpose(-1, -2) / self.config.temperature
         return scores.masked_fill(~free, MASKED).log_softmax(-1)
 
     def update(self, encoded: Encoded, state: Tensor, picks: Tensor) -> Tensor:
-        """The state after a pick, through a gate as in a GRU: state [B, N or 1, H], picks [B, N] -> [B, N, H]."""
+        """Return the state after a pick, through a gate as in a GRU: [B, N or 1, H], picks [B, N] -> [B, N, H]."""
         batch, slots, _ = encoded.values.shape
         rows = picks + slots * torch.arange(batch, device=picks.device)[:, None]
         picked = encoded.values.flatten(0, 1)[rows]  # whole rows: quicker than a gather along 2H, both ways
@@ -155,7 +155,7 @@ class PointerPolicy(nn.Module):
         steps: Tensor,
         first: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of given sequences, batched over queries and candidates; a loop over the S picks only.
+        """Return log-probabilities of given sequences, batched over queries and candidates; it loops over picks only.
 
         Args:
             inputs: the arguments of `encode`.
@@ -189,12 +189,12 @@ class PointerPolicy(nn.Module):
         return torch.stack(chosen, -1) * steps, torch.stack(entropies, -1) * steps
 
     def of_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """`step_log_probs` of a batch: [B, L * N, S] each."""
+        """Return `step_log_probs` of a batch: [B, L * N, S] each."""
         return self.step_log_probs(batch.inputs, batch.pointers, batch.steps, batch.first)
 
 
 def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> tuple[Tensor, Tensor]:
-    """The most likely slot at each step: picks [B, S] and their log-probabilities [B, S]."""
+    """Return the most likely slot at each step: picks [B, S] and their log-probabilities [B, S]."""
     picks, log_probs = _decode(policy, encoded, shots, 1, lambda log_probs, _: log_probs.argmax(-1))
     return picks[:, 0], log_probs[:, 0]
 
@@ -202,7 +202,7 @@ def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> tuple[Tensor,
 def sample(
     policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """`draws` sequences a query: picks [B, N, S] and their log-probabilities [B, N, S].
+    """Return `draws` sequences a query: picks [B, N, S] and their log-probabilities [B, N, S].
 
     One uniform number a pick is turned into a slot through the cumulative distribution, so that neither the padding of
     a pool nor the other queries of a batch change what is drawn from the same stream of numbers.
@@ -214,7 +214,7 @@ def sample(
 
 
 def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """The slot whose share of the cumulative distribution holds `uniform`: [..., K], [...] in [0, 1) -> [...]."""
+    """Return the slot whose share of the cumulative distribution holds `uniform`: [..., K], [...] -> [...]."""
     cumulative = probabilities.double().cumsum(-1)
     slot = torch.searchsorted(cumulative, (uniform.double() * cumulative[..., -1])[..., None], right=True).squeeze(-1)
     last = probabilities.shape[-1] - 1 - (probabilities > 0).flip(-1).to(torch.uint8).argmax(-1)
@@ -222,7 +222,7 @@ def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
 
 
 def beam(policy: PointerPolicy, encoded: Encoded, shots: int, width: int) -> tuple[Tensor, Tensor]:
-    """The `width` most likely sequences that a beam of that width finds: picks [B, W, S], log-probabilities [B, W].
+    """Return the `width` most likely sequences that a beam finds: picks [B, W, S], log-probabilities [B, W].
 
     W is `width`, or the number of slots where that is smaller. Sequences that do not exist (a pool with fewer
     sequences than W) have a log-probability below -1e8.
@@ -245,7 +245,7 @@ def beam(policy: PointerPolicy, encoded: Encoded, shots: int, width: int) -> tup
 def exact_kl(
     policy: PointerPolicy, reference: PointerPolicy, inputs: tuple[Tensor, Tensor, Tensor], picks: Tensor
 ) -> Tensor:
-    """KL(policy || reference) of the next pick, summed over all slots and over the steps along `picks`: [B, N].
+    """Return KL(policy || reference) of the next pick, summed over slots and over the steps along `picks`: [B, N].
 
     With `picks` [B, N, S] drawn from the policy, the mean over draws estimates the KL of whole sequences without bias,
     whereas k3 over logged candidates does not.
@@ -286,7 +286,7 @@ def _rows(values: Tensor, parent: Tensor) -> Tensor:
 
 
 def choose_device(asked: str) -> torch.device:
-    """The device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
+    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
 
     Raises:
         RecipeError: a GPU was asked for and torch sees none.

@@ -32,7 +32,7 @@ class Prepared:
 
 
 def files(data: DataConfig) -> tuple[Path, Path, Path, Path | None]:
-    """Candidates, both tables, and the frozen model; those of the embedded workload where the recipe names none.
+    """Return candidates, both tables, and the frozen model; the embedded workload's where the recipe names none.
 
     Raises:
         RecipeError: candidates without embeddings, or the other way round.
@@ -80,7 +80,7 @@ def prepare(recipe: PointerRecipe) -> Prepared:
 
 
 def by_split(data: PointerData, config: SplitConfig) -> dict[str, PointerData]:
-    """The three parts. A query's part does not depend on the other queries, so that growing data keeps it.
+    """Return the three parts; a query's part does not depend on other queries, so that growing data keeps it.
 
     Raises:
         RecipeError: some queries name their split and others do not, or a part is empty.
@@ -109,7 +109,7 @@ def _hashed(query_id: str, config: SplitConfig) -> int:
 
 
 def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
-    """Sequences of the numbers of picks that are trained on."""
+    """Return sequences of the numbers of picks that are trained on."""
     wanted = data.lengths <= config.shot_num if config.shot_mode == "up_to" else data.lengths == config.shot_num
     longest = int(data.lengths.max())
     if not wanted.any() or (config.shot_mode == "up_to" and longest < config.shot_num):
@@ -123,7 +123,7 @@ def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
 
 
 def some_queries(data: PointerData, number: int) -> PointerData:
-    """So many of the queries, in the order of a hash of their ids, so that a few are among more; 0 takes all."""
+    """Keep so many queries, in the order of a hash of their ids, so that a few are among more; 0 keeps all."""
     if number > len(data):
         raise RecipeError(
             f"{number} training queries were asked for, and there are {len(data)}",
@@ -135,7 +135,7 @@ def some_queries(data: PointerData, number: int) -> PointerData:
 
 
 def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict[str, int]]:
-    """The data after the filters, and what each of them dropped.
+    """Return the data after the filters, and what each of them dropped.
 
     Raises:
         RecipeError: nothing is left.
@@ -169,7 +169,7 @@ def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict
 
 
 def _repeats(queries: np.ndarray, pointers: np.ndarray) -> np.ndarray:
-    """[M], true where an earlier candidate of the query has the same row of `pointers`."""
+    """Return [M], true where an earlier candidate of the query has the same row of `pointers`."""
     repeats = np.ones(len(queries), bool)
     repeats[np.unique(np.column_stack([queries, pointers]), axis=0, return_index=True)[1]] = False
     return repeats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.policy import PointerPolicy, beam, choose_device, greedy, sample
 
-Array = np.ndarray | Tensor | Sequence[Any]
+Array: TypeAlias = np.ndarray | Tensor | Sequence[Any]
 METHODS = ("greedy", "beam", "sample")
 
 
@@ -51,7 +51,7 @@ class PointerSelector:
         ids: Sequence[Any] | None = None,
         extrapolate: bool = False,
     ) -> list[int] | list[list[int]]:
-        """Indices into the pool, in the order in which the examples should be shown.
+        """Return indices into the pool, in the order in which the examples should be shown.
 
         Args:
             query: [D], or [B, D] for several queries.
@@ -121,7 +121,7 @@ def _tensor(values: Array) -> Tensor:
 
 
 def _pools(pool: Array | Sequence[Array], count: int) -> list[Tensor]:
-    """One [K_i, D] for each query, out of one for all or one for each."""
+    """Return one [K_i, D] for each query, out of one for all or one for each."""
     if isinstance(pool, np.ndarray | Tensor):
         shared = _tensor(pool)
         return [shared] * count if shared.ndim == 2 else list(shared)

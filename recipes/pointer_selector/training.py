@@ -27,14 +27,14 @@ LOGGED_BATCH = 64
 
 
 def tau(step: int, total: int, start: float, end: float) -> float:
-    """RCE's temperature at a step, linear from `start` at step 0 to `end` at the last one."""
+    """Return RCE's temperature at a step, linear from `start` at step 0 to `end` at the last one."""
     if total <= 1:
         return end
     return start + (end - start) * min(1.0, max(0.0, step / (total - 1)))
 
 
 def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> float:
-    """Linear warm-up over the first share of the steps, then a half cosine down to 0."""
+    """Return the rate at a step: linear warm-up over the first share of the steps, then a half cosine to 0."""
     warmup = max(1, round(warmup_share * total))
     if step < warmup:
         return peak * (step + 1) / warmup
@@ -43,7 +43,7 @@ def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> fl
 
 
 def next_beta(beta: float, kl: float, config: KlConfig) -> float:
-    """The adaptive weight of the KL term: times `factor` above the target band, divided by it below, within bounds.
+    """Return the adaptive weight of the KL: times `factor` above the target band, divided by it below, within bounds.
 
     Source: the adaptive KL controller of Schulman et al., PPO (2017), section 4, with a band for a target.
     """
@@ -57,7 +57,7 @@ def next_beta(beta: float, kl: float, config: KlConfig) -> float:
 
 
 def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
-    """How many of a group's best candidates take part in this epoch (counted from 0); 0 means all of them."""
+    """Return the number of each group's best candidates that take part in this epoch, from 0; 0 means all."""
     return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
 
 
@@ -74,7 +74,7 @@ Loss = tuple[Tensor, dict[str, Tensor | float]]
 
 
 def rce_step(policy: PointerPolicy, batch: Batch, tables: Tables, temperature: float) -> Loss:
-    """The warm-up's loss on a batch, and its metrics."""
+    """Return the warm-up's loss on a batch, and its metrics."""
     rewards, mask, steps = _groups(batch, tables)
     log_probs, entropies = policy.of_batch(batch)
     loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, temperature)
@@ -87,7 +87,7 @@ def rce_step(policy: PointerPolicy, batch: Batch, tables: Tables, temperature: f
 
 
 def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoConfig, beta: float, keep: int) -> Loss:
-    """GRPO's loss with KL weight `beta` on the `keep` best candidates of each group (0: all), and its metrics."""
+    """Return GRPO's loss with KL weight `beta` on each group's `keep` best candidates (0: all), and its metrics."""
     rewards, mask, steps = _groups(batch, tables)
     mask = losses.keep_top_candidates(rewards, mask, keep)
     advantages, zero_variance = losses.group_advantages(
@@ -121,7 +121,7 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
 
 
 def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
-    """Rewards [G, N], candidates [G, N] and picks [G, N, S] of a batch, group by group."""
+    """Return rewards [G, N], candidates [G, N] and picks [G, N, S] of a batch, group by group."""
     rewards = tables.rewards[batch.rows.cpu()].to(batch.query)
     return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
 
@@ -137,7 +137,7 @@ def _logged(table: Tensor | None, batch: Batch, steps: Tensor) -> Tensor:
 def update(
     policy: PointerPolicy, optimizer: torch.optim.Optimizer, loss: Tensor, lr: float, max_grad_norm: float
 ) -> Tensor:
-    """One optimiser step; returns the gradient's norm before clipping."""
+    """Make one optimiser step; returns the gradient's norm before clipping."""
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.zero_grad(set_to_none=True)
@@ -149,7 +149,7 @@ def update(
 
 
 def to_floats(metrics: dict[str, Tensor | float], device: torch.device) -> dict[str, float]:
-    """All metrics as numbers, with one transfer from the device."""
+    """Return all metrics as numbers, with one transfer from the device."""
     values = [torch.as_tensor(value, dtype=torch.float64, device=device) for value in metrics.values()]
     return dict(zip(metrics, torch.stack(values).tolist(), strict=True))
 
@@ -320,7 +320,7 @@ class Trainer:
             self._after_epoch(means)
 
     def _epoch(self, phase: str) -> None:
-        """The rest of the epoch under way."""
+        """Run the rest of the epoch under way."""
         progress, trainer = self.progress, self.recipe.trainer
         batches = shuffled(len(self.train), self.recipe.data.batch_size, trainer.seed, phase, progress.epoch)
         total = self._settings(phase).epochs * len(batches)
@@ -335,7 +335,7 @@ class Trainer:
                 self._save()
 
     def _update(self, queries: np.ndarray, done: int, total: int) -> dict[str, float]:
-        """One update on the batch of these queries, after `done` of the phase's `total` updates."""
+        """Make one update on the batch of these queries, after `done` of the phase's `total` updates."""
         rce, grpo, phase = self.recipe.rce, self.recipe.grpo, self.progress.phase
         inputs = self.policy, collate(self.train, queries).to(self.device), self.tables
         if phase == "rce":

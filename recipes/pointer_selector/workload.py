@@ -64,13 +64,13 @@ class FrozenModel:
     bandwidth: float = BANDWIDTH
 
     def votes(self, queries: Tensor, examples: Tensor) -> Tensor:
-        """What each example adds to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
+        """Return each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
         cosine = (self.example_features[examples] * self.query_features[queries][:, None]).sum(-1)
         kernel = ((cosine - 1) / self.bandwidth).exp()
         return kernel[..., None] * functional.one_hot(self.example_labels[examples], self.prior.shape[1])
 
     def from_votes(self, queries: Tensor, total: Tensor) -> Outcome:
-        """Outcomes from summed votes: query rows [B], total [B, ..., labels] -> [B, ...]."""
+        """Return outcomes from summed votes: query rows [B], total [B, ..., labels] -> [B, ...]."""
         between = [1] * (total.ndim - 2)
         mass = total + self.prior_weight * self.prior[queries].view(len(queries), *between, -1)
         probability = mass / mass.sum(-1, keepdim=True)
@@ -81,7 +81,7 @@ class FrozenModel:
         return Outcome(answer == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank, answer)
 
     def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
-        """Outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
+        """Return outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
         rows, examples = torch.from_numpy(data.query_rows[queries]), torch.tensor(pool_rows(data, queries))
         votes = self.votes(rows, examples)
         flat = picks.reshape(len(queries), -1)
@@ -89,7 +89,7 @@ class FrozenModel:
         return self.from_votes(rows, total.view(*picks.shape, votes.shape[-1]).sum(-2))
 
     def oracle(self, data: PointerData, queries: np.ndarray, shots: int, limit: int) -> Outcome | None:
-        """The best of all sets of `shots` examples, by probability; None where a pool has more than `limit` such sets.
+        """Return the best of all sets of `shots` examples, by probability; None where there are more than `limit`.
 
         The order of examples does not matter to this model, so sets are enough.
         """
@@ -139,13 +139,13 @@ class Digits:
 
     @property
     def pixels(self) -> Tensor:
-        """The images as unit vectors [n, 64], centred on those of the frozen classifier."""
+        """Return the images as unit vectors [n, 64], centred on those of the frozen classifier."""
         centred = self.images - self.images[self.parts["frozen"]].mean(0)
         return functional.normalize(torch.from_numpy(centred).float(), dim=-1)
 
 
 def digits(config: WorkloadConfig) -> Digits:
-    """scikit-learn's digits, shuffled by the seed, in four disjoint parts: frozen, validation, test, train."""
+    """Load scikit-learn's digits, shuffled by the seed, in four disjoint parts: frozen, validation, test, train."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -166,7 +166,7 @@ def digits(config: WorkloadConfig) -> Digits:
 
 
 def frozen_classifier(data: Digits, item_images: np.ndarray, item_labels: np.ndarray, seed: int) -> FrozenModel:
-    """The frozen model: a logistic regression on a few images for its opinion, random ReLU features for its kernel."""
+    """Return the frozen model: a logistic regression on a few images, and random ReLU features for its kernel."""
     from sklearn.linear_model import LogisticRegression
 
     few = data.parts["frozen"]
@@ -194,7 +194,7 @@ class Draws:
 
 
 def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
-    """Pools of `pool_size` training images for every query, without the query's own image; labels get noise."""
+    """Draw `pool_size` training images for every query, without the query's own image; labels get noise."""
     rng = np.random.default_rng([config.seed, 2])
     rows = []
     train = data.parts["train"]
@@ -214,7 +214,7 @@ def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
 def propose(
     similarity: Tensor, shots: int, config: WorkloadConfig, generator: torch.Generator
 ) -> list[tuple[str, Tensor]]:
-    """Candidate sequences by method, [Q, n, shots] each; samples are drawn at one and at two times the temperature."""
+    """Propose candidate sequences by method, [Q, n, shots] each; samples at one and at two times the temperature."""
     scores = similarity / config.retriever_temperature
     cool = config.sampled - config.sampled // 2
     proposed = [("beam", beam(scores, shots, config.beam))]
@@ -254,7 +254,7 @@ def build(folder: Path, config: WorkloadConfig) -> dict[str, Any]:
 
 
 def manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a workload that was made in `folder` and is whole, or None."""
+    """Return the manifest of a workload that was made in `folder` and is whole, or None."""
     path = folder / "manifest.json"
     if not path.is_file() or not all((folder / name).is_file() for name in FILES.values()):
         return None
@@ -332,7 +332,7 @@ def _write_candidates(
 
 
 def log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
-    """Plackett-Luce log-probability: scores [B, K] (cosine / temperature), pointers [B, N, S] -> [B, N]."""
+    """Return Plackett-Luce log-probability: scores [B, K] (cosine / temperature), pointers [B, N, S] -> [B, N]."""
     free = torch.ones(*pointers.shape[:2], scores.shape[1], dtype=torch.bool)
     total = torch.zeros(pointers.shape[:2])
     for step in range(pointers.shape[2]):
@@ -344,7 +344,7 @@ def log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
 
 
 def beam(scores: Tensor, shots: int, width: int) -> Tensor:
-    """The `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
+    """Return the `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
 
     The beam is wider than that, since its members are mostly orders of the same examples.
     """
@@ -365,7 +365,7 @@ def beam(scores: Tensor, shots: int, width: int) -> Tensor:
 
 
 def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
-    """The first `width` sequences that are different sets; repeats fill up where there are fewer."""
+    """Return the first `width` sequences that are different sets; repeats fill up where there are fewer."""
     seen: dict[tuple[int, ...], int] = {}
     for number, sequence in enumerate(sequences.sort(-1).values.tolist()):
         if torch.isfinite(total[number]):
@@ -375,6 +375,6 @@ def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
 
 
 def draw(scores: Tensor, shots: int, count: int, generator: torch.Generator) -> Tensor:
-    """`count` sequences sampled without replacement from softmax(scores), through Gumbel noise: [B, count, S]."""
+    """Sample `count` sequences without replacement from softmax(scores), through Gumbel noise: [B, count, S]."""
     uniform = torch.rand(scores.shape[0], count, scores.shape[1], generator=generator).clamp(min=1e-20)
     return (scores[:, None] - (-uniform.log()).log()).topk(shots, dim=-1).indices
