@@ -1,34 +1,29 @@
 """Model-written programs: their tests, the last fenced block of a response, and what passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
-calls, or `{"asserts": [...]}`. Programs run in `sandbox` or in Sandbox Fusion; they see inputs only. Outputs and values
-come back as data and are compared here; asserts are decided in a process in which the program never ran.
+calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox` or in Sandbox Fusion. Outputs are compared
+here, calls and tests in a process in which the program never runs.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from . import asserts
+from . import names
+from .sandboxed.same import EXACT, close
 
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
 MAX_VALUE = 200_000  # characters of one expected output; the sandbox reads at most 256 KiB
 MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
-EXACT = 2.0**52  # floats above have no fractions, and may stand for several integers
-MAX_DECIMAL = 5000  # digits of a Decimal
-TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
-LESS_THAN_A_WHOLE = 0.5  # but never as much as this, so that different integers are different
-CONSTANTS_AT_ONCE = 100  # that one sandbox evaluates
+YES_OR_NO = ("yes", "no", "true", "false")
 
 _opening = re.compile(r"^([ \t]*)```([^\n`]*)$", re.MULTILINE)
 _closing = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
@@ -48,11 +43,10 @@ class Tests:
 
     __test__ = False  # no test class of pytest's
 
-    kind: str  # "script", "calls" or "asserts", as `sandbox.run` has it
-    inputs: list[Any]  # what each test gives to the program
-    checks: list[Callable[[Any], bool]]  # whether what came back from each test is right
-    decisions: tuple[dict[str, Any], ...] = ()  # of asserts, what decides them
-    constants: tuple[tuple[str, dict[str, str]], ...] = ()  # (source, imports) of expected values that are no literals
+    kind: str  # "script" or "tests", as `sandbox.run` has it
+    inputs: list[Any]  # what each test gives to a script; the tests themselves
+    outputs: tuple[str, ...] = ()  # of scripts, what they should print
+    names: list[dict[str, Any]] | None = None  # of tests, what each takes from the program, see `sandbox.run`
 
 
 def read_program(response: str) -> tuple[str, str]:
@@ -116,50 +110,25 @@ def read(truth: Any) -> Tests:
             raise TruthError(f"{str(text)[:40]!r} is not the text of a program's input or output")
     if any(len(text) > MAX_VALUE for text in outputs):
         raise TruthError(f"an output is longer than {MAX_VALUE} characters")
-    return Tests("script", inputs, [lambda out, want=want: same_text(out, want) for want in outputs])
+    return Tests("script", inputs, tuple(outputs))
 
 
 def _asserts(texts: list[str]) -> Tests:
-    split = []
+    texts = [text if "\n" in text.strip() else text.strip() for text in texts]
+    taken = []
     for text in texts:
         try:
-            split.append(asserts.split(text))
-        except asserts.Unsupported as error:
+            taken.append(vars(names.read(text)))
+        except names.NoTest as error:
             raise TruthError(f"{text[:80]!r}: {error}") from error
-    return Tests(
-        "asserts",
-        [{"parts": each.parts, "imports": each.imports} for each in split],
-        [bool] * len(split),
-        tuple({"test": each.test, "imports": each.imports} for each in split),
-        tuple((text, each.imports) for each in split for text in each.constants),
-    )
-
-
-def broken_constants(tests: list[Tests], run: Callable[..., list[dict[str, Any]]], limits: Any) -> list[str]:
-    """For each problem, why an expected value of its asserts cannot be computed; "" where all can be.
-
-    `run` is `sandbox.run`, or what does the same elsewhere; `limits` are those of one test.
-    """
-    jobs = [(number, constant) for number, each in enumerate(tests) for constant in each.constants]
-    problems = [""] * len(tests)
-    for at in range(0, len(jobs), CONSTANTS_AT_ONCE):
-        some = jobs[at : at + CONSTANTS_AT_ONCE]
-        total = {"total_s": limits.test_s * len(some), "total_wall_s": limits.wall_s * len(some)}
-        decisions = [{"test": f"[{text}] is not None", "imports": imports} for _, (text, imports) in some]
-        nothing = [{"parts": [], "imports": {}}] * len(some)
-        results = run("asserts", "", nothing, replace(limits, **total), decisions)
-        for (number, (text, _)), result in zip(some, results, strict=True):
-            if not result.get("held") and result["status"] != "sandbox_error" and not problems[number]:
-                why = "it raises" if result["status"] == "ran" else result["status"]
-                problems[number] = f"the expected value {text[:80]!r} cannot be computed: {why}"
-    return problems
+    return Tests("tests", texts, names=taken)
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
     """`inputs` hold lists of arguments, or texts with one JSON value a line, as verl's data sets have them."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
-    calls, checks = [], []
+    calls = []
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):
             try:
@@ -169,24 +138,30 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
                 raise TruthError(f"an input of {name} has a line that is no JSON: {str(error)[:80]}") from error
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
-        calls.append({"function": name, "arguments": given})
-        checks.append(lambda value, want=wanted: same_value(value, want))
-    return Tests("calls", calls, checks)
+        calls.append([name, given, wanted])
+    return Tests("tests", calls, names=[{}] * len(calls))
 
 
 def passed(tests: Tests, results: list[dict[str, Any]]) -> tuple[int, str]:
-    """How many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right)."""
-    right, first = 0, ""
-    for check, result in zip(tests.checks, results, strict=True):
-        status = result["status"]
-        if status == "ran":
-            status = "" if check(result[RESULT[tests.kind]]) else "wrong"
-        right += not status
-        first = first or status
-    return right, first
+    """How many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right).
 
-
-RESULT = {"script": "output", "calls": "value", "asserts": "held"}
+    Where every test's answer is yes or no, all of them have to be right: half of them are for a program that guesses.
+    """
+    statuses = [result["status"] for result in results]
+    if tests.kind == "script":
+        right = [
+            status == "ran" and same_text(result["output"], want)
+            for status, result, want in zip(statuses, results, tests.outputs, strict=True)
+        ]
+        guessed = all(want.strip().lower() in YES_OR_NO for want in tests.outputs)
+    else:
+        right = [status == "held" for status in statuses]
+        guessed = all(result.get("guessed") for result in results)
+    if all(right):
+        return len(right), ""
+    failures = (status for status, each in zip(statuses, right, strict=True) if not each)
+    first = next(failures)
+    return 0 if guessed else sum(right), "wrong" if first in ("ran", "failed") else first
 
 
 def same_text(output: str, expected: str) -> bool:
@@ -213,65 +188,4 @@ def _close_texts(ours: str, theirs: str) -> bool:
     if max(len(ours), len(theirs)) > MAX_DIGITS or not _float.fullmatch(theirs) or not _number.fullmatch(ours):
         return False
     a, b = float(ours), float(theirs)
-    return _close(a, b) if max(abs(a), abs(b)) < EXACT else _close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))
-
-
-def _close(ours: Any, theirs: Any) -> bool:
-    """Are these finite numbers equal within the tolerance?"""
-    size = min(max(1.0, abs(theirs)), 1 / TOLERANCE)  # beyond which less than a whole is the smaller bound
-    return abs(ours - theirs) <= TOLERANCE * size and abs(ours - theirs) < LESS_THAN_A_WHOLE
-
-
-def same_value(value: Any, expected: Any) -> bool:
-    """Is a return value, as `sandboxed/values.py` writes it or a program claims it, the expected JSON?
-
-    Tuples count as lists, keys as text; integers are exact, floats within the tolerance where a float is expected, and
-    True is no number.
-    """
-    try:
-        return _same(value, expected)
-    except (ValueError, TypeError, ArithmeticError, RecursionError):
-        return False  # no JSON that `sandboxed/values.py` makes
-
-
-def _same(value: Any, expected: Any) -> bool:
-    if isinstance(value, dict):
-        ((kind, content),) = value.items()
-        if kind in ("dict", "Counter", "OrderedDict"):
-            return isinstance(expected, dict) and _same_items(content, expected)
-        if kind not in READ:
-            return False
-        value = READ[kind](content)
-    if isinstance(value, list):
-        same_length = isinstance(expected, list) and len(value) == len(expected)
-        return same_length and all(map(_same, value, expected))
-    if isinstance(value, (bool, str, type(None))) or isinstance(expected, (bool, str, type(None))):
-        return type(value) is type(expected) and value == expected
-    if isinstance(expected, (list, dict)):
-        return False
-    if not isinstance(expected, float) or not (math.isfinite(value) and math.isfinite(expected)):
-        return value == expected
-    return _close(Fraction(value), Fraction(expected))
-
-
-def _decimal(text: str) -> Decimal:
-    """Bounded, since its exponent may stand for more digits than there is memory."""
-    number = Decimal(text)
-    if len(text) > MAX_DECIMAL or (number.is_finite() and abs(number.adjusted()) > MAX_DECIMAL):
-        raise ValueError("too many digits")
-    return number
-
-
-READ: dict[str, Callable[[Any], Any]] = {
-    "tuple": list,
-    "int": lambda digits: int(digits, 16),
-    "Fraction": lambda parts: Fraction(*(part if isinstance(part, int) else int(part["int"], 16) for part in parts)),
-    "Decimal": _decimal,
-}
-
-
-def _same_items(items: Any, expected: dict[str, Any]) -> bool:
-    named = {key if isinstance(key, str) else json.dumps(key): item for key, item in items}
-    if len(items) != len(expected) or named.keys() != expected.keys():
-        return False
-    return all(_same(item, expected[key]) for key, item in named.items())
+    return close(a, b) if max(abs(a), abs(b)) < EXACT else close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))

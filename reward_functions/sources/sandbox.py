@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import marshal
 import os
 import platform
@@ -30,8 +29,7 @@ from typing import IO, Any
 
 SANDBOXED = Path(__file__).resolve().parent / "sandboxed"
 MACHINES = ("x86_64", "aarch64")  # those that `sandboxed/seccomp.py` has a filter for
-FAILURES = ("runtime_error", "memory_limit", "syntax_error", "output_limit", "timeout")
-PARTS = ("values", "calls", "seccomp", "runner")
+PARTS = ("values", "same", "served", "judged", "seccomp", "runner")
 # The same Python runs inside, so it takes code that is compiled already. A program that is a script runs in the last
 # lines, with no frame of ours but this one below it.
 START = """def start():
@@ -42,7 +40,7 @@ START = """def start():
     for name, part in code:
         module = sys.modules[name] = type(sys)(name)
         exec(part, module.__dict__)
-    return module.main(request, block)
+    return module.main(request)
 code, names, finish = start()
 error = None
 try:
@@ -50,8 +48,8 @@ try:
 except BaseException as raised:
     error = raised
 finish(names, error)"""
+Names = list[dict[str, Any]]  # what each test takes from the program and from the standard library, see `names`
 MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
-HELD = {"held": True, "failed": False, "undecided": None}
 TRY_S = 30.0
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
 INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
@@ -88,22 +86,20 @@ class Limits:
                 raise ValueError(f"limits.{name} is {value!r}, not a positive {whole}")
 
 
-def run(
-    kind: str, program: str, tests: list[Any], limits: Limits, decisions: list[dict[str, Any]] | None = None
-) -> list[dict[str, Any]]:
+def run(kind: str, program: str, tests: list[Any], limits: Limits, names: Names | None = None) -> list[dict[str, Any]]:
     """Run a program on tests, in one sandbox.
 
     Args:
-        kind: "script" (a test is the text on standard input), "calls" or "asserts" (a test is a dict, see
-            `sandboxed/calls.py`).
+        kind: "script" or "tests".
         program: Python source.
-        tests: what the program is fed; no expected answers.
-        decisions: of asserts, see there; no process in which the program runs has them.
+        tests: of a script, what is on its standard input; else the texts of tests, or [function, arguments, expected].
+            No process in which the program runs has them.
+        names: of each test: `{"wanted": the program's names, "imports": {name: "module" or "module.name"}}`.
 
     Returns:
-        Per test `status`, and where it is "ran" `output` (script), `value` (calls; JSON, see `sandboxed/values.py`) or
-        `held` (asserts; True, False, or None where deciding it raised): plain data of bounded size, which the program
-        may have made up, but for `held`. "sandbox_error" means that the sandbox itself gave no answer.
+        Per test `status`. Of a script it is "ran" where it ended well, with the `output`. Of a test it is "held" or
+        "failed", or "gold_unparsable" where the test is none; and `guessed` says whether a program that always answers
+        True or False would pass it. "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
         SandboxMissing: bubblewrap is not there or does not work.
@@ -112,18 +108,27 @@ def run(
         return []
     path = _bubblewrap()
     command = [*_as_nobody(path), *_command(path, limits.file_bytes)]
-    seconds = (limits.total_wall_s + limits.wall_s) * (2 if kind == "asserts" else 1)  # to run, and to decide
     with slot():
-        answer = _exchange(command, _request(kind, program, tests, limits, decisions or []), seconds)
-    results = [_result(*block) for block in _blocks(answer)][: len(tests)]
+        answer = _exchange(command, _request(kind, program, tests, limits, names), limits.total_wall_s + limits.wall_s)
+    blocks = list(_blocks(answer))
     rest = "output_limit" if len(answer) >= MOST_OUTPUT else "sandbox_error"
-    return results + [{"status": rest}] * (len(tests) - len(results))
+    if kind == "script":
+        results = [{"status": status, "output": out.decode("utf-8", "replace")} for status, out in blocks[: len(tests)]]
+        return results + [{"status": rest}] * (len(tests) - len(results))
+    flags = blocks[0][1].decode() if blocks else ""
+    return results_of(flags, [status for status, _ in blocks[1:]] + [rest] * (len(tests) + 1 - len(blocks)))
 
 
-def _request(kind: str, program: str, tests: list[Any], limits: Limits, decisions: list[Any]) -> bytes:
-    request = {"kind": kind, "program": program, "tests": tests, "limits": vars(limits), "machine": platform.machine()}
-    request["parts"] = PARTS
-    blocks = [marshal.dumps((_code(), request)), marshal.dumps(decisions)]
+def results_of(flags: str, statuses: list[str]) -> list[dict[str, Any]]:
+    """The results of tests; `flags` is what `sandboxed/judged.py` says of them without the program."""
+    return [{"status": each, "guessed": flags[at : at + 1] == "b"} for at, each in enumerate(statuses)]
+
+
+def _request(kind: str, program: str, tests: list[Any], limits: Limits, names: Names | None) -> bytes:
+    """What the sandbox reads; the tests of a program's functions come behind what its process knows."""
+    request = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine(), "parts": PARTS}
+    request |= {"inputs": tests} if kind == "script" else {"count": len(tests)}
+    blocks = [marshal.dumps((_code(), request)), marshal.dumps((names, tests) if kind != "script" else None)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
 
 
@@ -142,31 +147,6 @@ def _blocks(answer: bytes) -> Iterator[tuple[str, bytes]]:
         if at > len(answer):
             return
         yield status, answer[end + 1 : at]
-
-
-def _result(status: str, content: bytes) -> dict[str, Any]:
-    """One test's result: what a script printed, what the program says of a call, or what was decided of an assert."""
-    if status == "line":
-        return called(content.decode("ascii", "replace"))
-    if status == "decided":
-        return decided(content.decode("ascii", "replace"))
-    return {"status": status, "output": content.decode("utf-8", "replace")}
-
-
-def called(line: str) -> dict[str, Any]:
-    """A test's result from the line of `sandboxed/calls.py`'s `run`; the program may have written it itself."""
-    status, _, value = line.partition(" ")
-    if status != "ran":
-        return {"status": status if status in FAILURES else "runtime_error"}
-    try:
-        return {"status": "ran", "value": json.loads(value)}
-    except (ValueError, RecursionError):
-        return {"status": "runtime_error"}
-
-
-def decided(line: str) -> dict[str, Any]:
-    """A test's result from the line of `sandboxed/calls.py`'s `decide`, which no program can write."""
-    return {"status": "ran", "held": HELD[line]} if line in HELD else {"status": line}
 
 
 def _exchange(command: list[str], request: bytes, seconds: float) -> bytes:
@@ -253,7 +233,7 @@ def check() -> None:
 
 def _problem(command: list[str]) -> str:
     """What a harmless program says where it does not run; "" where it does."""
-    with _memory_file(_request("script", "print(input())", ["works"], Limits(), [])) as stdin:
+    with _memory_file(_request("script", "print(input())", ["works"], Limits(), None)) as stdin:
         try:
             done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
 """Sandbox Fusion, the service that verl's documentation names for many programs at once: a client for its run_code.
 
-One request per program and kind: calls go in together, standard input needs one request per test. As in `sandbox`,
-requests with the program hold no expected answers; what decides its asserts goes in with a request of its own.
+Standard input needs one request per test. Tests that call a program go in together, in turns with the program: see
+`_tests`. As in `sandbox`, requests with the program hold no expected answers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Any
 
 from . import sandbox
 
-PARTS = ("values", "calls")  # of `sandboxed`
+MOST_TURNS = 40  # calls of the program that a test can make, one after the other
 PAUSES_S = (1.0, 4.0, 10.0)  # before each further attempt, where the service is busy or away
 GRACE_S = 20.0  # for the service's own queue
 FAILED = {"TimeLimitExceeded": "timeout", "MemoryLimitExceeded": "memory_limit", "OutputLimitExceeded": "output_limit"}
 
 MAIN = """
-import sys
+import json, sys
 for name, text in {parts!r}:
     module = sys.modules[name] = type(sys)(name)
     exec(text, module.__dict__)
-out, inf, nan = sys.stdout, float("inf"), float("nan")
-sys.stdout = sys.stderr
-module.{function}(*{arguments!r}, lambda line: print({mark!r} + line, file=out, flush=True))
+out = sys.stdout
+module.replay(lambda line: print({mark!r} + line, file=out, flush=True), *json.loads({arguments!r}))
 """
 
 
@@ -38,17 +37,14 @@ class FusionError(RuntimeError):
 
 
 def run(
-    url: str, kind: str, program: str, tests: list[Any], limits: Any, decisions: list[dict[str, Any]] | None = None
+    url: str, kind: str, program: str, tests: list[Any], limits: Any, names: list[dict[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
     """The same as `sandbox.run`, on a service: `url` is its run_code's, such as http://sandbox:8080/run_code.
 
     The status is "sandbox_error" for every test that the service gave no result for.
     """
     if kind != "script":
-        lines, status = _lines(url, "run", (program, "program.py", tests), limits)
-        results = [sandbox.called(line) if kind == "calls" else {"line": line} for line in lines[: len(tests)]]
-        results += [{"status": status}] * (len(tests) - len(results))
-        return results if kind == "calls" else _decided(url, results, decisions or [], limits)
+        return _tests(url, program, tests, names, limits)
     results, used = [], 0.0
     for test in tests:
         if used > limits.total_wall_s:
@@ -61,26 +57,43 @@ def run(
     return results
 
 
-def _decided(url: str, results: list[Any], decisions: list[dict[str, Any]], limits: Any) -> list[dict[str, Any]]:
-    """Asserts over what the program returned: in a request of their own, so that the program knows nothing of it."""
-    ran = [at for at, result in enumerate(results) if result.get("line", "").startswith("ran ")]
-    pairs = [(decisions[at], results[at]["line"][4:]) for at in ran]
-    lines, status = _lines(url, "decide", (pairs,), limits) if pairs else ([], "")
-    for at, line in zip(ran, lines, strict=False):
-        results[at] = sandbox.decided(line)
-    for at in ran[len(lines) :]:
-        results[at] = {"status": status}
-    return [result if "status" in result else sandbox.called(result["line"]) for result in results]
+def _tests(url: str, program: str, tests: list[Any], names: Any, limits: Any) -> list[dict[str, Any]]:
+    """Tests in turns, since a service has no conversations: one request executes all tests as far as the answers go,
+    the next one has the program answer what they then ask, from the start."""
+    answers: list[list[str]] = [[] for _ in tests]
+    asked: list[list[str]] = [[] for _ in tests]
+    statuses, flags = [""] * len(tests), ""
+    for _ in range(MOST_TURNS):
+        open_ = [at for at, status in enumerate(statuses) if not status]
+        if not open_:
+            break
+        given = [[tests[at] for at in open_], [names[at] for at in open_], [answers[at] for at in open_]]
+        lines, status = _lines(url, ("values", "same", "served", "judged"), given, limits)
+        if not flags and not lines:
+            statuses = [status if status == "sandbox_error" else "gold_unparsable"] * len(tests)
+            break
+        flags = flags or lines[0]
+        for at, line in zip(open_, [*lines[1:], *[f"status {status}"] * len(open_)], strict=False):
+            what, _, rest = line.partition(" ")
+            if what == "status":
+                statuses[at] = rest
+            else:
+                asked[at].append(rest)
+        open_ = [at for at, each in enumerate(statuses) if not each]
+        if open_:
+            given = [program, [asked[at] for at in open_]]
+            lines, status = _lines(url, ("values", "served"), given, limits)
+            for at, line in zip(open_, [*lines, *[""] * len(open_)], strict=False):
+                answers[at].append(line)
+                statuses[at] = "" if line.startswith("[") else (line or status)
+    return sandbox.results_of(flags, [status or "timeout" for status in statuses])
 
 
-def _lines(url: str, function: str, arguments: tuple[Any, ...], limits: Any) -> tuple[list[str], str]:
-    """What a function of `sandboxed/calls.py` reports there, and the status of what it did not come to.
-
-    All calls share one process; where one of them ends it, it has failed, and so have those behind it.
-    """
+def _lines(url: str, parts: tuple[str, ...], arguments: Any, limits: Any) -> tuple[list[str], str]:
+    """What `replay` of the last part reports there, and the status of what it did not come to."""
     mark = secrets.token_hex(8)  # so that what the program prints is not taken for a report by accident
-    parts = [(part, (sandbox.SANDBOXED / f"{part}.py").read_text(encoding="utf-8")) for part in PARTS]
-    code = MAIN.format(parts=parts, function=function, arguments=arguments, mark=mark)
+    sources = [(part, (sandbox.SANDBOXED / f"{part}.py").read_text(encoding="utf-8")) for part in parts]
+    code = MAIN.format(parts=sources, arguments=json.dumps(arguments), mark=mark)
     status, output = _execute(url, code, "", limits.total_s, limits)
     lines = [line[len(mark) :] for line in output.split("\n") if line.startswith(mark)]
     return lines, status if status != "ran" else "runtime_error"

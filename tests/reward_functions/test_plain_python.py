@@ -53,26 +53,46 @@ def test_programs_print_what_they_print_under_plain_python(tmp_path):
 
 
 PLAINLY = """
-import asyncio, bisect, datetime, decimal, fractions, functools, math
+import asyncio, bisect, contextlib, datetime, decimal, fractions, functools, io, math
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-for text in {asserts!r}:
-    try:
-        exec(text)
-    except Exception:
-        print(False)
-    else:
-        print(True)
+for text in {tests!r}:
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            names = dict(globals())
+            if {each!r}:
+                exec({definitions!r}, names)
+            exec(text, names)
+        except BaseException:
+            held = False
+        else:
+            held = True
+    print(held)
 """
 
 
 def test_asserts_have_the_verdict_of_plain_python(tmp_path):
     definitions, _, text = (HERE / "ordinary_asserts.txt").read_text(encoding="utf-8").partition("### asserts\n")
     asserts = text.strip().split("\n")
-    printed = plainly(definitions + PLAINLY.format(asserts=asserts), "", tmp_path / "asserts")
-    tests = programs.read({"asserts": asserts})
-    results = sandbox.run("asserts", definitions, tests.inputs, sandbox.Limits(), list(tests.decisions))
+    printed = plainly(definitions + PLAINLY.format(tests=asserts, each=0, definitions=""), "", tmp_path / "asserts")
     expected = dict(zip(asserts, [line == "True" for line in printed.split()], strict=True))
-    assert dict(zip(asserts, [bool(each.get("held")) for each in results], strict=True)) == expected
+    assert held(definitions, asserts) == expected
     assert 15 < sum(expected.values()) < len(expected) - 15
+
+
+def test_tests_of_several_lines_have_the_verdict_of_plain_python(tmp_path):
+    """Functions, classes, exceptions, changes in place, callbacks, generators, output, unittest."""
+    sections = (HERE / "ordinary_tests.txt").read_text(encoding="utf-8").split("### program\n")[1:]
+    for number, section in enumerate(sections):
+        definitions, *tests = section.split("#### test\n")
+        code = PLAINLY.format(tests=tests, each=1, definitions=definitions)
+        printed = plainly(code, "", tmp_path / str(number))
+        expected = dict(zip(tests, [line == "True" for line in printed.split()], strict=True))
+        assert held(definitions, tests) == expected
+
+
+def held(definitions: str, texts: list[str]) -> dict[str, bool]:
+    tests = programs.read({"asserts": texts})
+    results = sandbox.run(tests.kind, definitions, tests.inputs, sandbox.Limits(), tests.names)
+    return dict(zip(texts, [each["status"] == "held" for each in results], strict=True))

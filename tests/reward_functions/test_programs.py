@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -13,6 +16,7 @@ from recipes.data.rewards import load_reward
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs = dispatch.programs
+comparison = load_reward(dispatch.sandbox.SANDBOXED / "same.py")
 
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 
@@ -39,7 +43,8 @@ def test_the_last_block_of_python(response, program, reason):
         ('{"inputs": [1], "outputs": ["1"]}', "not the text"),
         ('{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}', "line that is no JSON"),
         ('{"asserts": "assert f() == 1"}', "not a list"),
-        ('{"asserts": ["assert f() == 1", "f() == 1"]}', "not one assert"),
+        ('{"asserts": ["assert f() == 1", "f( == 1"]}', "no Python"),
+        ('{"asserts": ["def f(): return 1\\nassert f() == 1"]}', "nothing of the program"),
         (json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}), "201 tests"),
     ],
 )  # fmt: skip
@@ -71,9 +76,9 @@ def test_different_integers_are_never_the_same(number, other, near):
     for each in (other, number + near):
         for ours, theirs in ((f"{number}.0", f"{each}.0"), (f"{number}", f"{each}.0"), (f"{number}", f"{each}")):
             assert programs.same_text(ours, theirs) is (number == each)
-        assert programs.same_value(number, each) is (number == each)
-        assert programs.same_value(number, float(each)) is (number == float(each))
-        assert programs.same_value(float(number), float(each)) is (float(number) == float(each))
+        assert comparison.same_value(number, each) is (number == each)
+        assert comparison.same_value(number, float(each)) is (number == float(each))
+        assert comparison.same_value(float(number), float(each)) is (float(number) == float(each))
 
 
 @pytest.mark.parametrize(
@@ -82,14 +87,14 @@ def test_different_integers_are_never_the_same(number, other, near):
         *((1, 1, True), (1.0, 1, True), (1, 1.0, True), (3.0000001, 3, False), (3, 3.0000001, True)),
         *((0.1 + 0.2, 0.3, True), (True, 1, False), (True, 1.0, False), (1, True, False), (1.0, True, False)),
         *((float("nan"), 1.0, False), (float("inf"), float("inf"), True), (10**400, 1.5, False)),
-        *(({"dict": [[1, "a"]]}, {"1": "a"}, True), ({"dict": [["a", [1]]]}, {"a": [2]}, False)),
-        *(({"dict": [[1, 0], ["1", 0]]}, {"1": 0}, False), ({"Counter": [["a", 2]]}, {"a": 2}, True)),
-        *(({"Fraction": [1, 2]}, 0.5, True), ({"Fraction": [4, 1]}, 4, True), ({"Decimal": "0.1"}, 0.1, True)),
-        *((None, None, True), ("1", 1, False), ("a", "a", True), ([], {}, False), ({"object": ["A", True]}, 1, False)),
+        *(({1: "a"}, {"1": "a"}, True), ({"a": [1]}, {"a": [2]}, False), ((1, 2), [1, 2], True)),
+        *(({1: 0, "1": 0}, {"1": 0}, False), (Counter("aa"), {"a": 2}, True), ({1}, [1], False)),
+        *((Fraction(1, 2), 0.5, True), (Fraction(4), 4, True), (Decimal("0.1"), 0.1, True)),
+        *((None, None, True), ("1", 1, False), ("a", "a", True), ([], {}, False), (object(), 1, False)),
     ],
 )  # fmt: skip
 def test_the_same_value(value, expected, same):
-    assert programs.same_value(value, expected) is same
+    assert comparison.same_value(value, expected) is same
 
 
 FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"

@@ -1,8 +1,9 @@
-"""The first process in the sandbox: forks one child per test (or one for all calls), limits it, reports what it did.
+"""The first process in the sandbox: forks one child per test of a script, or one for the program and one for the tests
+that call it, limits them, and reports what they did.
 
 `sandbox.run` sends this file's code and the request; the answer is, per test and in order, a line `status length` and
-that many bytes. The request has no expected answer in it, so there is nothing in a child to be found. What decides
-asserts is read when the program's process has ended, and goes to a child in which no program runs.
+that many bytes. The request has no expected answer in it, and neither has this process, so there is nothing in a child
+with a program to be found. The tests that follow the request are read by the child that executes them alone.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ import sys
 import time
 from _signal import SIGKILL, SIGXCPU  # the module signal takes as long to import as Python to start
 
-import calls
+import judged
 import seccomp
+import served
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than starting Python
     from collections.abc import Callable
     from typing import Any
 
-    Job = tuple[Callable[..., None], Any]  # what a child does: `run_script`, `run_calls` or `decide`, and its argument
+    Job = tuple[Callable[..., Any], Any]  # what a child does: `run_script`, `serve` or `judge`, and its argument
 
 NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
 STATUS = {0: "ran", NO_MEMORY: "memory_limit", BAD_SYNTAX: "syntax_error"}
 POLL_MS = 20
+LEAVING_S = 0.5  # for a child that closed its pipes to end
+MOVED = 200  # where files are put that are about to get their numbers
+TESTS = 0  # the file with the request and, behind it, the tests
 PROGRAM = "/tmp/program.py"
 FRAMES = 12  # at most so many are below a program's calls, which shall recurse as deep as in a file of their own
 
@@ -44,21 +49,27 @@ class Child:
         request: see `sandbox.run`.
         stdin: the text on its standard input, or None where it reports lines.
         job: what it does.
+        talk: the two ends of pipes on which it hears and speaks to another child.
         cpu_s: CPU seconds that it may use.
         deadline: on the monotonic clock.
     """
 
-    def __init__(self, request: dict, stdin: str | None, job: Job, cpu_s: float, deadline: float) -> None:
+    def __init__(
+        self, request: dict, stdin: str | None, job: Job, cpu_s: float, deadline: float, talk: tuple = ()
+    ) -> None:
         self.limits, self.deadline = request["limits"], deadline
         self.output, self.status = b"", ""
         self.seen = 0  # bytes whose lines were handed out
-        source = os.memfd_create("stdin")
-        write(source, (stdin or "").encode("utf-8", "surrogatepass"))
-        os.lseek(source, 0, os.SEEK_SET)
+        if job[0] is judge:
+            source = os.dup(TESTS)
+        else:
+            source = os.memfd_create("stdin")
+            write(source, (stdin or "").encode("utf-8", "surrogatepass"))
+            os.lseek(source, 0, os.SEEK_SET)
         self.pipe, there = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            become_child(request, source, there, stdin is not None, cpu_s)
+            become_child(request, source, there, stdin is not None, cpu_s, talk)
             raise InChild(*job)
         os.close(source)
         os.close(there)
@@ -71,13 +82,19 @@ class Child:
 
     def cpu(self) -> float:
         """CPU seconds so far."""
+        if self.status:
+            return self.used
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
 
-    def line(self, cpu_before: float) -> bytes | None:
-        """The next line that the child wrote, or None where it ended, or was ended, before one; see `status`."""
-        began = time.monotonic()
+    def line(self, other: Child) -> bytes | None:
+        """The next line that the child wrote, or None where it ended, or was ended, before one; see `status`.
+
+        Args:
+            other: the child with the program, whose CPU time counts too.
+        """
+        began, cpu_before = time.monotonic(), self.cpu() + other.cpu()
         while (at := self.output.find(b"\n", self.seen)) == -1:
-            if not self.more(began, cpu_before) and b"\n" not in self.output[self.seen :]:
+            if not self.more(began, cpu_before, other) and b"\n" not in self.output[self.seen :]:
                 return None
         line = self.output[self.seen : at]
         self.seen = at + 1
@@ -90,7 +107,7 @@ class Child:
             pass
         return self.output
 
-    def more(self, began: float, cpu_before: float) -> bool:
+    def more(self, began: float, cpu_before: float, other: Child | None = None) -> bool:
         """Wait for output or the end; False once the child is gone and `status` is known."""
         if self.status:
             return False
@@ -102,7 +119,7 @@ class Child:
             self.end("output_limit")
         elif gone:
             self.end("")
-        elif self.late(began, cpu_before):
+        elif self.late(began, cpu_before - (other.cpu() if other else 0.0)):
             self.end("timeout")
         return not self.status
 
@@ -111,6 +128,15 @@ class Child:
         now = time.monotonic()
         by_the_clock = now > self.deadline or now - began > self.limits["wall_s"]
         return by_the_clock or self.cpu() - cpu_before > self.limits["test_s"]
+
+    def left(self) -> str:
+        """The status of a child that ended by itself, or is about to."""
+        began = time.monotonic()
+        while not self.status and time.monotonic() - began < LEAVING_S:
+            self.more(began, self.cpu())
+        if not self.status:
+            self.end("runtime_error")
+        return self.status
 
     def read(self, everything: bool) -> None:
         while True:
@@ -142,14 +168,15 @@ class Child:
         self.status = status or STATUS.get(os.WEXITSTATUS(code), "runtime_error")
 
 
-def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float) -> None:
+def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float, talk: tuple) -> None:
     """In the child: give up everything but the program's own input and output, and accept the limits for good."""
     nothing = os.open("/dev/null", os.O_RDWR)
-    os.dup2(source, 0)
-    os.dup2(there if as_script else nothing, 1)
-    os.dup2(nothing, 2)
-    os.dup2(nothing if as_script else there, 3)
-    os.closerange(4, 256)
+    files = [source, there if as_script else nothing, nothing, nothing if as_script else there, *talk]
+    for at, fd in enumerate(files):
+        os.dup2(fd, MOVED + at)
+    for at in range(len(files)):
+        os.dup2(MOVED + at, at)
+    os.closerange(len(files), 256)
     limits = request["limits"]
     bounds = {"AS": limits["memory_bytes"], "CPU": int(cpu_s) + 1, "FSIZE": limits["file_bytes"], "NOFILE": 64}
     bounds |= {"NPROC": limits["threads"], "CORE": 0, "MSGQUEUE": 0, "MEMLOCK": 0}
@@ -157,7 +184,7 @@ def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s:
     for name, bound in bounds.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (bound, bound))
     for part in request["parts"]:
-        del sys.modules[part]
+        sys.modules.pop(part)
 
 
 def write(fd: int, data: bytes) -> None:
@@ -178,7 +205,7 @@ def run_script(program: str) -> tuple:
         os._exit(BAD_SYNTAX)
     sys.argv = ["program.py"]
     sys.path.insert(0, "/tmp")
-    return code, calls.module("__main__", PROGRAM).__dict__, end_slowly if "__del__" in program else end
+    return code, served.module("__main__", PROGRAM).__dict__, end_slowly if "__del__" in program else end
 
 
 def end(names: dict[str, Any], error: BaseException | None) -> None:
@@ -217,31 +244,75 @@ def exit_code(error: BaseException | None) -> int:
     return 0 if error is None else NO_MEMORY if isinstance(error, MemoryError) else 1
 
 
-def run_calls(tests: tuple) -> None:
-    """Call functions of the program, and report their values."""
-    program, left = tests
+def serve(program: str) -> None:
+    """Run the program, and answer what the tests ask."""
     sys.argv = ["program.py"]
     sys.path.insert(0, "/tmp")
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
-    calls.run(program, PROGRAM, left, report)
+    server = served.Server(Lines(4).next, lambda line: write(5, line.encode() + b"\n"))
+    try:  # noqa: SIM105
+        server.start(program, PROGRAM)
+    except served.Ended:
+        pass
     os._exit(0)
 
 
-def decide(decisions: list) -> None:
-    """Decide asserts, in a process in which no program runs."""
-    calls.decide(decisions, report)
+def judge(job: tuple) -> None:
+    """Execute the tests from this one on, in a process in which no program runs."""
+    first, at, most = job
+    size = int.from_bytes(os.pread(TESTS, 8, at), "little")
+    names, tests = marshal.loads(os.pread(TESTS, size, at + 8))
+    os.dup2(2, TESTS)
+    lines = Lines(4, most)
+    talk = judged.Talk(lambda line: send_line(talk, line), lambda: received(talk, lines))
+    judged.converse(tests, names, first, talk, report)
     os._exit(0)
 
 
-def main(request: dict, more: Callable[[], bytes]) -> tuple:
+class Lines:
+    """What comes through a pipe, line by line. Raises served.Ended at its end, and OverflowError behind too much."""
+
+    def __init__(self, fd: int, most: int = 1 << 40) -> None:
+        self.fd, self.most, self.rest = fd, most, b""
+
+    def next(self) -> str:
+        blocks, size = [self.rest], len(self.rest)
+        while b"\n" not in blocks[-1]:
+            block = os.read(self.fd, 1 << 20)
+            if not block:
+                raise served.Ended
+            blocks.append(block)
+            size += len(block)
+            if size > self.most:
+                raise OverflowError
+        line, _, self.rest = b"".join(blocks).partition(b"\n")
+        return line.decode("ascii", "replace")
+
+
+def send_line(talk: judged.Talk, line: str) -> None:
+    try:
+        write(5, line.encode() + b"\n")
+    except OSError:
+        talk.broken = True
+        raise talk.stop("gone") from None
+
+
+def received(talk: judged.Talk, lines: Lines) -> str:
+    try:
+        return lines.next()
+    except (served.Ended, OverflowError) as error:
+        talk.broken = True
+        raise talk.stop("output_limit" if isinstance(error, OverflowError) else "gone") from None
+
+
+def main(request: dict) -> tuple:
     """Answer a request, and end. Only a child that is to run a script returns, with its code and names.
 
     Args:
         request: see `sandbox.run`.
-        more: reads the decisions, which are not read before the program's process has ended.
     """
     try:
-        answer(request, more)
+        answer(request)
     except InChild as child:
         do, argument = child.args
     else:
@@ -249,12 +320,12 @@ def main(request: dict, more: Callable[[], bytes]) -> tuple:
     return do(argument)
 
 
-def answer(request: dict, more: Callable[[], bytes]) -> None:
+def answer(request: dict) -> None:
     """Run every test of a request, and send its results to `sandbox.run`."""
     site.setquit()
     site.setcopyright()
     site.sethelper()
-    program, tests, limits = request["program"], request["tests"], request["limits"]
+    program, limits = request["program"], request["limits"]
     try:
         with open(PROGRAM, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(program)  # for programs that read themselves
@@ -262,7 +333,7 @@ def answer(request: dict, more: Callable[[], bytes]) -> None:
         pass  # a sandbox without a scratch folder
     if request["kind"] == "script":
         left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
-        for stdin in tests:
+        for stdin in request["inputs"]:
             if left < 0 or time.monotonic() > deadline:
                 send("timeout")
                 continue
@@ -271,15 +342,10 @@ def answer(request: dict, more: Callable[[], bytes]) -> None:
             left -= child.used
             send(child.status, output if child.status == "ran" else b"")
         return
-    results = in_turn(request, tests, lambda rest: (run_calls, (program, rest)))
-    if request["kind"] == "asserts":
-        decisions = marshal.loads(more())
-        ran = [at for at, (status, line) in enumerate(results) if status == "line" and line.startswith(b"ran ")]
-        pairs = [(decisions[at], results[at][1][4:].decode("ascii", "replace")) for at in ran]
-        for at, (status, line) in zip(ran, in_turn(request, pairs, lambda rest: (decide, rest)), strict=True):
-            results[at] = "decided" if status == "line" else status, line
-    for status, line in results:
-        send(status, line)
+    flags, *results = in_turn(request, request["count"])
+    send("flags", flags.encode())
+    for status in results:
+        send(status)
 
 
 def send(status: str, content: bytes = b"") -> None:
@@ -287,23 +353,35 @@ def send(status: str, content: bytes = b"") -> None:
     write(1, f"{status} {len(content)}\n".encode() + content)
 
 
-def in_turn(request: dict, items: list, job: Callable[[list], Job]) -> list[tuple[str, bytes]]:
-    """One line for each item, from one child, or from a new one behind an item that ended it, which has failed."""
-    limits, results = request["limits"], []
-    left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
-    while len(results) < len(items):
+def in_turn(request: dict, count: int) -> list[str]:
+    """A line of flags, and the status of each test; behind one that ended the program it starts anew."""
+    limits, flags, results = request["limits"], "", []
+    left, deadline, at = limits["total_s"], time.monotonic() + limits["total_wall_s"], os.lseek(TESTS, 0, os.SEEK_CUR)
+    while len(results) < count:
         if left < 0 or time.monotonic() > deadline:
-            results.append(("timeout", b""))
+            results.append("timeout")
             continue
-        rest = items[len(results) :]
-        child = Child(request, None, job(rest), left, deadline)
-        for _ in rest:
-            line = child.line(child.cpu() if not child.status else 0.0)
-            if line is None:
-                results.append((child.status if child.status != "ran" else "runtime_error", b""))
+        hears, speaks = os.pipe(), os.pipe()  # of the program
+        program = Child(request, None, (serve, request["program"]), left, deadline, (hears[0], speaks[1]))
+        tests = (judge, (len(results), at, limits["output_bytes"]))
+        judging = Child(request, None, tests, left, deadline, (speaks[0], hears[1]))
+        for fd in (*hears, *speaks):
+            os.close(fd)
+        marks = judging.line(program)
+        if marks is None and not results and judging.used > limits["test_s"] / 2:
+            return ["", *["gold_unparsable"] * count]  # a test takes too long by itself
+        flags = flags or (marks or b"").decode()
+        while len(results) < count:
+            line = judging.line(program)
+            status, _, last = ("" if line is None else line.decode()).partition(" ")
+            status = judging.status if line is None else status
+            if status == "gone":
+                status = program.left()
+            results += [status if status not in ("ran", "") else "runtime_error"] * (count if last == "all" else 1)
+            if line is None or last:
                 break
-            results.append(("line", line))
-        if not child.status:
-            child.end("ran")
-        left -= child.used
-    return results
+        for child in (program, judging):
+            if not child.status:
+                child.end("ran")
+            left -= child.used
+    return [flags, *results[:count]]
