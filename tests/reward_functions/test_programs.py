@@ -26,7 +26,7 @@ DOUBLE = "```python\nprint(int(input()) * 2)\n```"
     [
         (DOUBLE, "print(int(input()) * 2)\n", ""), ("```\nx = 1\n```", "x = 1\n", ""),
         ("```py\na\n```\nBetter:\n```python3\nb\n```\nDone.", "b\n", ""),
-        ("<think>```python\na\n```</think>No.", "", "answer_in_think"), ("<think>```python\na\n```", "", "truncated"),
+        ("<think>```python\na\n```</think>No.", "", "no_answer"), ("<think>```python\na\n```", "", "truncated"),
         ("```python\na\n```\n```python\nb", "", "truncated"), ("```python\na", "", "truncated"),
         ("```bash\nls\n```", "", "no_answer"), ("```python\n\n```", "", "no_answer"), ("print(1)", "", "no_answer"),
     ],
