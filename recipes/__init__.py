@@ -1,3 +1,18 @@
-"""GRPO recipes for language and vision-language models on verl and EasyR1."""
+"""GRPO recipes for language and vision-language models on verl and EasyR1.
+
+`from recipes import train, evaluate` are the functions of `recipes.api`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import `train` and `evaluate` when they are asked for: every process of the trainer imports this package."""
+    if name in ("train", "evaluate"):
+        return getattr(import_module("recipes.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

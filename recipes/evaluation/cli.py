@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,8 +30,14 @@ WIDTH = 130
 
 
 def make_app(task: str | None = None) -> typer.Typer:
-    """The application for one task, or with None for any, which the first argument names."""
+    """Make the application for one task, or with None for any, which the first argument names."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(help=_help(task))(command(task))
+    return app
+
+
+def command(task: str | None = None) -> Callable[..., None]:
+    """Return the command for one task, or with None for any."""
 
     # Options may stand before or after the word `analyse` or `reward`, so that word is an argument and no subcommand.
     def main(**values: Any) -> None:
@@ -49,8 +56,7 @@ def make_app(task: str | None = None) -> typer.Typer:
     fields = inspect.signature(Options).parameters.values()
     main.__signature__ = inspect.Signature([each.replace(annotation=hints[each.name]) for each in fields])
     main.__annotations__ = hints
-    app.command(help=_help(task))(main)
-    return app
+    return main
 
 
 def _help(task: str | None) -> str:
@@ -64,8 +70,8 @@ def _help(task: str | None) -> str:
     )
 
 
-def evaluate(options: Options) -> None:
-    """Plan, run and print; progress and notes on standard error, results on standard output."""
+def evaluated(options: Options) -> tuple[Result, Path]:
+    """Plan and run, with progress and notes on standard error. Returns the result and the report's folder."""
     from recipes.evaluation.evaluate import run
     from recipes.evaluation.plan import plan_of
 
@@ -78,10 +84,15 @@ def evaluate(options: Options) -> None:
     for subject in plan.subjects:
         if subject.note:
             log(f"note: {subject.note}")
+    return run(plan, counted)
+
+
+def evaluate(options: Options) -> None:
+    """Plan, run and print; progress and notes on standard error, results on standard output."""
     try:
-        result, folder = run(plan, counted)
+        result, folder = evaluated(options)
     except KeyboardInterrupt:
-        log("stopped; what was generated is kept: the same command goes on from there")
+        print("stopped; what was generated is kept: the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
     print_result(result, folder)
 

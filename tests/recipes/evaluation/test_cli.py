@@ -86,7 +86,7 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
         (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "groups of one"),
         (["--model_path", "tiny", "--reward_path", "none.py"], "no reward file"),
         (["--model_path", "other"], "has no model other"),
-        (["--model_path", "tiny", "--data_path", "bare.parquet"], "no field ground_truth"),
+        (["--model_path", "tiny", "--data_path", "bare.parquet"], "no column ground_truth"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k is neither an option nor"),
         ([], "no model is named"),
     ],

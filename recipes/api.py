@@ -1,0 +1,99 @@
+"""What the launchers and `scripts/eval.py` do, as functions for notebooks and pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from recipes import launch
+from recipes.config import load
+from recipes.engines.checkpoints import Checkpoint, last_checkpoint
+from recipes.evaluation.evaluate import Result
+from recipes.evaluation.options import Options
+from recipes.paths import run_dir
+from recipes.runs.metrics import Step, read_history, validation
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A run that ended.
+
+    Attributes:
+        exit_code: the launcher's; 0 where all steps are done.
+        folder: `artifacts/runs/<experiment>`.
+        steps: the metrics of every step of the experiment, those of earlier attempts included.
+        checkpoint: the last one, or None.
+    """
+
+    exit_code: int
+    folder: Path
+    steps: list[Step]
+    checkpoint: Checkpoint | None
+
+    @property
+    def accuracy(self) -> dict[str, list[tuple[int, float]]]:
+        """Held-out accuracy: data source -> (step, share of right answers) in the order of the steps."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        for step in self.steps:
+            for source, value in validation(step).items():
+                found.setdefault(source, []).append((step.step, value))
+        return found
+
+
+def train(task: str, keys: Mapping[str, object] | None = None, **options: object) -> TrainingResult:
+    """Train a recipe as its launcher does, and return what it wrote; environment variables count as they do there.
+
+    Args:
+        task: a recipe in `configs/`, or the path of one.
+        keys: dotted keys of docs/CONFIGURATION.md, such as `{"worker.rollout.n": 8}`.
+        options: the launcher's options without their dashes, such as `max_steps=1` or `data="my.json"`.
+
+    Raises:
+        RecipeError: what a user can mend, before the trainer starts.
+    """
+    arguments = [f"{key}={_typed(value)}" for key, value in (keys or {}).items()]
+    for name, value in options.items():
+        arguments += [f"--{name}", _typed(value)]
+    recipe = load(task, arguments=arguments)
+    code = launch.run(recipe, Console(highlight=False, markup=False, soft_wrap=True), arguments)
+    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
+    metrics = folder / "metrics.jsonl"
+    steps = read_history(metrics) if metrics.is_file() else []
+    return TrainingResult(code, folder, steps, last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path))))
+
+
+def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Result:
+    """Measure a model, compare it with its base, or with `analyse` probe it for signal; the report is written too.
+
+    Args:
+        task: a recipe in `configs/`; not needed with `run="artifacts/runs/NAME"`.
+        analyse: whether this is the signal probe.
+        options: those of `scripts/eval.py` without their dashes, such as `model_path="..."`, `limit=100`.
+
+    Raises:
+        RecipeError: what a user can mend.
+    """
+    from recipes.evaluation.cli import evaluated
+
+    paths = ("run", "data_path", "filter_out", "output_dir")
+    values = {name: Path(str(value)) if name in paths else value for name, value in options.items()}
+    words = [word for word in (task, "analyse" if analyse else "reward") if word]
+    chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return evaluated(chosen)[0]
+    with ThreadPoolExecutor(1) as pool:  # a notebook runs a loop of its own in this thread
+        return pool.submit(evaluated, chosen).result()[0]
+
+
+def _typed(value: object) -> str:
+    """Return a value as one would type it."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower().replace("none", "null")
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

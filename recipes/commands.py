@@ -1,0 +1,33 @@
+"""The command `grpo-recipes` of an installed package: train, evaluate, monitor, check and publish."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from recipes import launch, publish
+from recipes.evaluation.cli import command as evaluation
+from recipes.monitor.cli import app as monitor
+from recipes.paths import CONFIGS, ROOT
+from recipes.preflight.cli import main as preflight
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+app.command("train", context_settings={"help_option_names": [], "ignore_unknown_options": True})(launch.main)
+app.command("eval", help="Measure a model, compare it with its base, or probe it for signal.")(evaluation())
+app.add_typer(monitor, name="monitor")
+app.command("preflight", context_settings={"ignore_unknown_options": True})(preflight)
+app.command("publish")(publish.main)
+
+
+def main() -> None:
+    """Run the command; recipes, rewards and launchers stand in the repository, so it has to be there."""
+    if not CONFIGS.is_dir():
+        print(
+            f"error: {ROOT} has no configs: the package is installed without its repository\n"
+            "  where: the folder that holds the package\n"
+            "  fix:   clone the repository and run `pip install -e .` in it",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    app()

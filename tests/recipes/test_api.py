@@ -1,0 +1,42 @@
+"""The Python functions and the installed command do what the launchers do."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+import recipes
+from recipes import api, launch
+from recipes.commands import app
+from recipes.errors import RecipeError
+
+
+def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(launch, "run", lambda recipe, console, words: seen.append((recipe, words)) or 3)
+    result = recipes.train("countdown", {"worker.rollout.n": 8}, hardware="cpu", max_steps=1, experiment_name="mine")
+    ((recipe, words),) = seen
+    assert (recipe.worker.rollout.n, recipe.trainer.max_steps, recipe.hardware) == (8, 1, "cpu")
+    assert words == ["worker.rollout.n=8", "--hardware", "cpu", "--max_steps", "1", "--experiment_name", "mine"]
+    assert (result.exit_code, result.folder, result.steps, result.accuracy) == (3, tmp_path / "runs" / "mine", [], {})
+    with pytest.raises(RecipeError, match="max_step"):
+        recipes.train("countdown", max_step=1)
+
+
+def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):
+    import asyncio
+
+    async def cell():
+        return api.evaluate("countdown", model_path=str(tmp_path / "none"))
+
+    with pytest.raises(RecipeError):
+        asyncio.run(cell())
+
+
+def test_the_installed_command_has_every_door():
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert all(name in shown for name in ("train", "eval", "monitor", "preflight", "publish"))
+    planned = CliRunner().invoke(app, ["train", "countdown", "--dry_run", "--hardware", "cpu", "--max_steps", "1"])
+    assert planned.exit_code == 0, planned.output
+    assert "# total steps: 1" in planned.output
