@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,13 @@ def inline(figure: Any, name: str, description: str) -> str:
     text = _ID.sub(rf"\g<1>{name}-", text)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description, quote=True)}"', 1)
+
+
+def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; bars in the cells are escaped."""
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    names = list(header)
+    return "\n".join([line(names), line(["---"] * len(names)), *(line(row) for row in rows)])

@@ -29,7 +29,7 @@ class Format(StrEnum):
 def _list_names(asked: bool) -> None:
     """Print the official examples and stop."""
     if asked:
-        from recipes.config.official import names
+        from recipes.documentation.official import names
 
         print("\n".join(names()))
         raise typer.Exit()
@@ -51,7 +51,7 @@ def main(
     ] = False,
 ) -> None:
     """Key by key: ours, the official values, aligned or different for the task or the hardware, and why."""
-    from recipes.config import official
+    from recipes.documentation import official
 
     with reported_errors():
         table = official.compare(recipe, official.examples(against or ["easyr1"]))

@@ -14,9 +14,10 @@ ensure()
 
 import typer
 
-from recipes.config.docs import BLOCKS as RECIPE_BLOCKS
-from recipes.config.docs import markdown, rendered, stale
-from recipes.config.official import block as comparison
+from recipes.documentation.official import block as comparison
+from recipes.documentation.tables import BLOCKS as RECIPE_BLOCKS
+from recipes.documentation.tables import rendered, stale
+from recipes.drawing import markdown
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
 from recipes.monitor.learning_curves import results_table

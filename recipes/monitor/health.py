@@ -15,9 +15,9 @@ from statistics import fmean, median
 from typing import Literal
 
 from recipes.config import Recipe, kl
-from recipes.config.docs import markdown
 from recipes.config.resolve import algorithm
 from recipes.config.schema import Monitor
+from recipes.drawing import markdown
 from recipes.engines.verl import is_on_policy
 from recipes.monitor import rollout_mismatch
 from recipes.monitor.progress import TIMINGS, number

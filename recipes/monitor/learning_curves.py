@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recipes.config.docs import markdown
-from recipes.drawing import BAD, BLUE, SLATE, STYLE
+from recipes.drawing import BAD, BLUE, SLATE, STYLE, markdown
 from recipes.errors import RecipeError
 from recipes.runs.dumps import read_dump, validation_files
 from recipes.runs.folder import ATTEMPT

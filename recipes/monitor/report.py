@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from recipes.config import official
+from recipes.documentation import official
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, inline
 from recipes.errors import RecipeError
 from recipes.files import write_whole

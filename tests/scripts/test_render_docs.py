@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from recipes.config.docs import stale
+from recipes.documentation.tables import stale
 from recipes.paths import ROOT
 
 _spec = importlib.util.spec_from_file_location("render_docs", ROOT / "scripts/render_docs.py")

@@ -6,7 +6,7 @@ import pytest
 
 from recipes.config import load
 from recipes.config.layers import dump, nest
-from recipes.config.official import compare, examples, names
+from recipes.documentation.official import compare, examples, names
 from recipes.engines import verl
 from recipes.errors import RecipeError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,10 @@ from recipes.config import kl, resolve
 from recipes.config.layers import flow
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
+from recipes.drawing import markdown
 from recipes.errors import RecipeError
 
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
-
-
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table; bars in the cells are escaped."""
-
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    names = list(header)
-    return "\n".join([line(names), line(["---"] * len(names)), *(line(row) for row in rows)])
 
 
 def environment_table() -> str:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
-from recipes.config.docs import markdown
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
+from recipes.drawing import markdown
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
