@@ -5,7 +5,7 @@ plus 0.1 for an expression that uses each given number exactly once. docs/REWARD
 codes and their why.
 
 Standalone, standard library only: trainers load this file by its path in worker processes. Python's parser reads the
-expression, whose characters are checked before, and nothing is evaluated but four operations on fractions.
+expression, whose characters are checked before, and nothing is evaluated but four operations on whole numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import ast
 import json
 import operator
 import re
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -42,7 +41,7 @@ MAX_GOLD = 10_000
 END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # what may stand behind the answer where specials are not skipped
 
 # One spelling: full-width forms, signs, and LaTeX's commands.
-SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0xA0: " "}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013\uff0d"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
 SPELLINGS |= dict.fromkeys(map(ord, "×✕✖⋅·∙•∗"), "*")
 _BLANK = re.compile(
@@ -55,7 +54,7 @@ _FORBIDDEN = re.compile(r"\* ?\*|/ ?/|[\^%!]").search
 _ALLOWED = re.compile(r"[0-9+*/()\[\]= -]+").fullmatch
 _LEADING_ZERO = re.compile(r"(?<![0-9])0[0-9]").search
 _NODES = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
-_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_NUMBER = re.compile("[0-9]+")
 
 
 class _Rejected(Exception):
@@ -68,40 +67,53 @@ def read_sides(answer: str) -> list[tuple[ast.expr, list[int]]]:
     Raises:
         _Rejected: with "unparsable" or "forbidden_operator".
     """
-    text = _BLANK.sub(" ", answer.translate(SPELLINGS).replace("\u00a0", " "))
-    text = _COMMAND.sub(lambda match: _COMMANDS.get(match[0], "*"), text.strip().removesuffix("."))
-    text = re.sub(r" *([{}]) *", r"\1", " ".join(text.split()))
-    before = None
-    while before != text:  # from the innermost braces outwards
-        before, text = text, _BRACES.sub(lambda m: f"(({m[1]})/({m[2]}))" if m[3] is None else f"[{m[3]}]", text)
+    text = answer.strip().removesuffix(".")
+    if not _ALLOWED(text):
+        text = _BLANK.sub(" ", text.translate(SPELLINGS))
+        text = _COMMAND.sub(lambda match: _COMMANDS.get(match[0], "*"), text.strip().removesuffix("."))
+        text = re.sub(r" *([{}]) *", r"\1", " ".join(text.split()))
+        before = None
+        while before != text:  # from the innermost braces outwards
+            before, text = text, _BRACES.sub(lambda m: f"(({m[1]})/({m[2]}))" if m[3] is None else f"[{m[3]}]", text)
     if _FORBIDDEN(text):
         raise _Rejected("forbidden_operator")
     if not _ALLOWED(text) or _LEADING_ZERO(text):
         raise _Rejected("unparsable")
+    sides = [side.strip() for side in text.split("=")]
     try:
-        sides = [ast.parse(side.strip(), mode="eval").body for side in text.split("=")]
-        for side in sides:
-            _check(side)
+        return [(ast.parse(side, mode="eval").body, sorted(map(int, _NUMBER.findall(side)))) for side in sides]
     except (SyntaxError, RecursionError, MemoryError):
         raise _Rejected("unparsable") from None
-    return [
-        (body, sorted(map(int, re.findall("[0-9]+", side)))) for body, side in zip(sides, text.split("="), strict=True)
-    ]
 
 
-def _check(tree: ast.expr) -> None:
-    for node in ast.walk(tree):
-        if not isinstance(node, _NODES) and not (isinstance(node, ast.List) and len(node.elts) == 1):
-            raise _Rejected("unparsable")
+def value(node: ast.expr) -> tuple[int, int]:
+    """The exact value as numerator and denominator.
 
-
-def value(node: ast.expr) -> Fraction:
-    """The exact value. Raises ZeroDivisionError, or RecursionError for hundreds of signs in a row."""
+    Raises:
+        _Rejected: with "unparsable", for what is no arithmetic, such as `2(3)`.
+        ZeroDivisionError: a quotient has no value.
+    """
     if isinstance(node, ast.BinOp):
-        return _OPERATIONS[type(node.op)](value(node.left), value(node.right))
+        (a, b), (c, d), kind = value(node.left), value(node.right), type(node.op)
+        if kind is ast.Mult:
+            return a * c, b * d
+        if kind is ast.Div:
+            if c == 0:
+                raise ZeroDivisionError
+            return a * d, b * c
+        return (a * d + c * b if kind is ast.Add else a * d - c * b), b * d
+    if isinstance(node, ast.Constant):
+        return node.value, 1
     if isinstance(node, ast.UnaryOp):
-        return -value(node.operand) if isinstance(node.op, ast.USub) else value(node.operand)
-    return value(node.elts[0]) if isinstance(node, ast.List) else Fraction(node.value)
+        above, below = value(node.operand)
+        return (-above if isinstance(node.op, ast.USub) else above), below
+    if isinstance(node, ast.List) and len(node.elts) == 1:
+        return value(node.elts[0])
+    raise _Rejected("unparsable")
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    return isinstance(node, _NODES) or (isinstance(node, ast.List) and len(node.elts) == 1)
 
 
 def find_answer(text: str) -> tuple[str, str, bool]:
@@ -142,13 +154,15 @@ def judge(answer: str, target: int, numbers: list[int]) -> tuple[str, bool, bool
     try:
         sides = read_sides(answer)
         calculates = any(isinstance(node, ast.BinOp) for side, _ in sides for node in ast.walk(side))
-        matches = [value(side) == target for side, _ in sides]
+        values = [value(side) for side, _ in sides]
     except _Rejected as rejected:
         return rejected.args[0], False, False
-    except RecursionError:
+    except RecursionError:  # hundreds of signs in a row
         return "unparsable", False, False
     except ZeroDivisionError:
-        return "division_by_zero", calculates, False
+        whole = all(_is_arithmetic(node) for side, _ in sides for node in ast.walk(side))
+        return ("division_by_zero", calculates, False) if whole else ("unparsable", False, False)
+    matches = [above == target * below for above, below in values]
     uses = [used == numbers for _, used in sides]
     if not any(uses):
         return "target_copied" if all(matches) and not calculates else "wrong_numbers", calculates, False
