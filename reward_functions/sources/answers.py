@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 LONGEST = 2000  # characters of a statement
-LONGEST_NUMBER = 100  # characters
+LONGEST_NUMBER = 90  # characters
 
 # One spelling: full-width forms, dashes that are a minus, currency signs.
 SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0xA0: " "}
