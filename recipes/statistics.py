@@ -93,7 +93,10 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
         return interval
     share = binomtest(won, changed).proportion_ci(CONFIDENCE, method="exact")
     low, high = ((2.0 * float(end) - 1.0) * changed / questions for end in (share.low, share.high))
-    return replace(interval, low=min(low, interval.low), high=max(high, interval.high))
+    # With few questions the bootstrap's end may lie on 0 itself, or beyond it, where the exact one does not.
+    widened_low = low if interval.low <= 0.0 < low else min(low, interval.low)
+    widened_high = high if high < 0.0 <= interval.high else max(high, interval.high)
+    return replace(interval, low=widened_low, high=widened_high)
 
 
 @dataclass(frozen=True)

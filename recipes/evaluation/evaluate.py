@@ -275,10 +275,13 @@ def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Co
     if judged:
         return judged.recommendation
     headline = compared.headline if compared else _headline_of_one(models["model"].passes)
-    worst = max(model.passes["sampled"].figures["truncated"].value for model in models.values())
-    if worst <= TRUNCATION_HARMS:
+    shares = {label: model.passes["sampled"].figures["truncated"].value for label, model in models.items()}
+    many = {label: share for label, share in shares.items() if share > TRUNCATION_HARMS}
+    if not many:
         return headline
-    cut = f" The limit on tokens cut off {worst:.1%} of the sampled answers, which may be better than they score."
+    of = {label: "" if len(models) == 1 else f" of the {label} model" for label in many}
+    whose = " and ".join(f"{share:.1%} of the sampled answers{of[label]}" for label, share in many.items())
+    cut = f" The limit on tokens cut off {whose}, which may be better than they score."
     return Headline(headline.level, headline.text + cut)
 
 

@@ -158,12 +158,20 @@ def _grad_norm(run: Evidence) -> Verdict:
     series = run.series("actor/grad_norm")
     last, typical = run.last(series), median(value for _, value in series)
     spikes = [step for step, value in series[-run.bounds.window :] if value > run.bounds.grad_norm_spike * typical > 0]
+    if max(last) == 0 and _is_solved(run):
+        return "explained", "0, as it has to be: every response of the last steps is right"
     if max(last) == 0:
         return "failure", f"0 at each of the last {len(last)} steps: no response has an advantage"
     evidence = f"median {number(median(last))} over the last {len(last)} steps, {number(typical)} over all"
     if spikes:
         return "warning", f"{evidence}; spike at step {', '.join(map(str, spikes))}"
     return ("warning" if median(last) > run.bounds.grad_norm else "ok"), evidence
+
+
+def _is_solved(run: Evidence) -> bool:
+    """Whether every response of the last window is right."""
+    last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
+    return bool(last) and all(each.all_right == each.groups for each in last)
 
 
 def _groups(run: Evidence) -> Verdict:
@@ -180,6 +188,8 @@ def _groups(run: Evidence) -> Verdict:
     evidence = (
         f"{zero_variance} of {count} groups have zero variance ({right} all right), over the last {len(last)} steps"
     )
+    if right == count:
+        return "explained", f"{evidence}: the task is solved, and nothing is left to learn from it"
     if zero_variance == count:
         return "failure", evidence
     return ("warning" if zero_variance > run.bounds.zero_variance_groups * count else "ok"), evidence

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -108,6 +108,9 @@ def exact_mcnemar(won: int, lost: int) -> float:
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(few + 1)) / 2**n)
 
 
+@example(5, 15, 0)
+@example(1, 8, 1)
+@example(9, 1, 0)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 100))
 @settings(max_examples=40, deadline=None)
 def test_mcnemars_test_is_exact_and_the_interval_of_a_difference_agrees_with_it(won, lost, same):

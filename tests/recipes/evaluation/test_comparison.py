@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from recipes.evaluation import comparison
-from recipes.evaluation.comparison import LEAST_CHANGED
+from recipes.evaluation.comparison import LEAST_CHANGED, Headline
+from recipes.evaluation.evaluate import _headline
 from recipes.evaluation.metrics import Collector, question_stats
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
@@ -67,6 +70,17 @@ def test_won_and_lost_name_rows_and_what_one_model_lacks_has_no_difference():
 
 def greedy(won, lost, same=20):
     return [0] * won + [1] * lost + [1] * same, [1] * won + [0] * lost + [1] * same
+
+
+def test_the_headline_says_whose_answers_were_cut_off():
+    def cut(share):
+        figures = {"truncated": SimpleNamespace(value=share)}
+        return SimpleNamespace(passes={"sampled": SimpleNamespace(figures=figures)})
+
+    compared = SimpleNamespace(headline=Headline("good", "The trained model is better."))
+    text = _headline({"base": cut(0.694), "trained": cut(0.02)}, None, compared).text
+    assert "cut off 69.4% of the sampled answers of the base model, which" in text
+    assert "cut off" not in _headline({"base": cut(0.05), "trained": cut(0.02)}, None, compared).text
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,16 @@ def test_responses_as_long_as_the_batchs_longest_are_no_truncated_ones():
         assert judged(run(lambda step, lengths=lengths: lengths))["truncation"].status == status
 
 
+def test_a_solved_task_is_no_failure():
+    solved = {step: Groups(8, 8, 8, 1.0) for step in range(10, 20)}
+    found = judged(run(lambda step: {"actor/grad_norm": 0.0}), groups=solved)
+    assert {found[name].status for name in ("groups", "grad-norm")} == {"explained"}
+    assert "solved" in found["groups"].evidence
+    wrong = {step: Groups(8, 8, 7, 0.9) for step in range(10, 20)}
+    found = judged(run(lambda step: {"actor/grad_norm": 0.0}), groups=wrong)
+    assert {found[name].status for name in ("groups", "grad-norm")} == {"failure"}
+
+
 @pytest.mark.parametrize(
     ("key", "zero_variance", "status"),
     [("monitor.window=5", 8, "failure"), ("monitor.zero_variance_groups=0.9", 7, "ok")],
