@@ -15,6 +15,7 @@ from recipes.config.layers import VERL, Draft, Setting, dump, merge, nest, read,
 from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Source, leaves
+from recipes.config.secrets import masked
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
@@ -239,7 +240,10 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """The recipe as YAML that loads again as the same recipe: every key that takes part, verl's own dotted."""
+    """The recipe as YAML that loads again as the same recipe: every key that takes part, verl's own dotted.
+
+    Values with secret names are masked.
+    """
     paths = [path for path in leaves(Recipe) if recipe.has_critic or not path.startswith("worker.critic.")]
     tree = {RESOLVED: True, **nest({path: recipe.value(path) for path in paths if path != VERL})}
-    return dump({**tree, VERL: recipe.verl} if recipe.verl else tree)
+    return dump(masked({**tree, VERL: recipe.verl} if recipe.verl else tree))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
+from recipes.config import secrets
+from recipes.config.path_keys import split_function
 from recipes.config.schema import EarlyStop, Monitor, Recipe, leaves
+from recipes.engines import hidden_arguments
 from recipes.errors import RecipeError
 
 OWN = (
@@ -14,6 +20,25 @@ OWN = (
 )
 """Keys of the recipe that speak to the launcher, not to an engine."""
 TITLES = {"verl": "verl", "easyr1": "EasyR1"}
+
+
+HIDDEN_ARGUMENTS = Path(hidden_arguments.__file__)
+
+
+def without_secrets(path: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A reward's file and arguments as the trainer may print them; secret arguments travel by `secret_variables`."""
+    visible, hidden = secrets.split(arguments)
+    return (str(HIDDEN_ARGUMENTS), visible) if hidden else (path, arguments)
+
+
+def secret_variables(recipe: Recipe) -> dict[str, str]:
+    """The variables that hand a reward its secret arguments; none where it has none."""
+    reward = recipe.worker.reward
+    _, hidden = secrets.split(reward.reward_function_kwargs)
+    if not hidden or reward.reward_function is None:
+        return {}
+    path, _ = split_function(reward.reward_function)
+    return {hidden_arguments.FILE: path, secrets.VARIABLE: json.dumps(hidden)}
 
 
 def is_used(recipe: Recipe, path: str) -> bool:

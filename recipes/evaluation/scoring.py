@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes import provenance
+from recipes.config.secrets import revealed
 from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
@@ -91,4 +93,5 @@ def recipe_reward(recipe: Recipe) -> Reward:
     """The reward that training with a recipe uses."""
     settings = recipe.worker.reward
     location = settings.reward_function or f"reward_functions/{recipe.name}.py"
-    return Reward(location, dict(settings.reward_function_kwargs))
+    where = "worker.reward.reward_function_kwargs"
+    return Reward(location, revealed(settings.reward_function_kwargs, os.environ, where))

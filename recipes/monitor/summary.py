@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recipes.config import Recipe
+from recipes.config.secrets import masked_word
 from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.monitor import rollout_mismatch
@@ -89,7 +90,7 @@ def next_commands(
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
         kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
-        again = "".join(f" {shlex.quote(word)}" for part in kept for word in part)
+        again = "".join(f" {shlex.quote(masked_word(word))}" for part in kept for word in part)
         commands.append(("more steps", f"{given}MAX_STEPS={2 * total} {launcher(recipe.name)}{again}"))
     return commands
 

@@ -249,7 +249,9 @@ class Reward(Section):
         path="input",
     )
     reward_function_kwargs: dict[str, Any] = key(
-        dict, "further arguments of the function", verl="reward.custom_reward_function.reward_kwargs"
+        dict,
+        "further arguments of the function; those with names such as api_key or token are written down nowhere",
+        verl="reward.custom_reward_function.reward_kwargs",
     )
     skip_special_tokens: bool = key(
         True, "decode responses without special tokens", not_on=only_easyr1("verl always leaves them out")

@@ -1,0 +1,54 @@
+"""A reward whose secret arguments come from the environment, so that no command line, configuration or log has them.
+
+The engines load this file by path instead of the reward's own, under the name of its function. The trainer prints its
+whole configuration, and hands it to loggers.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+FILE, ARGUMENTS = "RECIPES_REWARD_FILE", "RECIPES_REWARD_SECRETS"
+"""Variables: the reward's own file, and its secret arguments as JSON."""
+
+
+@functools.cache
+def _reward() -> ModuleType:
+    path = os.environ[FILE]
+    spec = importlib.util.spec_from_file_location("reward_with_hidden_arguments", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
+    spec.loader.exec_module(module)
+    return module
+
+
+def __getattr__(name: str) -> Any:
+    """A name of the reward's file; a function gets the secret arguments besides those of its caller."""
+    if name.startswith("__") or FILE not in os.environ:
+        raise AttributeError(name)
+    value = getattr(_reward(), name)
+    if not inspect.isroutine(value):
+        return value
+    hidden = json.loads(os.environ[ARGUMENTS])
+    if inspect.iscoroutinefunction(value):
+
+        @functools.wraps(value)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            return await value(*args, **{**kwargs, **hidden})
+
+        return call_async
+
+    @functools.wraps(value)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return value(*args, **{**kwargs, **hidden})
+
+    return call
