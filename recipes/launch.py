@@ -95,7 +95,7 @@ def checked(recipe: Recipe, console: Console) -> Recipe:
     """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
     notes = preflight.check_before_data(recipe)
     make_missing(recipe, console.print)
-    recipe = resume.with_own_name(ready(recipe, console.print), console.print)
+    recipe = ready(recipe, console.print)
     for remark in [*notes, *preflight.run_checks(recipe)]:
         console.print(f"note: {remark}")
     return recipe
@@ -106,7 +106,8 @@ def train(
 ) -> Outcome:
     """Start the trainer and watch it until it ends; `done` are the steps up to the checkpoint that it goes on from."""
     variables = trainer_variables(recipe, files.attempt)
-    command = ENGINES[recipe.engine].command(prompt_filter.without_filter(recipe, console.print))
+    trained = resume.for_trainer(recipe)
+    command = ENGINES[recipe.engine].command(prompt_filter.without_filter(trained, console.print))
     limits = Limits.from_environment(os.environ)
     cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)
@@ -185,7 +186,7 @@ def show_plan(recipe: Recipe) -> int:
     """
     notes = [preflight.heading(recipe)]
     notes += [f"note: {remark}" for remark in preflight.check_before_data(recipe, plan_only=True)]
-    recipe = resume.with_own_name(ready(recipe, notes.append, fetch=False), notes.append)
+    recipe = ready(recipe, notes.append, fetch=False)
     print(to_yaml(recipe))
     print(runs.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
     rows = row_count(recipe)

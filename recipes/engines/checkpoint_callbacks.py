@@ -11,7 +11,8 @@ from typing import Any
 
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
-from recipes.engines.checkpoints import merge_adapters, name_the_type, withdraw_stop
+from recipes.engines.checkpoints import withdraw_stop
+from recipes.engines.saved_models import merge_adapters, name_the_type
 
 
 class MergedModels(CheckpointCallback):

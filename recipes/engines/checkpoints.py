@@ -1,4 +1,4 @@
-"""Checkpoints: which steps are saved, and models that vLLM and transformers can load."""
+"""Checkpoints: the files of a saved step by engine, what it holds, and the last step that is whole."""
 
 from __future__ import annotations
 
@@ -7,26 +7,75 @@ import os
 import re
 import shutil
 import zipfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recipes.files import whole_folder, write_whole
 
-LORA_PREFIX = "base_model.model."
-BASE = ".base_layer."
-ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
-INDEX = "model.safetensors.index.json"
-TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
-"""Names of types in a safetensors file, and in a configuration."""
-
 STOP_REQUEST = "stop"
 """File in the folder of the checkpoints; while it is there, the next save is the last."""
 BEST, BEST_FACTS = "best", "best.json"
 
-TRACKER = "latest_checkpointed_iteration.txt"
-_RANK = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
+MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
+EVERYTHING = frozenset({MODEL, OPTIMIZER, EXTRA})
+"""What a step can hold: weights; moments of the optimiser; schedule and random state. They begin the files' names."""
+_RANK = re.compile(r"(model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt")
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of an engine's checkpoints beside those of the ranks, which both engines name alike.
+
+    Attributes:
+        tracker: names the last step that was saved; the engine writes it after everything else.
+        loader: the place in the training rows, in a step's folder.
+        read: the step that the tracker's text names; raises ValueError, KeyError or TypeError where it names none.
+        write: the tracker's text for a step, in which `before`, its present text, may be kept.
+        takes_parts: whether the engine can be told to open only some of what a step holds.
+    """
+
+    tracker: str
+    loader: str
+    read: Callable[[str], int]
+    write: Callable[[int, str], str]
+    takes_parts: bool
+
+    def files_of(self, step: Path, ranks: int, roles: Iterable[str], parts: Iterable[str]) -> list[Path]:
+        """The files that the engine opens when it goes on from the folder of a step.
+
+        verl: FSDPCheckpointManager.load_checkpoint (verl/utils/checkpoint/fsdp_checkpoint_manager.py:191) and
+        PPOTrainer._load_checkpoint (verl/trainer/ppo/v1/trainer_base.py:850).
+
+        Args:
+            step: `global_step_<n>`.
+            ranks: that train, on all machines.
+            roles: the trained networks: actor, and critic where there is one.
+            parts: what the step was saved with.
+        """
+        names = [f"{part}_world_size_{ranks}_rank_{rank}.pt" for part in sorted(parts) for rank in range(ranks)]
+        return [*(step / role / name for role in roles for name in names), step / self.loader]
+
+
+def _easyr1_tracker(step: int, before: str) -> str:
+    try:
+        facts = dict(json.loads(before))
+    except (ValueError, TypeError):
+        facts = {}
+    return json.dumps({**facts, "last_global_step": step}, indent=2)
+
+
+VERL = Layout("latest_checkpointed_iteration.txt", "data.pt", int, lambda step, _: str(step), True)
+EASYR1 = Layout(
+    "checkpoint_tracker.json",
+    "dataloader.pt",
+    lambda text: int(json.loads(text)["last_global_step"]),
+    _easyr1_tracker,
+    False,
+)
+LAYOUTS = {"verl": VERL, "easyr1": EASYR1}
 
 
 @dataclass(frozen=True)
@@ -37,15 +86,32 @@ class Checkpoint:
     folder: Path
     model: Path | None
 
+    def holds(self) -> frozenset[str]:
+        """What it has at least one file of: `EVERYTHING` or a part."""
+        names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
+        return frozenset(name.group(1) for name in names if name)
+
+    def ranks(self) -> int | None:
+        """How many ranks wrote it, by its files' names; None where these disagree or are not there."""
+        names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
+        sizes = {int(name.group(2)) for name in names if name}
+        return sizes.pop() if len(sizes) == 1 else None
+
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint that a resumed run would go on from: verl's tracker file names it only when it is whole."""
-    tracker = folder / TRACKER
+    """The checkpoint that the engine's tracker names."""
+    for layout in LAYOUTS.values():
+        step = _tracked(folder, layout)
+        if step is not None:
+            return checkpoint_at(folder, step)
+    return None
+
+
+def _tracked(folder: Path, layout: Layout) -> int | None:
     try:
-        step = int(tracker.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):
+        return layout.read((folder / layout.tracker).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return checkpoint_at(folder, step)
 
 
 def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
@@ -58,51 +124,97 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
     return Checkpoint(step, saved, model if has_weights else None)
 
 
-def resumable(folder: Path) -> tuple[Checkpoint | None, str]:
-    """The checkpoint to go on from, and what is wrong where that is not the one that verl's tracker names.
+@dataclass(frozen=True)
+class Expected:
+    """What the checkpoints of a run have to consist of.
+
+    Attributes:
+        layout: of the engine.
+        ranks: that train, on all machines.
+        roles: the trained networks.
+        parts: what a step was saved with, by its number; None where nobody has written that down.
+    """
+
+    layout: Layout
+    ranks: int
+    roles: tuple[str, ...]
+    parts: Callable[[int], frozenset[str] | None]
+
+    def damage(self, checkpoint: Checkpoint) -> str:
+        """The first thing that the engine would stumble over in a checkpoint; empty where it is whole.
+
+        Of a step whose parts nobody wrote down, the weights are asked for, and each part that it has a file of.
+        """
+        parts = self.parts(checkpoint.step) or (checkpoint.holds() | {MODEL})
+        root = checkpoint.folder.parent
+        for file in self.layout.files_of(checkpoint.folder, self.ranks, self.roles, parts):
+            if problem := _damage(file):
+                return f"{file.relative_to(root)} {problem}"
+        return ""
+
+
+def _damage(file: Path) -> str:
+    """What is wrong with a file of torch's; a zip archive, whose directory comes last and knows what lies where."""
+    try:
+        if file.stat().st_size == 0:
+            return "is empty"
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            begin = min((entry.header_offset for entry in entries), default=1)
+            inside = sum(entry.compress_size for entry in entries) <= file.stat().st_size
+            names = [entry.filename.partition("/")[2] for entry in entries]
+            tensors = not _RANK.fullmatch(file.name) or any(name.startswith("data/") for name in names)
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, zipfile.BadZipFile, ValueError) as error:
+        return "is cut off" if isinstance(error, zipfile.BadZipFile) else f"cannot be read: {error}"
+    return "" if begin == 0 and inside and tensors and "data.pkl" in names else "does not hold what torch writes"
+
+
+def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to go on from, and what is wrong with those that come before it in turn.
+
+    The step that the tracker names comes first, then those before it, the last one first; where the tracker names no
+    step that is there, all of them.
 
     Returns:
-        The last whole checkpoint, None where there is none, and the problem, empty where there is none.
+        The last whole checkpoint, None where there is none, and the problems; both empty where nothing was saved yet.
     """
-    tracker = folder / TRACKER
-    last = last_checkpoint(folder)
-    if last:
-        damaged = damaged_files(last.folder)
-        if not damaged:
-            return last, ""
-        problem = f"{damaged[0].relative_to(folder)} is cut off"
-    elif tracker.is_file():
-        problem = f"{TRACKER} names no step that is there"
-    else:
-        problem = f"{TRACKER} is missing"
-    whole = [step for step in saved_steps(folder) if _is_whole(folder / f"global_step_{step}")]
-    if not whole and not tracker.is_file():
-        return None, ""  # the first save was interrupted, or there was none
-    return (checkpoint_at(folder, whole[-1]) if whole else None), problem
+    layout = expected.layout
+    tracked, steps = _tracked(folder, layout), _step_folders(folder)
+    problems, candidates = [], steps[::-1]
+    if tracked in steps:
+        candidates = [step for step in candidates if step <= tracked]
+    elif (folder / layout.tracker).is_file():
+        problems = [f"{layout.tracker} names no step that is there"]
+    elif steps:
+        problems = [f"{layout.tracker} is missing"]
+    for step in candidates:
+        checkpoint = checkpoint_at(folder, step)
+        assert checkpoint is not None
+        damage = expected.damage(checkpoint)
+        if not damage:
+            return checkpoint, problems
+        problems.append(damage)
+    if not (folder / layout.tracker).is_file():
+        return None, []  # the first save was interrupted, or there was none
+    return None, problems
 
 
-def go_on_from(checkpoint: Checkpoint) -> None:
-    """Have verl resume from this checkpoint: its tracker names it."""
-    write_whole(checkpoint.folder.parent / TRACKER, str(checkpoint.step))
-
-
-def damaged_files(folder: Path) -> list[Path]:
-    """The files of a step's folder that are cut off. torch's are zip archives, whose directory comes last."""
-    files = (file for place in (folder, folder / "actor", folder / "critic") for file in sorted(place.glob("*.pt")))
-    return [file for file in files if not zipfile.is_zipfile(file)]
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether verl had written everything: `data.pt` comes last, after the weights of every rank."""
-    weights = [_RANK.fullmatch(file.name) for file in (folder / "actor").glob("model_world_size_*.pt")]
-    ranks = {int(match.group(1)) for match in weights if match}
-    every_rank = len(ranks) == 1 and len(weights) == ranks.pop()
-    return every_rank and (folder / "data.pt").is_file() and not damaged_files(folder)
+def go_on_from(checkpoint: Checkpoint, layout: Layout = VERL) -> None:
+    """Have the engine resume from this checkpoint: its tracker names it."""
+    tracker = checkpoint.folder.parent / layout.tracker
+    before = tracker.read_text(encoding="utf-8") if tracker.is_file() else ""
+    write_whole(tracker, layout.write(checkpoint.step, before))
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """Steps that have a folder with an actor in it, whole or not."""
-    names = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if (path / "actor").is_dir())
+    """Steps with weights, whole or not; of a step beyond trainer.save_limit the engine leaves an empty folder."""
+    return [step for step in _step_folders(folder) if any((folder / f"global_step_{step}" / "actor").glob("*"))]
+
+
+def _step_folders(folder: Path) -> list[int]:
+    names = (_STEP_FOLDER.fullmatch(path.name) for path in folder.glob("global_step_*") if path.is_dir())
     return sorted(int(name.group(1)) for name in names if name)
 
 
@@ -152,74 +264,6 @@ def best_checkpoint(folder: Path) -> tuple[int, float] | None:
         return int(facts["step"]), float(facts["value"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def merge_adapters(folder: Path) -> bool:
-    """Merge LoRA adapters, if the model in this folder has any, into the weights that they belong to.
-
-    Each weight W becomes W + (alpha / r) B A, in its own type; alpha and r are in `lora_train_meta.json` above.
-
-    Returns:
-        Whether there was something to merge. Files are replaced only after all new ones are written.
-    """
-    from safetensors import safe_open
-    from safetensors.torch import load_file, save_file
-
-    shards, adapters, wrapped = sorted(folder.glob("*.safetensors")), {}, False
-    for shard in shards:
-        with safe_open(shard, framework="pt") as file:
-            names = list(file.keys())
-            wrapped = wrapped or any(name.startswith(LORA_PREFIX) for name in names)
-            adapters |= {name: file.get_tensor(name) for name in names if name.endswith(ADAPTERS)}
-    if not wrapped:
-        return False
-    meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
-    weight_map = {}
-    for shard in shards:
-        merged = _merged(load_file(shard), adapters, meta["lora_alpha"] / meta["r"])
-        weight_map |= dict.fromkeys(merged, shard.name)
-        save_file(merged, shard.with_suffix(".merged"), metadata={"format": "pt"})
-    for shard in shards:
-        os.replace(shard.with_suffix(".merged"), shard)
-    if (folder / INDEX).is_file():
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        _write_json(folder / INDEX, {**index, "weight_map": weight_map})
-    return True
-
-
-def with_adapters(tensors: dict[str, Any], scaling: float) -> dict[str, Any]:
-    """The tensors of a whole peft model, by the plain model's names, with the adapters in the weights."""
-    return _merged(tensors, {name: value for name, value in tensors.items() if name.endswith(ADAPTERS)}, scaling)
-
-
-def _merged(tensors: dict[str, Any], adapters: dict[str, Any], scaling: float) -> dict[str, Any]:
-    """The tensors of a shard without the names and the adapters of peft."""
-    merged = {}
-    for name, tensor in tensors.items():
-        if name.endswith(ADAPTERS):
-            continue
-        stem, marked, _ = name.rpartition(BASE)
-        low, high = (adapters.get(stem + suffix) for suffix in ADAPTERS)
-        if marked and name.endswith(".weight") and low is not None and high is not None:
-            tensor = (tensor.float() + scaling * (high.float() @ low.float())).to(tensor.dtype)
-        merged[name.removeprefix(LORA_PREFIX).replace(BASE, ".")] = tensor.contiguous()
-    return merged
-
-
-def name_the_type(folder: Path) -> None:
-    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
-    from safetensors import safe_open
-
-    shard = next(iter(sorted(folder.glob("*.safetensors"))), None)
-    if shard is None or not (folder / "config.json").is_file():
-        return
-    with safe_open(shard, framework="pt") as file:
-        types = {TYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
-    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if len(types) == 1 and None not in types:
-        values["dtype"] = types.pop()
-    values.pop("attn_implementation", None)  # of the run that saved the model, not of the model
-    _write_json(folder / "config.json", values)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

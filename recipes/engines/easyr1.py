@@ -20,7 +20,7 @@ from recipes.engines.easyr1_compat.imports import ON_CPU, RANKS
 from recipes.engines.easyr1_compat.models import WEIGHTS
 from recipes.engines.easyr1_compat.reports import ROLLOUTS
 from recipes.engines.easyr1_compat.reports import VALIDATION as VALIDATIONS
-from recipes.engines.support import OWN, require_supported
+from recipes.engines.support import OWN, require_supported, secret_variables, without_secrets
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 
@@ -86,6 +86,7 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     """Keys whose null means another key's value, or something that EasyR1 would take otherwise."""
     model = recipe.worker.actor.model.model_path
     keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
+    keys["trainer.find_last_checkpoint"] = bool(recipe.trainer.find_last_checkpoint)
     keys["worker.critic.model.model_path"] = recipe.worker.critic.model.model_path or model
     for name in ("train_files", "val_files"):
         files = recipe.value(f"data.{name}")
@@ -99,22 +100,28 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     if term:
         keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator
     if recipe.worker.reward.reward_function is not None:
-        location, arguments = reward(recipe)
+        location, arguments = reward(recipe, for_trainer=True)
         keys["worker.reward.reward_function"] = location
         keys["worker.reward.reward_function_kwargs"] = arguments
     return keys
 
 
-def reward(recipe: Recipe) -> tuple[str, dict[str, Any]]:
+def reward(recipe: Recipe, for_trainer: bool = False) -> tuple[str, dict[str, Any]]:
     """`file:function` and its further arguments; a file that only judges single responses is called through an adapter.
 
     Asked of a recipe that has a reward function.
+
+    Args:
+        for_trainer: leave out what the trainer may not print; `secret_variables` has it.
     """
     reward = recipe.worker.reward
     path, name = split_function(str(reward.reward_function))
+    given = reward.reward_function_kwargs
     if name is None and _defined(Path(path)).isdisjoint({BATCH}) and "compute_score" in _defined(Path(path)):
-        return f"{ADAPTER}:{BATCH}", {"path": path, "arguments": reward.reward_function_kwargs}
-    return f"{path}:{name or BATCH}", reward.reward_function_kwargs
+        path, arguments = without_secrets(path, given) if for_trainer else (path, given)
+        return f"{ADAPTER}:{BATCH}", {"path": path, "arguments": arguments}
+    path, arguments = without_secrets(path, given) if for_trainer else (path, given)
+    return f"{path}:{name or BATCH}", arguments
 
 
 def _defined(file: Path) -> set[str]:
@@ -150,6 +157,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         **logger_environment(loggers, folder, environ),
+        **secret_variables(recipe),
     }
     if "swanlab" in loggers and not environ.get("SWANLAB_DIR"):
         variables["SWANLAB_DIR"] = str(folder / "swanlab")

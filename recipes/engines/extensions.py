@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs (`model.external_lib`): losses, a schedule, packed attention.
+"""What verl imports before it builds a model on GPUs (`model.external_lib`): losses, schedules, packed attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 
-from recipes.engines import linear_schedule, on_policy, packed_attention
+from recipes.engines import linear_schedule, on_policy, packed_attention, resumed_optimizer
 
 on_policy.register()
 linear_schedule.register()
+resumed_optimizer.register()
 if importlib.util.find_spec("flash_attn") is None:
     packed_attention.register()

@@ -16,7 +16,7 @@ from recipes.config.machine import has_atomic_compile_cache, logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.path_keys import split_function
 from recipes.config.schema import Recipe, leaves, verl_loss
-from recipes.engines.support import OWN, is_used, require_supported
+from recipes.engines.support import OWN, is_used, require_supported, secret_variables, without_secrets
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 
@@ -264,7 +264,9 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     if reward.reward_function is not None:
         path, name = split_function(reward.reward_function)
+        path, arguments = without_secrets(path, reward.reward_function_kwargs)
         keys["reward.custom_reward_function.path"] = path
+        keys["reward.custom_reward_function.reward_kwargs"] = arguments
         keys["reward.custom_reward_function.name"] = name or "compute_score"
     if reward.overlong_buffer.enable:
         buffer = "reward.reward_kwargs.overlong_buffer_cfg"
@@ -433,7 +435,11 @@ def _can_write(folder: Path) -> bool:
 def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
-    variables = {"HYDRA_FULL_ERROR": "1", **logger_environment(list(recipe.trainer.logger), folder, environ)}
+    variables = {
+        "HYDRA_FULL_ERROR": "1",
+        **secret_variables(recipe),
+        **logger_environment(list(recipe.trainer.logger), folder, environ),
+    }
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 

@@ -15,6 +15,7 @@ from recipes.monitor.compare import shown
 from recipes.monitor.health import Finding, findings_of, truncated
 from recipes.monitor.learning_curves import draw_accuracy
 from recipes.monitor.progress import KL, duration, number
+from recipes.runs.changes import read_changes
 from recipes.runs.dumps import Dump, read_dump, validation_files
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
 from recipes.runs.groups import Rollouts
@@ -68,6 +69,7 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
         different=different,
         heads=heads,
         error=_error(run),
+        changed=read_changes(run.folder),
         config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
     )
 

@@ -12,7 +12,6 @@ from recipes import preflight
 from recipes.config import load
 from recipes.data.custom import ready
 from recipes.errors import RecipeError, reported_errors
-from recipes.preflight import resume
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -31,7 +30,7 @@ def main(
         console.print(preflight.heading(recipe))
         notes = preflight.check_before_data(recipe)
     try:
-        recipe = resume.with_own_name(ready(recipe, console.print, fetch=False), console.print)
+        recipe = ready(recipe, console.print, fetch=False)
     except RecipeError as error:
         result = preflight.dry(recipe, ask_hub=True, skip=("data",))
         result.errors.append(error)

@@ -1,39 +1,72 @@
-"""Resuming: whose checkpoints are there, and which settings of this run take effect when it goes on from them.
+"""Resuming: which checkpoint a run goes on from, whether that is its own, and what takes effect when it does.
 
-verl restores from a checkpoint the weights, the optimiser with its learning rate, the schedule's base rates, the random
-state (`FSDPCheckpointManager.load_checkpoint`) and the data loader with its sampler's generator
-(`PPOTrainer._load_checkpoint`). Everything else comes from the new command.
+verl restores from a checkpoint the weights, the optimiser, the schedule, the random state
+(`FSDPCheckpointManager.load_checkpoint`) and the place in the data (`PPOTrainer._load_checkpoint`). Learning rate,
+betas and weight decay are set again from the command after that (`recipes/engines/resumed_optimizer.py`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recipes.config import Recipe, load
+from recipes.config import Recipe
 from recipes.config.resolve import replaced
-from recipes.config.schema import leaves
-from recipes.engines.checkpoints import go_on_from, last_checkpoint, resumable, saved_steps
+from recipes.engines.checkpoints import (
+    EVERYTHING,
+    LAYOUTS,
+    MODEL,
+    Checkpoint,
+    Expected,
+    checkpoint_at,
+    go_on_from,
+    last_checkpoint,
+    resumable,
+    saved_steps,
+)
 from recipes.errors import RecipeError
-from recipes.paths import ROOT, run_dir
+from recipes.files import write_whole
+from recipes.paths import run_dir
+from recipes.preflight.fingerprint import MODEL as MODELS
+from recipes.preflight.fingerprint import TRAINING_ROWS, fingerprint
+from recipes.runs.changes import Change, add_changes
 
-FINGERPRINT = "recipe.json"
-ANOTHER_NAME = "choose a name for this run: EXPERIMENT_NAME=..., or move the folder away"
+RECORD = "recipe.json"
+"""In the folder of the checkpoints: what each attempt trained, and the step that it began after."""
+CHANGED = "changed"
+"""The value of trainer.find_last_checkpoint, and of RESUME, that goes on with other content."""
+BEGUN_ANEW = ".begun_anew"
+"""In the folder of the checkpoints: steps without their place in the data, for a run that begins its data anew."""
+VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
-RESTORED = {
-    **{
-        f"worker.{role}.optim.{name}": "the optimiser and its schedule come from the checkpoint"
-        for role in ("actor", "critic")
-        for name in ("lr", "betas", "weight_decay", "strategy")
-    },
-    "data.seed": "the data loader goes on with the order that the checkpoint holds",
-    "data.shuffle": "the data loader goes on with the order that the checkpoint holds",
+IMPOSSIBLE = {
+    "engine": "each engine writes checkpoints of its own form",
+    "ranks": "each rank wrote a file of its own, so their number is fixed",
+    rf"({MODELS}|critic's model)(: config\.json)?": "the weights come from the checkpoint",
+    r"worker\.(actor|critic)\.strategy": "FSDP 1 and 2 write weights in different forms",
+    r"worker\.(actor|critic)\.model\.lora\.(rank|target_modules|exclude_modules)": "the checkpoint has other adapters",
 }
-"""Keys that a resumed run cannot change -> why."""
+"""Content, as a pattern of its name, that no checkpoint can go on with when it changed -> why."""
+ORDER = re.compile(
+    rf"{TRAINING_ROWS}|{MODELS}: tokenizer|data\.(seed|shuffle|train_max_samples|rollout_batch_size|max_prompt_length"
+    r"|filter_overlong_prompts|prompt_key|image_key|video_key|override_chat_template|.*_pixels)"
+)
+"""Content that decides which rows come when: with another, the place in the data means nothing."""
+TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One entry of the record: what was trained from the step after `after_step` on."""
+
+    after_step: int
+    content: dict[str, Any]
+    settings: dict[str, Any]
 
 
 def folder(recipe: Recipe) -> Path:
@@ -41,199 +74,276 @@ def folder(recipe: Recipe) -> Path:
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
-def fingerprint(recipe: Recipe) -> dict[str, Any]:
-    """What must be the same for one run to go on from another's checkpoint. Paths below the repository are relative."""
-    model = recipe.worker.actor.model
-    return {
-        "recipe": recipe.name,
-        "engine": recipe.engine,
-        "model": _portable(model.model_path),
-        "lora_rank": model.lora.rank,
-        "ranks": recipe.n_gpus,
-        "train_files": _portable(recipe.data.train_files),
-        "algorithm": recipe.algorithm.preset,
-        "adv_estimator": recipe.algorithm.adv_estimator,
-    }
+def recorded(place: Path) -> list[Attempt] | None:
+    """The attempts whose checkpoints are in a folder, the oldest first; None where an earlier version, or another
+    program, has written none that can be compared.
+
+    Raises:
+        RecipeError: a record that cannot be read.
+    """
+    file = place / RECORD
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=_ways_on(place)) from error
+    if not isinstance(entries, dict) or "attempts" not in entries:
+        return None
+    return [Attempt(**entry) for entry in entries["attempts"]]
+
+
+def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
+    """The attempt that made a step."""
+    return next((attempt for attempt in reversed(attempts) if attempt.after_step < step), None)
+
+
+def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
+    """What a step was saved with; None where nobody recorded that."""
+    attempt = _attempt_of(attempts, step)
+    if attempt is None or "trainer.save_model_only" not in attempt.content:
+        return None
+    return frozenset({MODEL}) if attempt.content["trainer.save_model_only"] else EVERYTHING
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run goes on from.
+
+    Attributes:
+        checkpoint: the step; None for a run that begins.
+        problems: what is wrong with later checkpoints.
+        changes: content and settings that differ from the attempt that made the step.
+        unknown: why the content cannot be compared; empty where it can.
+    """
+
+    checkpoint: Checkpoint | None
+    problems: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    unknown: str = ""
+
+    @property
+    def other_content(self) -> list[Change]:
+        return [change for change in self.changes if change.content]
+
+    @property
+    def begins_data_anew(self) -> bool:
+        return any(ORDER.fullmatch(change.name) for change in self.other_content)
+
+
+def start(recipe: Recipe) -> Start:
+    """Where a run starts, by the files that are there now.
+
+    Raises:
+        RecipeError: no checkpoint that could be gone on from, where some are there.
+    """
+    named = recipe.trainer.load_checkpoint_path
+    if named:
+        checkpoint = _named(recipe, Path(named))
+    elif recipe.trainer.find_last_checkpoint:
+        checkpoint = None
+    else:
+        return Start(None)
+    place = checkpoint.folder.parent if checkpoint else folder(recipe)
+    attempts = recorded(place)
+    has_critic = recipe.has_critic and any(place.glob("global_step_*/critic"))  # `_refuse_impossible` tells of none
+    roles = ("actor", "critic") if has_critic else ("actor",)
+    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, roles, partial(_parts, attempts or ()))
+    ours = fingerprint(recipe)
+    if checkpoint is None:
+        last = last_checkpoint(place)
+        wrote = last.ranks() if last else None
+        if wrote and wrote != recipe.n_gpus:  # told as what it is, not as files that are missing
+            expected = Expected(expected.layout, wrote, roles, expected.parts)
+        checkpoint, problems = resumable(place, expected)
+        if checkpoint is None and problems:
+            raise RecipeError(f"no checkpoint is whole: {problems[0]}", where=str(place), fix=_begin_anew(recipe))
+        if checkpoint is None:
+            return Start(None)
+    else:
+        problems = [damage] if (damage := expected.damage(checkpoint)) else []
+        if problems:
+            raise recipe.error(f"{problems[0]}", _others(Path(str(named))), "trainer.load_checkpoint_path")
+    attempt = _attempt_of(attempts or (), checkpoint.step)
+    if attempt is None:
+        old = "an earlier version of these recipes" if (place / RECORD).is_file() else "another program"
+        why = f"{old} wrote these checkpoints, without a record of reward, rows, model, algorithm, optimiser, precision"
+        wrote = checkpoint.ranks()
+        changes = [] if wrote in (None, recipe.n_gpus) else [Change("ranks", wrote, recipe.n_gpus, "", True)]
+        return Start(checkpoint, tuple(problems), tuple(changes), why)
+    changes = _changes(attempt.content, ours.content, content=True)
+    changes += _changes(attempts[-1].settings if attempts else {}, ours.settings, content=False)
+    return Start(checkpoint, tuple(problems), tuple(changes))
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any], content: bool) -> list[Change]:
+    """What differs; a name that one of the two does not have, or could not know, is not compared."""
+    both = [name for name in new if name in old and None not in (old[name], new[name])]
+    # A key that is null on one side only has changed; a hash that is null was not known then.
+    keys = [name for name in new if name in old and "." in name and ": " not in name]
+    both += [name for name in keys if (old[name] is None) != (new[name] is None)]
+    return [
+        Change(name, old[name], new[name], DATA_ANEW if content and ORDER.fullmatch(name) else TAKES_EFFECT, content)
+        for name in dict.fromkeys(both)
+        if old[name] != new[name]
+    ]
+
+
+def _named(recipe: Recipe, step: Path) -> Checkpoint:
+    """The checkpoint that trainer.load_checkpoint_path names."""
+    number = re.fullmatch(r"global_step_(\d+)", step.name)
+    found = checkpoint_at(step.parent, int(number.group(1))) if number else None
+    if found is None or not (step / "actor").is_dir():
+        what = f"{step} is not a checkpoint: it has no folder actor"
+        raise recipe.error(what, _others(step), "trainer.load_checkpoint_path")
+    return found
+
+
+def _others(step: Path) -> str:
+    there = [f"global_step_{number}" for number in saved_steps(step.parent) if step.name != f"global_step_{number}"]
+    return f"{step.parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20"
 
 
 def check_resume(recipe: Recipe) -> list[str]:
     """Raise where the run would go on from, or write over, what is not its own, or cannot do what its settings say.
 
     Returns:
-        What it goes on from, and each setting that differs from the earlier attempt.
+        What it goes on from, what that has not, and each setting that differs from the earlier attempt.
     """
-    start = recipe.trainer.load_checkpoint_path
-    if start and not (Path(start) / "actor").is_dir():
-        there = [f"global_step_{step}" for step in saved_steps(Path(start).parent)]
-        raise recipe.error(
-            f"{start} is not a checkpoint: it has no folder actor",
-            f"{Path(start).parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20",
-            "trainer.load_checkpoint_path",
-        )
-    saved = saved_steps(folder(recipe))
-    if saved and (different := _recorded_differences(recipe)):
-        listed = "; ".join(f"{name} {there!r} there, {here!r} here" for name, (there, here) in different.items())
-        raise RecipeError(
-            f"the folder has checkpoints of another recipe: {listed}", where=str(folder(recipe)), fix=ANOTHER_NAME
-        )
-    if start:
-        return [f"going on from {start}", *changed_settings(recipe, Path(start).parent.name)]
-    if not saved:
+    place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
+    if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
+        if saved := saved_steps(place):
+            raise RecipeError(
+                f"the folder has checkpoints (last: step {saved[-1]}), and RESUME is off: a new run would write over "
+                "them",
+                where=str(place),
+                fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
+            )
         return []
-    last, problem = resumable(folder(recipe))
-    if not recipe.trainer.find_last_checkpoint:
+    begin = start(recipe)
+    if begin.checkpoint is None:
+        none = f"RESUME=changed, but {place} has no checkpoint: the run begins with its first step"
+        return [none] if asked else []
+    _refuse_impossible(recipe, begin)
+    different = begin.other_content
+    if (different or begin.unknown) and not asked:
         raise RecipeError(
-            f"the folder has checkpoints (last: step {saved[-1]}), and RESUME is off: a new run would write over them",
-            where=str(folder(recipe)),
-            fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
+            begin.unknown or "the checkpoints are another run's: " + "; ".join(change.shown for change in different),
+            where=str(place if not recipe.trainer.load_checkpoint_path else begin.checkpoint.folder),
+            fix=_ways_on(place),
         )
-    if last is None and problem:
-        raise RecipeError(
-            f"no checkpoint is whole: {problem}",
-            where=str(folder(recipe)),
-            fix="begin again under another EXPERIMENT_NAME, or move the folder away",
-        )
-    if last is None:
-        return []
-    experiment = recipe.trainer.experiment_name or recipe.name
-    instead = [f"{problem}; the last whole checkpoint is that of step {last.step}"] if problem else []
-    return [*instead, f"resuming from step {last.step}, in {last.folder}", *changed_settings(recipe, experiment)]
+    remarks = [f"{problem}: not gone on from" for problem in begin.problems]
+    remarks.append(f"resuming from step {begin.checkpoint.step}, in {begin.checkpoint.folder}")
+    if asked and begin.unknown:
+        remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
+    elif asked and not different:
+        remarks.append("RESUME=changed, but nothing of the run's content has changed")
+    if lacking := _lacking(begin.checkpoint):
+        remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
+    remarks += [f"changed: {change.shown}: {change.effect}" for change in different]
+    remarks += [f"changed since the last attempt: {change.shown}" for change in begin.changes if not change.content]
+    return remarks
 
 
-def _goes_on(recipe: Recipe) -> bool:
-    """Whether the run goes on from its own last checkpoint, where there is one."""
-    return recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path
+def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
+    assert begin.checkpoint is not None
+    for change in begin.other_content:
+        why = next((why for pattern, why in IMPOSSIBLE.items() if re.fullmatch(pattern, change.name)), "")
+        if why:
+            raise RecipeError(
+                f"a resumed run cannot change this: {change.shown}: {why}",
+                where=str(begin.checkpoint.folder),
+                fix=f"keep the old one, or {_begin_anew(recipe, begin.checkpoint)}",
+            )
+    missing = [role for role in ("critic",) if recipe.has_critic and not (begin.checkpoint.folder / role).is_dir()]
+    if missing:
+        raise RecipeError(
+            "a resumed run cannot change this: algorithm.adv_estimator is gae now, and the checkpoint has no critic",
+            where=str(begin.checkpoint.folder),
+            fix=f"keep the old estimator, or {_begin_anew(recipe, begin.checkpoint)}",
+        )
+    if _lacking(begin.checkpoint) and not LAYOUTS[recipe.engine].takes_parts:
+        raise RecipeError(
+            f"step {begin.checkpoint.step} was saved without {_lacking(begin.checkpoint)}, which EasyR1 always opens",
+            where=str(begin.checkpoint.folder),
+            fix=_begin_anew(recipe, begin.checkpoint),
+        )
+
+
+def _lacking(checkpoint: Checkpoint) -> str:
+    """What a checkpoint was saved without, in words."""
+    names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
+    return " and ".join(words for part, words in names.items() if part not in checkpoint.holds())
+
+
+def _ways_on(place: Path) -> str:
+    return f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with what is new"
+
+
+def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
+    weights = f" MODEL_PATH={checkpoint.model}" if checkpoint and checkpoint.model else ""
+    weights += " EMBEDDED=1" * bool(weights and recipe.embedded_on)
+    return f"begin another run: EXPERIMENT_NAME=another{weights}, or move {folder(recipe).name} away"
 
 
 def steps_done(recipe: Recipe) -> int:
-    """The step that the run goes on from; 0 for one that begins."""
-    last = last_checkpoint(folder(recipe)) if _goes_on(recipe) else None
+    """The step that the run goes on from by itself; 0 for one that begins, or that is told where to go on."""
+    if recipe.trainer.load_checkpoint_path or not recipe.trainer.find_last_checkpoint:
+        return 0
+    last = last_checkpoint(folder(recipe))
     return last.step if last else 0
 
 
 def repair(recipe: Recipe) -> None:
-    """Have verl go on from the last whole checkpoint where its tracker names another; `check_resume` reports it."""
-    if _goes_on(recipe) and recipe.engine == "verl":
-        last, problem = resumable(folder(recipe))
-        if last and problem:
-            go_on_from(last)
+    """Have the engine go on from the last whole checkpoint where its tracker names another; `check_resume` says so."""
+    if not recipe.trainer.load_checkpoint_path and recipe.trainer.find_last_checkpoint:
+        begin = start(recipe)
+        if begin.checkpoint and begin.problems:
+            go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
 
 
-def changed_settings(recipe: Recipe, experiment: str) -> list[str]:
-    """Settings that differ from the last attempt of an experiment, old and new, one a line.
-
-    Raises:
-        RecipeError: settings that the checkpoint decides were changed.
-    """
-    file = run_dir(experiment) / "config.yaml"
-    if not file.is_file():
-        return []
-    try:
-        earlier = load(str(file), environ={}, hardware=recipe.hardware)
-    except RecipeError as error:
-        return [f"the settings of the earlier attempt cannot be compared: {error.what} ({file})"]
-    changes = {
-        key: (earlier.value(key), recipe.value(key))
-        for key in leaves(Recipe)
-        if key not in NOT_COMPARED and earlier.value(key) != recipe.value(key)
-    }
-    if recipe.algorithm.adv_estimator != "gae":
-        changes = {key: change for key, change in changes.items() if not key.startswith("worker.critic.")}
-    restored = [key for key in changes if key in RESTORED]
-    if restored:
-        was = "; ".join(f"{key} was {changes[key][0]!r}, now {changes[key][1]!r}" for key in restored)
-        last = last_checkpoint(folder(recipe))
-        weights = str(last.model) if last and last.model else ".../global_step_N/actor/huggingface"
-        raise RecipeError(
-            f"a resumed run cannot change this: {was}: {RESTORED[restored[0]]}",
-            where="; ".join(str(recipe.source_of(key)) for key in restored),
-            fix="keep the old value; or begin a new run from the trained weights alone: EXPERIMENT_NAME=another "
-            f"MODEL_PATH={weights}" + " EMBEDDED=1" * recipe.embedded_on,
-        )
-    return [f"changed since the last attempt: {key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
+def for_trainer(recipe: Recipe) -> Recipe:
+    """The recipe as the trainer gets it: what a checkpoint does not hold is not opened, nor a place in other data."""
+    begin = start(recipe)
+    if begin.checkpoint is None:
+        return recipe
+    changes: dict[str, Any] = {}
+    if _lacking(begin.checkpoint) and recipe.engine == "verl":
+        held = [VERL_PARTS[part] for part in sorted(begin.checkpoint.holds(), key=list(VERL_PARTS).index)]
+        roles = {"actor_rollout_ref.actor": True, "critic": recipe.has_critic}
+        parts = {f"{role}.checkpoint.load_contents": held for role, trained in roles.items() if trained}
+        changes["verl"] = {**recipe.verl, **parts}
+    if begin.begins_data_anew:
+        changes["trainer.load_checkpoint_path"] = str(_without_place(folder(recipe), begin.checkpoint))
+    return replaced(recipe, changes, "what the checkpoint holds") if changes else recipe
 
 
-NOT_COMPARED = ("trainer.load_checkpoint_path", "trainer.find_last_checkpoint")
+def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
+    """A step's folder with links to the weights of a checkpoint, and nothing on how far the data was read."""
+    step = place / BEGUN_ANEW / checkpoint.folder.name
+    step.mkdir(parents=True, exist_ok=True)
+    for role in ("actor", "critic"):
+        link, target = step / role, checkpoint.folder / role
+        link.unlink(missing_ok=True)
+        if target.is_dir():
+            link.symlink_to(target.absolute(), target_is_directory=True)
+    return step
 
 
 def record(recipe: Recipe) -> None:
-    """Write into the folder whose checkpoints it holds."""
-    place = folder(recipe)
-    place.mkdir(parents=True, exist_ok=True)
-    file = place / FINGERPRINT
-    if saved_steps(place) and file.is_file():
-        return
-    draft = file.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(fingerprint(recipe), indent=2) + "\n", encoding="utf-8")
-    draft.replace(file)
-
-
-NAMING: dict[str, Callable[[Any], str]] = {
-    "model": lambda value: Path(str(value)).name,
-    "algorithm": lambda value: str(value or "plain"),
-    "adv_estimator": str,
-    "lora_rank": lambda value: f"lora{value}" if value else "full",
-    "train_files": lambda value: Path(str(value[0] if isinstance(value, list) else value)).parent.name,
-}
-"""Fingerprint field -> how its value is written into an experiment's name. Ranks are not named: a run on another number
-of GPUs cannot resume and is refused."""
-
-
-def with_own_name(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
-    """The recipe; where its default experiment has checkpoints of another, under a name that says what differs.
-
-    The same command gets the same name again, and so resumes. A name that the user gives is never changed.
-
-    Args:
-        recipe: with its final data files.
-        log: prints a line to the user.
-    """
-    old = recipe.trainer.experiment_name or recipe.name
-    asked = any(recipe.source_of(f"trainer.{key}").by_user for key in ("experiment_name", "save_checkpoint_path"))
-    if asked or recipe.trainer.load_checkpoint_path or not saved_steps(folder(recipe)):
-        return recipe
-    try:
-        different = _recorded_differences(recipe)
-    except RecipeError:
-        return recipe  # `check_resume` reports it
-    named = [name for name in NAMING if name in different]
-    if not named or {"recipe", "engine"} & set(different):
-        return recipe
-    if "algorithm" in named and "adv_estimator" in named:
-        named.remove("adv_estimator" if different["algorithm"][1] else "algorithm")
-    new = "-".join([old, *(re.sub(r"[^\w.-]+", "_", NAMING[name](different[name][1])) for name in named)])
-    was = ", ".join(f"{name} {different[name][0]}" for name in named)
-    log(f"the experiment {old} is another recipe's ({was}): this run is the experiment {new}")
-    changes: dict[str, Any] = {"trainer.experiment_name": new}
-    for key, place in (
-        ("trainer.save_checkpoint_path", folder(recipe).with_name(new)),
-        ("trainer.rollout_data_dir", run_dir(new) / "rollouts"),
-        ("trainer.validation_data_dir", run_dir(new) / "validation"),
-    ):
-        if recipe.value(key) and not recipe.source_of(key).by_user and old in Path(recipe.value(key)).parts:
-            changes[key] = str(place)
-    return replaced(recipe, changes, f"the experiment {old} is another recipe's")
-
-
-def _recorded_differences(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Field of the fingerprint -> (value that the folder's checkpoints were made with, value of this run).
-
-    Raises:
-        RecipeError: the folder has no record of whose its checkpoints are, or one that cannot be read.
-    """
-    file = folder(recipe) / FINGERPRINT
-    if not file.is_file():
-        what, where = "the folder has checkpoints that another program wrote", str(folder(recipe))
-        raise RecipeError(what, where=where, fix=ANOTHER_NAME)
-    try:
-        theirs = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=ANOTHER_NAME) from error
+    """Write into the folder whose checkpoints it holds, and into the run's files what has changed."""
+    begin, place = start(recipe), folder(recipe)
+    step = begin.checkpoint.step if begin.checkpoint else 0
     ours = fingerprint(recipe)
-    return {name: (theirs.get(name), value) for name, value in ours.items() if theirs.get(name) != value}
-
-
-def _portable(path: str | list[str]) -> Any:
-    if isinstance(path, list):
-        return [_portable(entry) for entry in path]
-    return os.path.relpath(path, ROOT) if Path(path).is_absolute() and Path(path).is_relative_to(ROOT) else path
+    own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent == place
+    before = [attempt for attempt in (recorded(place) or []) if attempt.after_step < step] if own_folder else []
+    now = Attempt(step, ours.content, ours.settings)
+    if before and before[-1].content == ours.content:
+        now = Attempt(before.pop().after_step, ours.content, ours.settings)
+    attempts = [vars(attempt) for attempt in (*before, now)]
+    write_whole(place / RECORD, json.dumps({"attempts": attempts}, indent=1) + "\n")
+    changes = [change for change in begin.changes if change.content]
+    if begin.unknown:
+        changes.append(Change("content", "not recorded", "see recipe.json", begin.unknown, True))
+    if changes:
+        add_changes(run_dir(recipe.trainer.experiment_name or recipe.name), step, changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from zipfile import ZipFile
 
 import docs_markdown
 import pytest
@@ -12,6 +13,7 @@ from recipes import launch
 from recipes.config import load, to_yaml
 from recipes.data.custom import ready
 from recipes.data.readers import Place, checked
+from recipes.engines.checkpoints import EVERYTHING, LAYOUTS
 from recipes.engines.support import require_supported
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
@@ -63,16 +65,16 @@ def test_every_launch_on_every_page_is_a_plan(users_folder, capsys, monkeypatch)
 @pytest.mark.parametrize(
     "page", ["README.md", "examples/custom_task/README.md", "examples/gsm8k/README.md", "docs/ALGORITHMS.md"]
 )
-def test_no_command_is_refused_because_of_those_before_it(page, hardware, users_folder):
-    """Each command twice, from top to bottom: the second time it resumes its own run."""
+def test_every_command_resumes_its_own_run(page, hardware, users_folder):
+    """Each command twice, under a name of its own: the second time it resumes."""
     typed = [c for c in LAUNCHED if c.page == page and "DRY_RUN" not in c.variables and "--dry_run" not in c.words]
     assert typed
-    for command in typed:
+    for number, command in enumerate(typed):
         task, arguments = command.launch
         remarks = []
         for _ in range(2):
-            recipe = load(task, arguments=arguments, environ={"HARDWARE": hardware, **command.variables})
-            recipe = resume.with_own_name(ready(recipe, lambda line: None, fetch=False), lambda line: None)
+            environ = {"HARDWARE": hardware, "EXPERIMENT_NAME": f"run-{number}", **command.variables}
+            recipe = ready(load(task, arguments=arguments, environ=environ), lambda line: None, fetch=False)
             remarks = resume.check_resume(recipe)
             leave_what_a_run_leaves(recipe)
         assert remarks[0].startswith("resuming from step 1"), f"{command} does not resume"
@@ -87,8 +89,15 @@ def test_one_record_alone_is_refused_with_the_minimum(tmp_path):
 
 def leave_what_a_run_leaves(recipe):
     resume.record(recipe)
-    (resume.folder(recipe) / "global_step_1" / "actor").mkdir(parents=True, exist_ok=True)
-    (resume.folder(recipe) / "latest_checkpointed_iteration.txt").write_text("1")
+    step, layout = resume.folder(recipe) / "global_step_1", LAYOUTS[recipe.engine]
+    for file in layout.files_of(
+        step, recipe.n_gpus, ("actor", "critic") if recipe.has_critic else ("actor",), EVERYTHING
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with ZipFile(file, "w") as archive:
+            for name in ("data.pkl", "data/0"):
+                archive.writestr(f"{file.stem}/{name}", "x")
+    (step.parent / layout.tracker).write_text(layout.write(1, ""))
     settings = run_dir(recipe.trainer.experiment_name) / "config.yaml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(to_yaml(recipe))

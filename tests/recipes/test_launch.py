@@ -109,12 +109,9 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched):
     assert code == 0
     assert "nothing to do" in text
     assert re.search(r"steps +3 of 3", text)
-    # Another recipe does not touch the checkpoints.
-    code, text = launched(keys=("worker.actor.model.lora.rank=4",))
-    assert code == 0
-    assert re.search(r"experiment (\S+) is another recipe's .*: this run is the experiment \1-lora4", text)
-    with pytest.raises(RecipeError, match="checkpoints of another recipe"):
-        launched(keys=("trainer.n_gpus_per_node=2",))
+    for other in ("worker.actor.model.lora.rank=4", "trainer.n_gpus_per_node=2"):
+        with pytest.raises(RecipeError, match="a resumed run cannot change this"):
+            launched(keys=(other,))
 
 
 def test_a_crash_is_explained_and_the_next_run_resumes(launched):

@@ -331,7 +331,7 @@ class Trainer(Section):
     early_stop: EarlyStop = EarlyStop()
     save_model_only: bool = key(
         False,
-        "leave the optimiser out of checkpoints, which then cannot be resumed",
+        "leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew",
         verl="actor_rollout_ref.actor.checkpoint.save_contents",
         computed=True,
     )
@@ -362,8 +362,12 @@ class Trainer(Section):
         not_on=only_verl("EasyR1 starts Ray with Ray's own defaults"),
     )
     ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
-    find_last_checkpoint: bool = key(
-        True, "go on from the last checkpoint of the experiment", verl="trainer.resume_mode", computed=True
+    find_last_checkpoint: bool | Literal["changed"] = key(
+        True,
+        "go on from the last checkpoint of the experiment; changed: also where reward, rows, algorithm or optimiser "
+        "are others now",
+        verl="trainer.resume_mode",
+        computed=True,
     )
     rollout_data_dir: str | None = key(
         None,

@@ -27,7 +27,7 @@ def write(module: Any, folder: str) -> None:
     from peft import PeftModel
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    from recipes.engines import checkpoints
+    from recipes.engines import saved_models
 
     weights = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if dist.get_rank() != 0:
@@ -35,9 +35,9 @@ def write(module: Any, folder: str) -> None:
     model, target = module._fsdp_wrapped_module, Path(folder) / "huggingface"
     if isinstance(model, PeftModel):
         adapter = model.peft_config["default"]
-        weights = checkpoints.with_adapters(weights, adapter.lora_alpha / adapter.r)
+        weights = saved_models.with_adapters(weights, adapter.lora_alpha / adapter.r)
         model = model.get_base_model()
     number = getattr(torch, kind)
     weights = {name: value.to(number) if value.is_floating_point() else value for name, value in weights.items()}
     model.save_pretrained(target, state_dict=weights)
-    checkpoints.name_the_type(target)
+    saved_models.name_the_type(target)

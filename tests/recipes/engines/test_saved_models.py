@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from recipes.engines.checkpoints import merge_adapters
+from recipes.engines.saved_models import merge_adapters
 
 WRAPPED = "base_model.model.model.layers.0.mlp.up_proj"
 LAYER = "model.layers.0.mlp.up_proj"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from zipfile import ZipFile
 
 RAY = "\x1b[36m(TaskRunnerV1 pid=77)\x1b[0m "
 SLEEPER = "import time; time.sleep(600)"
@@ -39,10 +40,19 @@ def write_step(step, blind=False):
         file.write(json.dumps({"step": step, "data": data}).encode() + b"\n")
 
 
+def archive(file):
+    with ZipFile(file, "w") as opened:
+        for name in ("data.pkl", "data/0"):
+            opened.writestr(f"{file.stem}/{name}", b"x" * 100)
+
+
 def save(step):
     folder = Path(os.environ["FAKE_CHECKPOINTS"])
     model = folder / f"global_step_{step}" / "actor" / "huggingface"
     model.mkdir(parents=True, exist_ok=True)
+    for name in ("actor/model_world_size_1_rank_0", "actor/optim_world_size_1_rank_0", "data"):
+        archive(folder / f"global_step_{step}" / f"{name}.pt")
+    archive(folder / f"global_step_{step}" / "actor" / "extra_state_world_size_1_rank_0.pt")
     (model / "model.safetensors").write_bytes(b"x" * 2048)
     (folder / "latest_checkpointed_iteration.txt").write_text(str(step))
 

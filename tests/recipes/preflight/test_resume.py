@@ -1,83 +1,235 @@
-"""A run goes on from its own checkpoints, and leaves others alone."""
+"""A run goes on from itself alone: by content, with two ways on where something differs."""
 
 from __future__ import annotations
+
+import json
+import shutil
 
 import pytest
 
 from recipes.config import to_yaml
+from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import resume
+from recipes.preflight.fingerprint import SETTINGS, fingerprint, reward_files
+from recipes.runs.changes import read_changes
+from tests.recipes.engines.test_checkpoints import archive
+from tests.recipes.preflight.conftest import write_rows
 
 
-def save(recipe, step=2):
-    actor = resume.folder(recipe) / f"global_step_{step}" / "actor"
-    actor.mkdir(parents=True)
-    (resume.folder(recipe) / "latest_checkpointed_iteration.txt").write_text(str(step))
-    return actor.parent
+def save(recipe, step=2, parts=EVERYTHING):
+    folder = resume.folder(recipe)
+    saved = folder / f"global_step_{step}"
+    for file in VERL.files_of(saved, recipe.n_gpus, ("actor",), parts):
+        archive(file, "data/0")
+    (folder / VERL.tracker).write_text(str(step))
+    return saved
 
 
-def attempt(recipe):
+def attempt(recipe, step=2, parts=EVERYTHING):
     """What an attempt leaves: the record of its checkpoints, its resolved settings, and a checkpoint."""
     resume.record(recipe)
     run = run_dir(recipe.trainer.experiment_name)
-    run.mkdir(parents=True)
+    run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(to_yaml(recipe))
-    return save(recipe)
+    return save(recipe, step, parts)
+
+
+@pytest.fixture
+def reward(files):
+    """A reward with a helper beside it, in a folder of its own."""
+    folder = files / "rewards"
+    folder.mkdir()
+    (folder / "mine.py").write_text("import helper\n\ndef compute_score(*args, **kwargs):\n    return helper.score()\n")
+    (folder / "helper.py").write_text("def score():\n    return 1.0\n")
+    (folder / "unrelated.py").write_text("x = 1\n")
+    return folder / "mine.py"
 
 
 def test_the_same_recipe_resumes_and_settings_that_take_effect_are_listed(make):
     assert resume.check_resume(make()) == []
     attempt(make())
-    first, *changes = resume.check_resume(make("trainer.max_steps=8", "algorithm.kl_coef=0.5", "worker.rollout.n=4"))
+    changed = make("trainer.max_steps=8", "trainer.val_freq=3", "worker.actor.micro_batch_size_per_device_for_update=2")
+    first, *changes = resume.check_resume(changed)
     assert first.startswith("resuming from step 2")
-    assert changes == [
-        "changed since the last attempt: algorithm.kl_coef: 0.01 -> 0.5",
-        "changed since the last attempt: worker.rollout.n: 8 -> 4",
+    assert sorted(changes) == [
         "changed since the last attempt: trainer.max_steps: 4 -> 8",
+        "changed since the last attempt: trainer.val_freq: 20 -> 3",
+        "changed since the last attempt: worker.actor.micro_batch_size_per_device_for_update: 32 -> 2",
     ]
+
+
+CHANGES = [
+    ("algorithm.kl_coef=0.5", "algorithm.kl_coef: 0.01 -> 0.5", "takes effect"),
+    ("worker.actor.optim.lr=1e-6", "worker.actor.optim.lr: ", "takes effect"),
+    ("worker.rollout.n=4", "worker.rollout.n: 8 -> 4", "takes effect"),
+    ("worker.actor.fsdp.torch_dtype=bf16", "worker.actor.fsdp.torch_dtype", "takes effect"),
+    ("trainer.save_model_only=true", "trainer.save_model_only: False -> True", "takes effect"),
+    ("data.seed=7", "data.seed: 1 -> 7", "the data begins anew"),
+]
+
+
+@pytest.mark.parametrize(("change", "shown", "effect"), CHANGES)
+def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect):
+    attempt(make())
+    with pytest.raises(RecipeError, match="the checkpoints are another run's: ") as caught:
+        resume.check_resume(make(change))
+    assert shown in caught.value.what
+    assert "EXPERIMENT_NAME" in caught.value.fix
+    assert "RESUME=changed" in caught.value.fix
+    assert resume.check_resume(make(change, "trainer.experiment_name=another")) == []
+    again = make(change, "trainer.find_last_checkpoint=changed")
+    remarks = resume.check_resume(again)
+    assert remarks[0].startswith("resuming from step 2")
+    assert remarks[1].startswith(f"changed: {shown}")
+    assert effect in remarks[1]
+    resume.record(again)
+    (changed,) = read_changes(run_dir("countdown"))
+    assert (changed.after_step, changed.changes[0].name) == (2, change.partition("=")[0])
+    # The old content made step 2 still; the new one made what comes after.
+    assert resume.check_resume(make())[0].startswith("resuming from step 2")
+    save(again, 3, {MODEL} if "model_only" in change else EVERYTHING)
+    assert resume.check_resume(make(change))[0].startswith("resuming from step 3")
+    with pytest.raises(RecipeError, match="another run's"):
+        resume.check_resume(make())
+
+
+def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files, reward):
+    mine = f"worker.reward.reward_function={reward}"
+    attempt(make(mine))
+    for name in ("train.parquet", "model", "rewards"):
+        copy = shutil.copytree if (files / name).is_dir() else shutil.copy
+        copy(files / name, files / f"moved-{name}")
+    moved = make(
+        f"data.train_files={files}/moved-train.parquet",
+        f"worker.actor.model.model_path={files}/moved-model",
+        f"worker.reward.reward_function={files}/moved-rewards/mine.py",
+    )
+    assert resume.check_resume(moved)[0].startswith("resuming from step 2")
+    (reward.parent / "unrelated.py").write_text("x = 2\n")
+    assert resume.check_resume(make(mine))[0].startswith("resuming from step 2")
+    (reward.parent / "helper.py").write_text("def score():\n    return 0.0\n")
+    with pytest.raises(RecipeError, match="reward: another helper.py"):
+        resume.check_resume(make(mine))
+
+
+def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_seen(make, files):
+    attempt(make())
+    write_rows(files / "test.parquet", 5)
+    with pytest.raises(RecipeError, match="validation rows: "):
+        resume.check_resume(make())
+    write_rows(files / "test.parquet", 4)
+    assert resume.check_resume(make())[0].startswith("resuming")
+    write_rows(files / "train.parquet", prompt="Use the numbers 4, 8.")
+    anew = resume.for_trainer(make("trainer.find_last_checkpoint=changed")).trainer.load_checkpoint_path
+    assert anew.endswith(".begun_anew/global_step_2")
+    assert sorted(path.name for path in resume.folder(make()).joinpath(".begun_anew/global_step_2").iterdir()) == [
+        "actor"
+    ]
+    write_rows(files / "train.parquet")
+    (files / "model" / "model.safetensors").write_bytes(b"other weights".ljust(4096))
+    for asked in ("true", "changed"):
+        with pytest.raises(RecipeError, match="cannot change this: model: .*the weights come from the checkpoint"):
+            resume.check_resume(make(f"trainer.find_last_checkpoint={asked}"))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("worker.actor.model.model_path=Qwen/Qwen3-4B", "another recipe: model "),
-        ("trainer.n_gpus_per_node=2", "another recipe: ranks 1 there, 2 here"),
-        ("name=other_task", "another recipe: recipe 'countdown' there, 'other_task' here"),
+        ("trainer.n_gpus_per_node=2", "ranks: 1 -> 2: each rank wrote a file"),
+        ("worker.actor.strategy=fsdp2", "FSDP 1 and 2"),
+        ("worker.actor.model.lora.rank=4", "other adapters"),
+        ("algorithm.adv_estimator=gae", "has no critic"),
         ("trainer.find_last_checkpoint=false", "would write over them"),
     ],
 )
-def test_checkpoints_that_this_run_must_not_touch(make, change, message):
+def test_what_no_checkpoint_can_do_is_refused_whatever_is_asked(make, change, message):
     attempt(make())
+    asked = () if "find_last" in change else ("trainer.find_last_checkpoint=changed",)
     with pytest.raises(RecipeError, match=message) as caught:
-        resume.check_resume(make(change))
+        resume.check_resume(make(change, *asked))
     assert "EXPERIMENT_NAME" in caught.value.fix
 
 
-@pytest.mark.parametrize("change", ["worker.actor.optim.lr=1e-6", "data.seed=7"])
-def test_settings_that_the_checkpoint_decides_are_refused_with_the_way_out(make, change):
+def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make):
+    without = make("trainer.save_model_only=true")
+    attempt(without, parts={MODEL})
+    remarks = resume.check_resume(without)
+    assert any(
+        "without the optimiser's state and schedule and random state: these begin anew" in each for each in remarks
+    )
+    trained = resume.for_trainer(without)
+    assert trained.verl["actor_rollout_ref.actor.checkpoint.load_contents"] == ["model"]
+    with pytest.raises(RecipeError, match="save_model_only: True -> False"):
+        resume.check_resume(make())
+    assert any("begin anew" in each for each in resume.check_resume(make("trainer.find_last_checkpoint=changed")))
+
+
+def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make):
+    attempt(make(), 1)
+    saved = save(make(), 2)
+    for file in saved.glob("actor/*"):
+        file.unlink()
+    remarks = resume.check_resume(make())
+    assert "global_step_2/actor/" in remarks[0]
+    assert remarks[1].startswith("resuming from step 1")
+    assert resume.steps_done(make()) == 2
+    resume.repair(make())
+    assert resume.steps_done(make()) == 1
+    shutil.rmtree(resume.folder(make()) / "global_step_1" / "actor")
+    with pytest.raises(RecipeError, match="no checkpoint is whole: global_step_1"):
+        resume.check_resume(make())
+
+
+def test_a_folder_of_the_version_before_says_what_cannot_be_known(make):
     attempt(make())
-    with pytest.raises(RecipeError, match="a resumed run cannot change this: ") as caught:
-        resume.check_resume(make(change))
-    assert change.partition("=")[0] in caught.value.what
-    assert "EXPERIMENT_NAME=another MODEL_PATH=" in caught.value.fix
-    resume.check_resume(make(change, "trainer.experiment_name=another"))
+    record = resume.folder(make()) / resume.RECORD
+    record.write_text(json.dumps({"recipe": "countdown", "engine": "verl", "ranks": 1}))
+    with pytest.raises(RecipeError, match="an earlier version .* without a record of reward, rows"):
+        resume.check_resume(make())
+    changed = make("trainer.find_last_checkpoint=changed")
+    assert any("cannot be known" in remark for remark in resume.check_resume(changed))
+    resume.record(changed)
+    assert read_changes(run_dir("countdown"))[0].changes[0].old == "not recorded"
+    record.unlink()
+    with pytest.raises(RecipeError, match="another program wrote these checkpoints"):
+        resume.check_resume(make())
 
 
-def test_a_run_unlike_the_last_one_gets_a_name_of_its_own_unless_the_user_gave_one(make):
-    log = []
-    first = resume.with_own_name(make(), log.append)
-    assert not log
-    resume.record(first)
-    save(first)
-    other = resume.with_own_name(make("algorithm.preset=dapo", "worker.actor.model.model_path=org/Big-7B"), log.append)
-    name = "countdown-Big-7B-dapo"
-    assert other.trainer.experiment_name == resume.folder(other).name == name
-    assert other.trainer.rollout_data_dir == str(run_dir(name) / "rollouts")
-    assert resume.check_resume(other) == []
-    assert name in log[0]
-    for changes in (["trainer.n_gpus_per_node=2"], ["algorithm.preset=dapo", "trainer.experiment_name=countdown"]):
-        kept = resume.with_own_name(make(*changes), log.append)
-        assert kept.trainer.experiment_name == "countdown"
-        with pytest.raises(RecipeError, match="checkpoints of another recipe"):
-            resume.check_resume(kept)
+def test_asking_for_changes_where_there_are_none_is_said(make):
+    changed = make("trainer.find_last_checkpoint=changed")
+    assert "has no checkpoint: the run begins with its first step" in resume.check_resume(changed)[0]
+    attempt(make())
+    assert "nothing of the run's content has changed" in resume.check_resume(changed)[1]
+
+
+def test_a_checkpoint_of_another_run_is_compared_too(make, files):
+    saved = attempt(make("trainer.experiment_name=first"))
+    other = f"trainer.load_checkpoint_path={saved}"
+    assert resume.check_resume(make(other))[0].startswith("resuming from step 2")
+    with pytest.raises(RecipeError, match=r"algorithm.kl_coef: 0.01 -> 0.5"):
+        resume.check_resume(make(other, "algorithm.kl_coef=0.5"))
+    with pytest.raises(RecipeError, match="is not a checkpoint"):
+        resume.check_resume(make(f"trainer.load_checkpoint_path={files}"))
+
+
+def test_every_key_is_content_or_a_setting(make):
+    """A new key is content until somebody lists it; the list names nothing that is gone."""
+    parts = fingerprint(make("algorithm.adv_estimator=gae"))
+    assert not parts.content.keys() & parts.settings.keys()
+    assert {
+        "algorithm.kl_coef",
+        "worker.actor.optim.lr",
+        "worker.critic.optim.lr",
+        "worker.rollout.temperature",
+    } <= set(parts.content)
+    assert all(SETTINGS.fullmatch(key) for key in parts.settings)
+
+
+def test_the_kits_reward_is_all_of_its_files():
+    from recipes.paths import ROOT
+
+    names = {file.name for file in reward_files(ROOT / "reward_functions" / "dispatch.py")}
+    assert names >= {"dispatch.py", "judges.py", "latex_helper.py", "runner.py"}
+    assert [file.name for file in reward_files(ROOT / "reward_functions" / "countdown.py")] == ["countdown.py"]

@@ -1,0 +1,137 @@
+"""The checkpoint that a run goes on from: the last of which every file is there that the engine opens."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from recipes.engines.checkpoints import (
+    EASYR1,
+    EVERYTHING,
+    MODEL,
+    VERL,
+    Expected,
+    go_on_from,
+    last_checkpoint,
+    resumable,
+    saved_steps,
+)
+
+RANKS = 2
+
+
+def archive(file: Path, *names: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with ZipFile(file, "w") as opened:
+        for name in ("data.pkl", *names):
+            opened.writestr(f"{file.stem}/{name}", b"x" * 5000)
+
+
+def whole(folder: Path, step: int, layout=VERL, parts=EVERYTHING) -> Path:
+    """A step as the engine leaves it: torch's files are zip archives."""
+    saved = folder / f"global_step_{step}"
+    for file in layout.files_of(saved, RANKS, ("actor",), parts):
+        archive(file, "data/0")
+    tracker = folder / layout.tracker
+    tracker.write_text(layout.write(step, tracker.read_text() if tracker.exists() else ""))
+    return saved
+
+
+def expected(layout=VERL, parts=EVERYTHING, roles=("actor",)) -> Expected:
+    return Expected(layout, RANKS, roles, lambda step: parts)
+
+
+def remove(saved: Path, pattern: str) -> None:
+    for file in saved.glob(pattern):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
+MODEL_1, OPTIM_1 = "actor/model_world_size_2_rank_1.pt", "actor/optim_world_size_2_rank_1.pt"
+
+
+@pytest.mark.parametrize(
+    ("damage", "step", "problem"),
+    [
+        (lambda saved: None, 3, ""),
+        (lambda saved: os.truncate(saved / OPTIM_1, 3000), 2, "is cut off"),
+        (lambda saved: os.truncate(saved / MODEL_1, 0), 2, "is empty"),
+        (lambda saved: archive(saved / OPTIM_1), 2, "does not hold what torch writes"),
+        (lambda saved: (saved / MODEL_1).write_bytes((saved / MODEL_1).read_bytes()[500:]), 2, "cut off|does not hold"),
+        (lambda saved: remove(saved, OPTIM_1), 2, "optim_world_size_2_rank_1.pt is missing"),
+        (lambda saved: remove(saved, "actor/optim*"), 2, "is missing"),
+        (lambda saved: remove(saved, "actor/extra_state*"), 2, "is missing"),
+        (lambda saved: remove(saved, "**/*.pt"), 2, "is missing"),
+        (lambda saved: remove(saved, "actor"), 2, "is missing"),
+        (lambda saved: remove(saved, "data.pt"), 2, "data.pt is missing"),
+        (lambda saved: shutil.rmtree(saved), 2, "names no step that is there"),
+        (lambda saved: os.truncate(saved.parent / VERL.tracker, 0), 3, "names no step"),
+        (lambda saved: (saved.parent / VERL.tracker).write_text("three"), 3, "names no step"),
+        (lambda saved: (saved.parent / VERL.tracker).unlink(), 3, "is missing"),
+    ],
+)
+def test_a_run_goes_on_from_the_last_whole_checkpoint(tmp_path, damage, step, problem):
+    whole(tmp_path, 1)
+    whole(tmp_path, 2)
+    damage(whole(tmp_path, 3))
+    found, problems = resumable(tmp_path, expected())
+    assert (found.step, bool(problems)) == (step, bool(problem))
+    if problem:
+        assert any(each in problems[0] for each in problem.split("|"))
+    go_on_from(found)
+    assert last_checkpoint(tmp_path) == found
+    assert resumable(tmp_path, expected()) == (found, [])
+
+
+def test_two_damaged_ones_are_both_passed_over_and_a_critic_is_asked_for(tmp_path):
+    for step in (1, 2, 3):
+        whole(tmp_path, step)
+    remove(tmp_path / "global_step_3", "actor/model*")
+    remove(tmp_path / "global_step_2", "actor/optim*")
+    found, problems = resumable(tmp_path, expected())
+    assert (found.step, len(problems)) == (1, 2)
+    assert "global_step_1/critic/" in resumable(tmp_path, expected(roles=("actor", "critic")))[1][-1]
+
+
+def test_what_a_step_was_saved_with_decides_what_is_asked_of_it(tmp_path):
+    saved = whole(tmp_path, 1, parts={MODEL})
+    assert resumable(tmp_path, expected(parts={MODEL}))[1] == []
+    assert "is missing" in resumable(tmp_path, expected())[1][0]
+    assert resumable(tmp_path, expected(parts=None))[1] == []  # nobody knows: what is there has to be whole
+    archive(saved / "actor" / "optim_world_size_2_rank_0.pt", "data/0")
+    assert "optim_world_size_2_rank_1.pt is missing" in resumable(tmp_path, expected(parts=None))[1][0]
+
+
+def test_easyr1s_layout_and_what_its_tracker_keeps(tmp_path):
+    whole(tmp_path, 1, EASYR1)
+    whole(tmp_path, 2, EASYR1)
+    (tmp_path / EASYR1.tracker).write_text(json.dumps({"last_global_step": 2, "best_global_step": 1}))
+    remove(tmp_path / "global_step_2", "dataloader.pt")
+    found, problems = resumable(tmp_path, expected(EASYR1))
+    assert (found.step, problems) == (1, ["global_step_2/dataloader.pt is missing"])
+    go_on_from(found, EASYR1)
+    assert json.loads((tmp_path / EASYR1.tracker).read_text()) == {"last_global_step": 1, "best_global_step": 1}
+    assert last_checkpoint(tmp_path) == found
+
+
+def test_an_interrupted_first_save_is_no_checkpoint_and_a_damaged_only_one_is_a_problem(tmp_path):
+    saved = whole(tmp_path, 1)
+    (tmp_path / VERL.tracker).unlink()
+    (saved / "data.pt").unlink()
+    assert resumable(tmp_path, expected()) == (None, [])
+    (tmp_path / VERL.tracker).write_text("1")
+    assert resumable(tmp_path, expected()) == (None, ["global_step_1/data.pt is missing"])
+
+
+def test_what_is_left_of_a_step_beyond_the_limit_is_no_saved_step(tmp_path):
+    remove(whole(tmp_path, 1), "actor")
+    whole(tmp_path, 2)
+    assert saved_steps(tmp_path) == [2]
+    # A step after the one that the tracker names is another branch's, or was not finished.
+    whole(tmp_path, 3)
+    (tmp_path / VERL.tracker).write_text("2")
+    assert resumable(tmp_path, expected())[0].step == 2
