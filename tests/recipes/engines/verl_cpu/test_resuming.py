@@ -125,8 +125,8 @@ CHANGES = [
     ("the reward's helper", "rewards/bonus.py", "BONUS = 0.5\n", (), "reward: another bonus.py"),
     ("the learning rate", None, "", ("worker.actor.optim.lr=3e-4",), "worker.actor.optim.lr: 0.0001 -> 0.0003"),
     ("the KL coefficient", None, "", ("algorithm.kl_coef=0.5",), "algorithm.kl_coef"),
-    ("the precision", None, "", ("worker.actor.fsdp.torch_dtype=bf16",), "torch_dtype"),
-    ("`save_model_only`", None, "", ("trainer.save_model_only=true",), "save_model_only: False -> True"),
+    ("the precision", None, "", ("worker.actor.fsdp.torch_dtype=bf16",), "worker.actor.fsdp.torch_dtype"),
+    ("`save_model_only`", None, "", ("trainer.save_model_only=true",), "trainer.save_model_only: False -> True"),
     ("rows in the same file", "artifacts/data/countdown_tiny/test.parquet", None, (), "validation rows: "),
 ]
 
