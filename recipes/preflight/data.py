@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import PathKey, Recipe, path_keys
+from recipes.data.ids import ID
 from recipes.data.lengths import Lengths, check_lengths, count_first, kept_lengths, tokenizer_of
 from recipes.data.rows import engine_columns, prompt_column, row_count
 from recipes.errors import RecipeError
@@ -50,7 +51,16 @@ def check_data(recipe: Recipe) -> list[str]:
             f"set ROLLOUT_BATCH_SIZE to {used} or less",
             "data.rollout_batch_size",
         )
-    return _check_prompt_lengths(recipe)
+    return [*_rows_without_ids(recipe), *_check_prompt_lengths(recipe)]
+
+
+def _rows_without_ids(recipe: Recipe) -> list[str]:
+    """Return a remark on validation files whose rows have no id: what a run writes of them cannot be paired."""
+    without = [key.path for key in files(recipe, "data.val_files") if ID not in columns(key)]
+    if not without:
+        return []
+    again = f": make them again with `python {' '.join(recipe.prepare)} --force`" if recipe.prepare else ""
+    return [f"the rows of {', '.join(without)} have no ids, so that two validations cannot be paired{again}"]
 
 
 def _open(key: PathKey) -> pq.ParquetFile:

@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from recipes.monitor.rollout_mismatch import DIFFERENCE, KL
 from recipes.paths import ROOT
+from recipes.runs.dumps import read_dump
 from recipes.runs.metrics import read_history, validation
+from recipes.runs.pairing import pair
 
 pytestmark = pytest.mark.trainer
 
@@ -99,7 +102,15 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
     finished, _ = start(COUNTDOWN, tmp_path, MAX_STEPS="1").communicate(timeout=3600)
     assert "nothing to do" in finished
 
-    arguments = ("trainer.save_freq=1", "trainer.val_before_train=false", "trainer.val_freq=-1")
+    validated = tmp_path / "runs" / "countdown" / "validation" / "1.jsonl"
+    first = read_dump(validated)
+    rows = pq.read_table(tmp_path / "data" / "countdown_tiny" / "test.parquet").to_pylist()
+    assert {each.row_id: each.truth for each in first.responses} == {row["id"]: row["answer"] for row in rows}
+    trained = read_dump(tmp_path / "runs" / "countdown" / "rollouts" / "1.jsonl")
+    assert [len({each.row_id for each in group}) for group in trained.groups.values()] == [1] * 8
+    assert all(each.line["accuracy"] in (0.0, 1.0) for each in trained.responses), "of the reward, beside the score"
+
+    arguments = ("trainer.save_freq=1", "trainer.val_freq=-1")
     launcher = start(COUNTDOWN, tmp_path, *arguments, MAX_STEPS="500")
     text = ""
     for line in launcher.stdout:
@@ -112,6 +123,8 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
     assert not left_behind(tmp_path)
     steps = read_history(tmp_path / "runs" / "countdown" / "metrics.jsonl")
     assert [step.step for step in steps][:4] == [0, 1, 2, 3]
+    again = pair(first, read_dump(validated))  # the resumed run validates the step that it starts from
+    assert (again.questions, again.mcnemar.won, again.mcnemar.lost) == (len(rows), 0, 0)
 
 
 def test_gsm8k_makes_a_step_with_a_signal(tmp_path):
