@@ -13,9 +13,9 @@ ensure()
 
 import typer
 
-from recipes.benchmarks import against_trl, data, evaluation, pointer_selector, rewards, sandbox, smoke, step
+from recipes.benchmarks import against_trl, rewards, smoke, step
 
-MODULES = (step, against_trl, data, evaluation, rewards, sandbox, smoke, pointer_selector)
+MODULES = (step, against_trl, rewards, smoke)
 """Each has a `command`, whose docstring is what `--help` shows."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__)

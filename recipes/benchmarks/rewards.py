@@ -1,106 +1,88 @@
-"""Time the reward files against public graders, on the same synthetic completions in the same process."""
+"""Time the rewards: a thousand verdicts of each reward file and of each source of the custom kit."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from recipes.benchmarks import best_of, completions, write_report
+from recipes.benchmarks import best_of, write_report
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 
-PUBLIC_GRADERS = "tests/reward_functions/public_graders.py"
+THOUGHT = "Take the 3 apples and add the 5 that came later, which makes 8 in all. " * 14
+"""About a thousand characters of reasoning before each answer."""
+PROGRAM = "```python\ndef add(a, b):\n    return a + b\n```"
+
+CASES: dict[str, tuple[str, str, str]] = {
+    "countdown": ("countdown", '{"target": 24, "numbers": [3, 8, 1]}', "<answer>3 * 8 * 1</answer>"),
+    "gsm8k": ("gsm8k", "72", "#### 72"),
+    "number_game": ("number_game", "2", "Answer: 2"),
+    "math_reasoning": ("dispatch", "72", "#### 72"),
+    "math": ("dispatch", "\\frac{1}{@}", "\\boxed{\\frac{2}{2 \\cdot @}}"),
+    "qa": ("dispatch", "Denver Broncos", "<answer>the Denver Broncos</answer>"),
+    "classification": ("dispatch", '["positive", "negative"]', "<answer>positive</answer>"),
+    "code": ("dispatch", '{"asserts": ["assert add(1, 2) == 3"]}', PROGRAM),
+}
+"""Source -> reward file, ground truth, and the end of a right response.
+
+@ is a new number each time, because math-verify's verdicts are kept."""
+SLOW = ("math", "code")
+"""Sources with a process besides this one: a tenth of the verdicts."""
 
 
-@dataclass(frozen=True)
-class Grader:
-    """A function that returns a number, or a dict with `score`, and its arguments for each completion."""
+def timed(source: str, count: int, repeats: int) -> float | None:
+    """Return the milliseconds of one verdict by the clock, or None where this machine lacks what the source needs.
 
-    grade: Callable[..., Any]
-    arguments: Sequence[tuple]
+    Args:
+        source: one of `CASES`.
+        count: verdicts per pass; each response differs from the one before.
+        repeats: passes; the fastest counts.
 
-    def full_marks(self) -> int:
-        """Grade all completions; how many scored 1.0."""
-        full = 0
-        for arguments in self.arguments:
-            score = self.grade(*arguments)
-            full += (score["score"] if type(score) is dict else score) == 1.0
-        return full
+    Raises:
+        RecipeError: a response is judged wrong.
+    """
+    file, truth, end = CASES[source]
+    reward = load_reward(f"reward_functions/{file}.py")
+    if file == "dispatch" and reward.check_sources([(source, truth)]):
+        return None
 
+    numbers = itertools.count(3)
 
-def countdown(count: int, seed: int, group: int) -> dict[str, Grader]:
-    """Ours against TinyZero's regex and `eval`, which reads prompt and response in one string."""
-    ours, theirs = load_reward("reward_functions/countdown.py"), load_reward(PUBLIC_GRADERS)
-    rows = [(*row, json.loads(row[-1])) for row in completions.countdown(count, seed, group)]
-    return {
-        "reward_functions/countdown.py": Grader(
-            ours.compute_score, [("countdown", response, truth) for _, response, truth, _ in rows]
-        ),
-        "TinyZero (regex + eval)": Grader(
-            theirs.tinyzero_score,
-            [(prompt + response, problem["target"], problem["numbers"]) for prompt, response, _, problem in rows],
-        ),
-    }
+    def judge() -> None:
+        for number in map(str, itertools.islice(numbers, count)):
+            response = f"<think>{number} {THOUGHT}</think>\n{end.replace('@', number)}"
+            result = reward.compute_score(source, response, truth.replace("@", number))
+            if result["score"] != 1.0:
+                raise RecipeError(f"a right response scores {result}", where=source, fix="mend the case or the reward")
 
-
-def gsm8k(count: int, seed: int, group: int) -> dict[str, Grader]:
-    """Ours against verl's grader, in both modes and through the dispatcher that verl's trainer calls."""
-    from verl.utils.reward_score import default_compute_score  # takes seconds, so only where it is timed
-
-    ours, theirs = load_reward("reward_functions/gsm8k.py"), load_reward(PUBLIC_GRADERS).verl_gsm8k()
-    rows = list(completions.gsm8k(count, seed, group))
-    with_source = [("openai/gsm8k", *row) for row in rows]
-    return {
-        "reward_functions/gsm8k.py": Grader(ours.compute_score, with_source),
-        "verl strict": Grader(theirs.compute_score, rows),
-        "verl flexible": Grader(partial(theirs.compute_score, method="flexible"), rows),
-        "verl strict, as its trainer calls it": Grader(default_compute_score, with_source),
-    }
-
-
-REWARDS: dict[str, Callable[[int, int, int], dict[str, Grader]]] = {"countdown": countdown, "gsm8k": gsm8k}
+    judge()  # the first verdicts start helpers and compile expressions
+    return 1000 * best_of(repeats, {source: judge}, time.perf_counter)[source] / count
 
 
 def command(
-    rewards: Annotated[str, typer.Option(help="Comma-separated names of reward files.")] = ",".join(REWARDS),
-    count: Annotated[int, typer.Option(min=1, help="Completions per reward.")] = 100_000,
-    group: Annotated[int, typer.Option(min=1, help="Completions per problem, as GRPO samples them.")] = 16,
-    repeats: Annotated[int, typer.Option(min=1, help="Passes per grader; the fastest counts.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic completions.")] = 0,
+    rewards: Annotated[str, typer.Option(help=f"Sources, separated by commas: {', '.join(CASES)}.")] = ",".join(CASES),
+    count: Annotated[int, typer.Option(min=1, help="Verdicts per pass; a tenth for math and code.")] = 1000,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes; the fastest counts.")] = 3,
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
 ) -> None:
-    """Time rewards against public graders.
-
-    A ratio of 1 or more means that ours is at least as fast.
-    """
-    report: dict[str, Any] = {"python": platform.python_version(), "count": count, "group": group, "seed": seed}
+    """Time a thousand verdicts of each reward."""
+    report: dict[str, object] = {"python": platform.python_version(), "count": count}
+    table = Table("source", "ms a verdict", title="Rewards: responses of a thousand characters, right ones")
     with reported_errors():
-        for reward in rewards.split(","):
-            if reward not in REWARDS:
-                fix = f"choose from {', '.join(REWARDS)}"
-                raise RecipeError(f"no benchmark for {reward!r}", where="--rewards", fix=fix)
-            graders = REWARDS[reward](count, seed, group)
-            seconds = best_of(repeats, {name: grader.full_marks for name, grader in graders.items()})
-            ours = next(iter(seconds.values()))
-            view = Table(title=f"{reward}: {count:,} completions, best pass")
-            for column in ("grader", "CPU seconds", "µs each", "full marks", "time / ours"):
-                view.add_column(column, justify="left" if column == "grader" else "right")
-            report[reward] = {}
-            for name, grader in graders.items():
-                full, ratio = grader.full_marks(), seconds[name] / ours
-                cells = (f"{seconds[name]:.3f}", f"{1e6 * seconds[name] / count:.2f}", f"{full:,}", f"{ratio:.2f}")
-                view.add_row(name, *cells)
-                figures = {"seconds": round(seconds[name], 4), "full_marks": full, "ratio": round(ratio, 3)}
-                report[reward][name] = figures
-            Console().print(view)
-        print(json.dumps(report, indent=2))
+        for source in rewards.split(","):
+            if source not in CASES:
+                raise RecipeError(f"no source {source!r}", where="--rewards", fix=f"choose from {', '.join(CASES)}")
+            each = timed(source, max(1, count // 10) if source in SLOW else count, repeats)
+            table.add_row(source, "not on this machine" if each is None else f"{each:.3f}")
+            report[source] = each
+        Console().print(table)
+        print(json.dumps(report))
         write_report(report, out)
