@@ -6,10 +6,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from recipes.config.layers import Draft
-from recipes.config.schema import Recipe, Source
+from recipes.config.schema import Changes, Recipe, Source
 from recipes.errors import RecipeError
 
 
@@ -193,33 +191,32 @@ def _easyr1(recipe: Recipe, each: int) -> Iterator[RecipeError]:
         )
 
 
-_STEP, _UPDATE, _ACTOR = "data.rollout_batch_size", "worker.actor.global_batch_size", "worker.actor"
-_MICRO = {
-    f"{_ACTOR}.micro_batch_size_per_device_for_update": (_UPDATE, 4),
-    f"{_ACTOR}.micro_batch_size_per_device_for_experience": (_STEP, 8),
-}
-"""Micro-batch -> (the prompts that it divides, the most responses that null stands for)."""
+_STEP, _UPDATE = "data.rollout_batch_size", "worker.actor.global_batch_size"
+_MICRO = "worker.actor.micro_batch_size_per_device_for_"
+MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
+"""The most responses of a micro-batch that null stands for."""
 
 
-def fill_batches(draft: Draft) -> None:
+def filled_batches(recipe: Recipe) -> Changes:
     """Replace null batch sizes: an update takes the whole step, and a micro-batch divides a GPU's share of it."""
-
-    def follow(key: str, size: Any, leader: str) -> None:
-        null = draft.source(key)
-        draft.put(key, size, Source(null.layer, f"{null}, where null follows {leader}", leader))
-
-    if draft.is_null(_UPDATE):
-        follow(_UPDATE, draft.get(_STEP), _STEP)
+    actor, n, step = recipe.worker.actor, recipe.worker.rollout.n, recipe.data.rollout_batch_size
+    update = actor.global_batch_size or step
     # verl fills its passes by tokens there, so that nothing has to divide; EasyR1 divides all the same.
-    undivided = draft.get("engine") == "verl" and draft.get(f"{_ACTOR}.dynamic_batching") is True
-    for key, (batch, most) in _MICRO.items():
-        if draft.is_null(key):
-            names = (batch, "worker.rollout.n", "trainer.nnodes", "trainer.n_gpus_per_node", f"{_ACTOR}.ulysses_size")
-            numbers = [draft.get(name) for name in names]
-            share = 1  # where responses do not divide over the GPUs, which `problems` then explains
-            if all(type(number) is int for number in numbers):
-                prompts, n, nodes, gpus, ulysses = numbers
-                share, rest = divmod(prompts * n, max(1, nodes * gpus // max(1, ulysses)))
-                share = 1 if rest else share
-            divisor = max(size for size in range(1, most + 1) if share % size == 0)
-            follow(key, most if undivided else divisor, batch)
+    undivided = recipe.engine == "verl" and actor.dynamic_batching
+
+    def micro(prompts: int, most: int) -> int:
+        share, rest = divmod(prompts * n, data_parallel(recipe, actor.ulysses_size))
+        if undivided:
+            return most
+        return 1 if rest else max(size for size in range(1, most + 1) if share % size == 0)  # `problems` explains 1
+
+    values = {
+        _UPDATE: (step, _STEP),
+        f"{_MICRO}update": (micro(update, MOST_OF_AN_UPDATE), _UPDATE),
+        f"{_MICRO}experience": (micro(step, MOST_OF_EXPERIENCE), _STEP),
+    }
+    null = {key: recipe.source_of(key) for key in values if recipe.value(key) is None}
+    return {
+        key: (values[key][0], Source(source.layer, f"{source}, where null follows {values[key][1]}", values[key][1]))
+        for key, source in null.items()
+    }

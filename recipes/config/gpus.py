@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from recipes.config.layers import Draft, Setting
+from recipes.config.layers import Setting
 from recipes.config.machine import has_packed_attention, lacks_flash_attention, lacks_liger
-from recipes.config.schema import Source
+from recipes.config.schema import Changes, Recipe, Source
 from recipes.memory import budgets, gpus
 from recipes.memory.shape import Shape, model_type, published_shape, shape
 from recipes.model_files import local_model
@@ -32,102 +34,99 @@ FUSED_WIDTH = 128
 """verl/utils/kernel/kernels.py:596."""
 
 
-def fill_gpus(draft: Draft) -> None:
-    """Replace nulls that depend on the sizes of model and GPU; the sources say why."""
-    name = str(draft.get("worker.actor.model.model_path") or "")
-    folder = local_model(name) or local_model(str(ROOT / name))
-    _keep_padding(draft, model_type(folder))
-    model = shape(folder) or published_shape(name)
-    _fill_vllm(draft)
-    _leave_room(draft)
-    if draft.get(FUSED) is True and model and model.hidden % FUSED_WIDTH:
+def packing_undone(recipe: Recipe) -> Changes:
+    """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
+    architecture, key = model_type(_folder(recipe)), "worker.actor.model.override_config"
+    attention = recipe.worker.actor.model.override_config.get("attn_implementation")
+    by_machine = recipe.source_of(key).layer == "hardware"
+    if architecture is None or architecture in CAN_PACK or not by_machine or attention in (None, "sdpa"):
+        return {}
+    source = Source("hardware", f"{architecture} cannot be packed without flash-attn")
+    changes: dict[str, tuple[Any, Source]] = {}
+    for role in ("worker.actor", "worker.critic"):
+        changes[f"{role}.model.override_config"] = ({"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source)
+        for name in ("padding_free", "dynamic_batching"):
+            if not recipe.source_of(f"{role}.{name}").by_user:
+                changes[f"{role}.{name}"] = (WITHOUT_PACKING[name], source)
+    return changes
+
+
+def filled_sizes(recipe: Recipe) -> Changes:
+    """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
+    actor = recipe.worker.actor
+    model = shape(_folder(recipe)) or published_shape(actor.model.model_path or "")
+    changes = {**_vllm(recipe), **_room(recipe)}
+    if actor.use_fused_kernels and model and model.hidden % FUSED_WIDTH:
         why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
-        draft.put(FUSED, False, Source("hardware", why))
-    packed = draft.get("worker.actor.dynamic_batching") and draft.get("worker.actor.padding_free")
-    if packed and draft.get("engine") == "verl":
-        _fill_token_budgets(draft, model)
-    elif draft.get(RECOMPUTE) is None:
-        draft.put(RECOMPUTE, True, Source("hardware", "memory is foreseen with verl and packed responses only"))
+        changes[FUSED] = (False, Source("hardware", why))
+    if actor.dynamic_batching and actor.padding_free and recipe.engine == "verl":
+        return {**changes, **_token_budgets(recipe, model)}
+    if actor.model.enable_gradient_checkpointing is None:
+        source = Source("hardware", "memory is foreseen with verl and packed responses only")
+        changes[RECOMPUTE] = (True, source)
+    return changes
 
 
-def _size(draft: Draft, key: str, unset: int = 1) -> int:
-    """A positive size; `unset` for -1 and 0, and for what is no size, which the check of types names later."""
-    value = draft.get(key)
-    return value if type(value) is int and value > 0 else unset
+def _folder(recipe: Recipe) -> Path | None:
+    name = recipe.worker.actor.model.model_path or ""
+    return local_model(name) or local_model(str(ROOT / name))
 
 
-def _gpus(draft: Draft) -> int:
-    return _size(draft, "trainer.nnodes") * _size(draft, "trainer.n_gpus_per_node")
-
-
-def _fill_vllm(draft: Draft) -> None:
+def _vllm(recipe: Recipe) -> Changes:
     """Responses that vLLM decodes at once, and the batch sizes with a CUDA graph."""
-    if draft.is_null(DECODING):
-        engines = max(1, _gpus(draft) // _size(draft, "worker.rollout.tensor_parallel_size"))
-        responses = _size(draft, "data.rollout_batch_size") * _size(draft, "worker.rollout.n")
-        source = Source("hardware", "a step's responses over vLLM's engines")
-        draft.put(DECODING, budgets.max_num_seqs(-(-responses // engines)), source)
-    sequences = draft.get(DECODING)
-    if draft.get(GRAPHS) is None and draft.get("worker.rollout.enforce_eager") is False and type(sequences) is int:
-        draft.put(GRAPHS, budgets.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
+    rollout = recipe.worker.rollout
+    changes: dict[str, tuple[Any, Source]] = {}
+    sequences = rollout.max_num_seqs
+    if sequences is None:
+        engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
+        sequences = budgets.max_num_seqs(-(-recipe.data.rollout_batch_size * rollout.n // engines))
+        changes[DECODING] = (sequences, Source("hardware", "a step's responses over vLLM's engines"))
+    if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
+        changes[GRAPHS] = (budgets.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
+    return changes
 
 
-def _leave_room(draft: Draft) -> None:
+def _room(recipe: Recipe) -> Changes:
     """Take what others hold of the GPUs out of the recipe's share for vLLM; a share that the user set stays."""
-    total, used, share = gpus.gpu_memory(), gpus.in_use(_size(draft, "trainer.n_gpus_per_node")), draft.get(SHARE)
-    if total and used > gpus.IDLE and type(share) is float and not draft.source(SHARE).by_user:
-        left = math.floor(100 * (share - used / total)) / 100
-        if left > 0:
-            draft.put(
-                SHARE, left, Source("hardware", f"{used / 1e9:.1f} GB of a GPU are in use, of {share:.0%} for vLLM")
-            )
+    total, used = gpus.gpu_memory(), gpus.in_use(recipe.trainer.n_gpus_per_node)
+    share = recipe.worker.rollout.gpu_memory_utilization
+    if not total or used <= gpus.IDLE or recipe.source_of(SHARE).by_user:
+        return {}
+    left = math.floor(100 * (share - used / total)) / 100
+    source = Source("hardware", f"{used / 1e9:.1f} GB of a GPU are in use, of {share:.0%} for vLLM")
+    return {SHARE: (left, source)} if left > 0 else {}
 
 
-def _fill_token_budgets(draft: Draft, model: Shape | None) -> None:
+def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
     """Recomputation of activations, and the tokens of passes with and without gradients."""
-    recompute, gpu_bytes = draft.get(RECOMPUTE), gpus.gpu_memory()
-    free = gpu_bytes - gpus.in_use(_size(draft, "trainer.n_gpus_per_node")) if gpu_bytes else None
-    prompt, response = _size(draft, "data.max_prompt_length"), _size(draft, "data.max_response_length")
+    actor, prompt, total = recipe.worker.actor, recipe.data.max_prompt_length, gpus.gpu_memory()
     passes = budgets.token_budgets(
         model,
-        free,
-        ranks=_size(draft, "worker.actor.fsdp.fsdp_size", unset=_gpus(draft)),
-        longest=-(-(prompt + response) // _size(draft, "worker.actor.ulysses_size")),
-        image_share=prompt / (prompt + response) if _size(draft, "worker.rollout.limit_images", unset=0) else 0.0,
-        networks=2 if draft.get("algorithm.adv_estimator") == "gae" else 1,
-        adapters=_size(draft, "worker.actor.model.lora.rank", unset=0) > 0,
-        recompute=recompute,
-        liger=draft.get("worker.actor.model.use_liger") is not False,
+        total - gpus.in_use(recipe.trainer.n_gpus_per_node) if total else None,
+        ranks=actor.fsdp.fsdp_size if actor.fsdp.fsdp_size > 0 else recipe.n_gpus,
+        longest=-(-recipe.longest // actor.ulysses_size),
+        image_share=prompt / recipe.longest if recipe.worker.rollout.limit_images else 0.0,
+        networks=2 if recipe.has_critic else 1,
+        adapters=actor.model.lora.rank > 0,
+        recompute=actor.model.enable_gradient_checkpointing,
+        liger=actor.model.use_liger,
     )
-    known = model and gpu_bytes
+    known = model and total
     source = Source(
         "hardware", "what fits the free memory of a GPU" if known else "the model or its GPU is not known yet"
     )
-    if recompute is None:
-        draft.put(RECOMPUTE, passes.recompute, source)
+    changes: dict[str, tuple[Any, Source]] = {}
+    if actor.model.enable_gradient_checkpointing is None:
+        changes[RECOMPUTE] = (passes.recompute, source)
     # A micro-batch size that the user set takes the place of a token budget.
     micro = "worker.actor.micro_batch_size_per_device_for_"
-    if draft.get(UPDATE) is None and not draft.source(f"{micro}update").by_user:
-        draft.put(UPDATE, passes.update, source)
-    if draft.get(FORWARD) is None and not draft.source(f"{micro}experience").by_user:
-        follows = draft.get(UPDATE) is not None and draft.source(UPDATE).by_user
-        draft.put(FORWARD, draft.get(UPDATE) if follows else passes.forward, source)
-
-
-def _keep_padding(draft: Draft, architecture: str | None) -> None:
-    """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
-    group = draft.get("worker.actor.model.override_config") or {}
-    by_machine = draft.source("worker.actor.model.override_config").layer == "hardware"
-    if architecture is None or architecture in CAN_PACK or not by_machine:
-        return
-    if group.get("attn_implementation") in (None, "sdpa"):
-        return
-    source = Source("hardware", f"{architecture} cannot be packed without flash-attn")
-    for role in ("worker.actor", "worker.critic"):
-        draft.put(f"{role}.model.override_config", {"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source)
-        for name in ("padding_free", "dynamic_batching"):
-            if not draft.source(f"{role}.{name}").by_user:
-                draft.put(f"{role}.{name}", WITHOUT_PACKING[name], source)
+    update = actor.max_token_len_per_device
+    if update is None and not recipe.source_of(f"{micro}update").by_user:
+        changes[UPDATE] = (passes.update, source)
+    if actor.max_token_len_per_device_for_experience is None and not recipe.source_of(f"{micro}experience").by_user:
+        follows = update is not None and recipe.source_of(UPDATE).by_user
+        changes[FORWARD] = (update if follows else passes.forward, source)
+    return changes
 
 
 def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from recipes.config.layers import Draft
-from recipes.config.schema import Recipe, Source
+from recipes.config.schema import Changes, Recipe, Source
 from recipes.errors import RecipeError
 
 Place = Literal["reward", "loss"]
@@ -116,15 +115,17 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def switch_off(draft: Draft) -> None:
+def switched_off(recipe: Recipe) -> Changes:
     """Where the user asks for no KL, switches that a file sets give way; those of the user stay, for `problems`."""
-    asked = draft.source(NO_KL)
-    if draft.get(NO_KL) is not True or not asked.by_user:
-        return
-    for key, none in (("algorithm.use_kl_loss", False), ("algorithm.use_kl_in_reward", None)):
-        source = draft.source(key)
-        if draft.get(key) is True and not source.by_user:
-            draft.put(key, none, Source(asked.layer, f"{asked}, which wins over {source}"))
+    asked = recipe.source_of(NO_KL)
+    if not recipe.algorithm.disable_kl or not asked.by_user:
+        return {}
+    switches = {"algorithm.use_kl_loss": False, "algorithm.use_kl_in_reward": None}
+    return {
+        key: (off, Source(asked.layer, f"{asked}, which wins over {source}"))
+        for key, off in switches.items()
+        if recipe.value(key) and not (source := recipe.source_of(key)).by_user
+    }
 
 
 def table() -> list[tuple[str, str, str]]:

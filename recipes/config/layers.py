@@ -314,29 +314,6 @@ def _refuse_two_values(one: Setting, other: Setting) -> None:
         )
 
 
-@dataclass
-class Draft:
-    """A configuration in the making: flat values of the keys that a layer set or a rule derived, and their sources."""
-
-    schema: type[BaseModel]
-    values: dict[str, Any]
-    sources: dict[str, Source]
-
-    def get(self, key: str) -> Any:
-        """The value; the schema's default where nothing set the key."""
-        return self.values[key] if key in self.values else leaves(self.schema)[key].default
-
-    def put(self, key: str, value: Any, source: Source) -> None:
-        self.values[key], self.sources[key] = value, source
-
-    def source(self, key: str) -> Source:
-        return self.sources.get(key, DEFAULT)
-
-    def is_null(self, key: str) -> bool:
-        """Whether a layer set the key to null."""
-        return key in self.values and self.values[key] is None
-
-
 Schema = TypeVar("Schema", bound=BaseModel)
 
 

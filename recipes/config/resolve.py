@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import kl, machine
-from recipes.config.accounting import fill_batches
-from recipes.config.gpus import fill_gpus, without_libraries
-from recipes.config.layers import VERL, Draft, Setting, dump, merge, nest, read, settings_of, shown_path, validated
+from recipes.config.accounting import filled_batches
+from recipes.config.gpus import filled_sizes, packing_undone, without_libraries
+from recipes.config.layers import VERL, Setting, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
-from recipes.config.schema import Recipe, Source, leaves
+from recipes.config.schema import Changes, Recipe, Source, leaves
+from recipes.config.schema.keys import DEFAULT
 from recipes.config.secrets import masked
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
@@ -66,13 +67,10 @@ def load(
     files += block if embedded else []
     files += [] if is_resolved else _hardware_layer(kind, environ, files, user)
 
-    draft = Draft(Recipe, *merge(Recipe, _with_algorithm(files, user)))
-    for name, value in draft.values.get(VERL, {}).items():
-        check_verl_value(f"{VERL}.{name}", value, draft.source(f"{VERL}.{name}"))
-    draft.values.setdefault("name", path.stem)
-    draft.values["hardware"] = kind
-    _derive(draft, environ)
-    recipe = validated(Recipe, draft.values, draft.sources)
+    values, sources = merge(Recipe, _with_algorithm(files, user))
+    for name, value in values.get(VERL, {}).items():
+        check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
+    recipe = derive(validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources), environ)
     recipe._embedded_on = embedded
     if block and other and asked is None and kind == "cpu":
         recipe._notes.append(
@@ -184,31 +182,35 @@ EXPERIMENT = "{experiment_name}"
 """Stands for the experiment's name in trainer.save_checkpoint_path."""
 
 
-def _derive(draft: Draft, environ: Mapping[str, str]) -> None:
-    """Fill in every value that follows from others, and make paths absolute.
+def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
+    """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
+    for follows in (kl.switched_off, filled_batches):
+        recipe = changed(recipe, follows(recipe))
+    if recipe.hardware == "gpu":
+        for follows in (packing_undone, filled_sizes):
+            recipe = changed(recipe, follows(recipe))
+    for follows in (_critic, _defaults, _places):
+        recipe = changed(recipe, follows(recipe))
+    listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
+    paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
+    values = {**paths, "trainer.logger": machine.loggers(list(listed), by_user, environ)}
+    return changed(recipe, {path: (value, recipe.source_of(path)) for path, value in values.items()})
 
-    Values of a wrong type pass through, to be named by the one check of types at the end.
-    """
-    kl.switch_off(draft)
-    fill_batches(draft)
-    if draft.get("hardware") == "gpu":
-        fill_gpus(draft)
-    _fill_critic(draft)
-    experiment = str(draft.get("trainer.experiment_name") or draft.get("name"))
+
+def _places(recipe: Recipe) -> Changes:
+    """The experiment's name and its folders."""
+    experiment = recipe.trainer.experiment_name or recipe.name
     follows = {"trainer.experiment_name": experiment, "trainer.save_checkpoint_path": str(checkpoint_dir(experiment))}
     follows["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
     follows["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
-    for key, value in follows.items():
-        if draft.get(key) is None:
-            draft.values[key] = value
-            draft.sources.setdefault(key, Source("default", "follows from the experiment's name"))
-    folder = str(draft.get("trainer.save_checkpoint_path"))
-    draft.values["trainer.save_checkpoint_path"] = folder.replace(EXPERIMENT, experiment)
-    listed = draft.get("trainer.logger")
-    if isinstance(listed, list):
-        by_user = draft.source("trainer.logger").by_user
-        draft.values["trainer.logger"] = machine.loggers(listed, by_user, environ)
-    draft.values.update(located(Recipe, draft.values, draft.sources))
+    source = Source("default", "follows from the experiment's name")
+    changes = {
+        key: (value, recipe.sources.get(key, source)) for key, value in follows.items() if recipe.value(key) is None
+    }
+    key, folder = "trainer.save_checkpoint_path", recipe.trainer.save_checkpoint_path
+    if folder is not None:
+        changes[key] = (folder.replace(EXPERIMENT, experiment), recipe.source_of(key))
+    return changes
 
 
 _ACTOR, _CRITIC = "worker.actor.", "worker.critic."
@@ -216,27 +218,51 @@ _OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
 """What a value network has for itself; its `model_path` is the actor's where none is given."""
 
 
-def _fill_critic(draft: Draft) -> None:
+_SIZES = ("global_batch_size", "micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience")
+_DERIVED = (
+    "worker.rollout.max_num_seqs",
+    *(f"{role}{name}" for role in (_ACTOR, _CRITIC) for name in (*_SIZES, "model.enable_gradient_checkpointing")),
+)
+"""Keys that a file may leave to the machine, and that are never null in a derived recipe."""
+
+
+def _defaults(recipe: Recipe) -> Changes:
+    """The defaults of keys that a file leaves to the machine, on a machine that does not decide them."""
+    source = Source("default", "null, which this machine does not decide")
+    return {path: (leaves(Recipe)[path].default, source) for path in _DERIVED if recipe.value(path) is None}
+
+
+def _critic(recipe: Recipe) -> Changes:
     """With GAE, keys of the critic that no layer set are the actor's: batch sizes, sharding, precision, offloading."""
-    if draft.get("algorithm.adv_estimator") != "gae":
-        return
-    for path in leaves(Recipe):
+    changes: dict[str, tuple[Any, Source]] = {}
+    for path in leaves(Recipe) if recipe.has_critic else ():
         name = path.removeprefix(_CRITIC)
         leader = f"{_ACTOR}{name}"
-        if name == path or name.startswith(_OF_ITS_OWN) or path in draft.sources or leader not in draft.sources:
+        own = path in recipe.sources and recipe.value(path) is not None
+        if name == path or name.startswith(_OF_ITS_OWN) or own or leader not in recipe.sources:
             continue
-        source = draft.source(leader)
-        draft.put(path, draft.get(leader), Source("default", f"follows {leader}, from {source}", source.follows))
+        source = recipe.source_of(leader)
+        changes[path] = (recipe.value(leader), Source("default", f"follows {leader}, from {source}", source.follows))
+    return changes
+
+
+def changed(recipe: Recipe, changes: Changes) -> Recipe:
+    """The recipe with other values for some keys, each with its source."""
+    if not changes:
+        return recipe
+    values = {path: recipe.value(path) for path in leaves(Recipe)}
+    sources = {path: source for path, (_, source) in changes.items() if source is not DEFAULT}
+    fresh = validated(
+        Recipe, {**values, **{path: value for path, (value, _) in changes.items()}}, {**recipe.sources, **sources}
+    )
+    fresh._embedded_on = recipe.embedded_on
+    fresh._notes.extend(recipe.notes)
+    return fresh
 
 
 def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
     """The recipe with other values for some keys; `why` is what messages name as their source."""
-    values = {path: recipe.value(path) for path in leaves(Recipe)}
-    sources = {**recipe.sources, **dict.fromkeys(changes, Source("default", why))}
-    changed = validated(Recipe, {**values, **changes}, sources)
-    changed._embedded_on = recipe.embedded_on
-    changed._notes.extend(recipe.notes)
-    return changed
+    return changed(recipe, {path: (value, Source("default", why)) for path, value in changes.items()})
 
 
 def to_yaml(recipe: Recipe) -> str:

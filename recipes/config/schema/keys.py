@@ -44,6 +44,9 @@ class Source:
 
 DEFAULT = Source("default", "default of the schema")
 
+Changes = Mapping[str, tuple[Any, Source]]
+"""Dotted key -> its new value, and why it has that."""
+
 PathKind = Literal["input", "output", "model", "data"]
 
 # Where verl keeps the groups of keys that it has elsewhere than EasyR1.

@@ -54,9 +54,9 @@ class Model(Section):
     )
     tokenizer_path: str | None = key(None, "tokenizer folder or name; null: the model's", verl=SAME, path="model")
     override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", verl=SAME)
-    enable_gradient_checkpointing: bool = key(
+    enable_gradient_checkpointing: bool | None = key(
         True,
-        "compute activations again in the backward pass, to save memory; null in a file: where memory asks for it",
+        "compute activations again in the backward pass, to save memory; null: where memory asks for it",
         verl=SAME,
     )
     use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", verl=SAME, not_on=only_verl())
@@ -162,15 +162,15 @@ class Updates(Section):
     strategy: Literal["fsdp", "fsdp2"] = key(
         "fsdp", "FSDP version", verl=("{role}.strategy", "{fsdp}.strategy"), values_on={"easyr1": ("fsdp",)}
     )
-    global_batch_size: int = key(
+    global_batch_size: int | None = key(
         256,
-        "prompts (not responses) an update sees; null in a file: all of a step's",
+        "prompts (not responses) an update sees; null: all of a step's",
         verl="{role}.ppo_mini_batch_size",
         gt=0,
     )
-    micro_batch_size_per_device_for_update: int = key(
+    micro_batch_size_per_device_for_update: int | None = key(
         4,
-        "responses in one forward and backward pass of a GPU; null in a file: 4, or fewer where they have to divide",
+        "responses in one forward and backward pass of a GPU; null: 4, or fewer where they have to divide",
         verl="{role}.ppo_micro_batch_size_per_gpu",
         gt=0,
     )
@@ -319,9 +319,9 @@ class Rollout(Section):
         False, "no progress bar of vLLM", not_on=only_easyr1("verl generates through a server, which shows no bar")
     )
     val_override_config: ValOverride = ValOverride()
-    max_num_seqs: int = key(
+    max_num_seqs: int | None = key(
         256,
-        "responses vLLM decodes at once; null in a file: a step's responses over its engines, 256 to 1,024",
+        "responses vLLM decodes at once; null: a step's responses over its engines, 256 to 1,024",
         verl=SAME,
         gt=0,
         not_on=only_verl(),
@@ -359,9 +359,9 @@ AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-tok
 class Actor(Updates):
     """The policy that is trained."""
 
-    micro_batch_size_per_device_for_experience: int = key(
+    micro_batch_size_per_device_for_experience: int | None = key(
         16,
-        "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null in a file: 8, "
+        "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, "
         "or fewer where they have to divide",
         verl=(
             "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
@@ -448,7 +448,7 @@ class Ref(Section):
 class Critic(Updates):
     """The value network of adv_estimator gae, laid out as the actor is unless a key says otherwise."""
 
-    micro_batch_size_per_device_for_experience: int = key(
+    micro_batch_size_per_device_for_experience: int | None = key(
         16, "responses in one forward pass of a GPU, for values", verl="{role}.forward_micro_batch_size_per_gpu", gt=0
     )
     cliprange_value: float = key(0.5, "clip of the value", verl=SAME, gt=0)

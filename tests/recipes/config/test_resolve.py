@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
+from recipes.config.resolve import _DERIVED as DERIVED
 from recipes.config.resolve import algorithm, algorithms
 from recipes.engines import easyr1, verl
 from recipes.errors import RecipeError
@@ -200,3 +201,12 @@ def test_the_critic_follows_the_actor_where_no_layer_sets_it(resolve):
     assert critics(PADDING_FREE="1") == (64, True, "bf16", 1e-5)
     assert critics(PADDING_FREE="0", GLOBAL_BATCH_SIZE="32") == (32, False, "bf16", 1e-5)
     assert critics("worker.critic.global_batch_size=16", hardware="cpu") == (16, False, "fp32", 1e-5)
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_what_is_left_to_the_machine_is_never_null_afterwards(resolve, hardware):
+    nulls = [f"{key}=null" for key in DERIVED]
+    for algorithm_ in ("grpo", "ppo"):
+        recipe = resolve(*nulls, hardware=hardware, ALGORITHM=algorithm_)
+        assert not [key for key in DERIVED if recipe.value(key) is None]
+        check(recipe)
