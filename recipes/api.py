@@ -13,8 +13,8 @@ from rich.console import Console
 from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
-from recipes.evaluation.evaluate import Result
 from recipes.evaluation.options import Options
+from recipes.evaluation.result import Result
 from recipes.paths import run_dir
 from recipes.runs.metrics import Step, read_history, validation
 

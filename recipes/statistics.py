@@ -89,7 +89,9 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     changed = won + lost
     values = np.repeat([1.0, -1.0, 0.0], [won, lost, questions - changed])
     interval = mean_with_interval(values, bounds=(-1.0, 1.0))
-    if not changed:
+    if interval is None:
+        raise ValueError("no questions")
+    if not changed or interval.low is None or interval.high is None:
         return interval
     share = binomtest(won, changed).proportion_ci(CONFIDENCE, method="exact")
     low, high = ((2.0 * float(end) - 1.0) * changed / questions for end in (share.low, share.high))

@@ -63,6 +63,8 @@ class ResponseFile:
 
     def append(self, group: Group) -> None:
         """Write one group, after `open_for_append`; it is on disk, whole, when this returns."""
+        if self._file is None:
+            raise ValueError("open_for_append comes before append")
         line = {"row": group.row, "responses": [asdict(response) for response in group.responses]}
         offset = self._file.seek(0, os.SEEK_END)
         self._file.write((json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode())

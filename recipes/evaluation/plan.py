@@ -18,6 +18,7 @@ from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import has_images
+from recipes.evaluation.result import DataIdentity, Identity, RewardIdentity
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -44,7 +45,7 @@ class EvaluationPlan:
         output: folder of the report; None: artifacts/evaluations/<task>/<name>.
         overwrite: replace what lies at `output` and `filter_out`.
         fresh: throw cached responses away.
-        shown: questions in the report's table at most.
+        samples: questions in the report's table at most.
     """
 
     task: str
@@ -61,7 +62,7 @@ class EvaluationPlan:
     output: Path | None = None
     overwrite: bool = False
     fresh: bool = False
-    shown: int = 200
+    samples: int = 200
 
     def __post_init__(self) -> None:
         if self.kind == "analyse" and self.sampled.n == 1:
@@ -127,36 +128,36 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         output=options.output_dir,
         overwrite=options.overwrite,
         fresh=options.fresh,
-        shown=options.samples,
+        samples=options.samples,
     )
 
 
-def identity(plan: EvaluationPlan, questions: int) -> dict[str, Any]:
-    """Everything that decides the figures of a report."""
-    return {
-        "kind": plan.kind,
-        "models": {subject.label: subject.model_hash for subject in plan.subjects},
-        "data": {"path": str(plan.data), "sha256": hash_file(plan.data), "questions": questions},
-        "limit": plan.limit,
-        "sample_seed": plan.sample_seed,
-        "reward": {"path": str(plan.reward.path), "sha256": plan.reward.sha256, "arguments": plan.reward.arguments},
-        "sampled": asdict(plan.sampled),
-        "greedy": asdict(plan.greedy) if plan.greedy else None,
-        "engine": plan.engine.generator,
-        "batch": plan.batch,
-    }
+def identity(plan: EvaluationPlan, questions: int) -> Identity:
+    """Return everything that decides the figures of a report."""
+    return Identity(
+        kind=plan.kind,
+        models={subject.label: subject.model_hash for subject in plan.subjects},
+        data=DataIdentity(str(plan.data), hash_file(plan.data), questions),
+        limit=plan.limit,
+        sample_seed=plan.sample_seed,
+        reward=RewardIdentity(str(plan.reward.path), plan.reward.sha256, plan.reward.arguments),
+        sampled=plan.sampled,
+        greedy=plan.greedy,
+        engine=plan.engine.generator,
+        batch=plan.batch,
+    )
 
 
-def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
-    """The report's folder. The same evaluation takes the same one again; what is something else is not overwritten."""
+def target_folder(plan: EvaluationPlan, identity: Identity) -> Path:
+    """Return the report's folder: the same one for the same evaluation. Another report there is not overwritten."""
     if plan.output is None:
-        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+        key = hashlib.sha256(json.dumps(asdict(identity), sort_keys=True).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
     if plan.overwrite or not plan.output.exists() or not any(plan.output.iterdir()):
         return plan.output
     report = plan.output / "report.json"
-    if not report.is_file() or json.loads(report.read_text(encoding="utf-8")).get("identity") != identity:
+    if not report.is_file() or json.loads(report.read_text(encoding="utf-8")).get("identity") != asdict(identity):
         raise RecipeError(
             f"{plan.output} holds something else", where="--output_dir", fix="name another folder, or add --overwrite"
         )
@@ -226,7 +227,7 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
     asked, base_asked, newest = options.model_path, options.base_model_path, False
     if not asked and options.run:
         asked, newest = str(recipe.trainer.save_checkpoint_path), True
-        base_asked = base_asked or ("" if options.analyse else recipe.worker.actor.model.model_path)
+        base_asked = base_asked or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
     if not asked:
         raise RecipeError(
             "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"

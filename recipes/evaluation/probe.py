@@ -159,15 +159,15 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
     Args:
         batch: prompts a training step (`data.rollout_batch_size`), or None where it is not known.
     """
-    verdicts = [judge(metric, summary.figures[metric].value) for metric in VERDICTS]
-    share = summary.groups.zero_variance.share
+    verdicts = [judge(metric, summary.mean(metric).value) for metric in VERDICTS]
+    share = summary.grouped().zero_variance.share
     kept = None if batch is None else batch * (1.0 - share)
     return Probe(verdicts, batch, kept, share, recommend(summary, batch))
 
 
 def recommend(summary: PassSummary, batch: int | None) -> Headline:
     """One piece of advice: the first thing that stands in the way, or that nothing does."""
-    accuracy, truncated = summary.figures["accuracy"].value, summary.figures["truncated"].value
+    accuracy, truncated = summary.mean("accuracy").value, summary.mean("truncated").value
     if truncated > TRUNCATION_HARMS:
         return Headline(
             "weak",
@@ -192,13 +192,13 @@ def recommend(summary: PassSummary, batch: int | None) -> Headline:
             "bad",
             f"Use a harder set: {accuracy:.1%} of the answers are right already, and GRPO learns only from mistakes.",
         )
-    if summary.figures["score_variance"].value < VARIANCE_NONE:
+    if summary.mean("score_variance").value < VARIANCE_NONE:
         return Headline(
             "bad",
             "Do not train on this set as it is: questions are either always or never solved. Drop them with "
             "--filter_out and see what is left, or sample more answers at a higher temperature.",
         )
-    share = summary.groups.zero_variance.share
+    share = summary.grouped().zero_variance.share
     left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - share):.0f} carry a signal"
     if share > FILTER_FROM:
         return Headline(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,11 +63,12 @@ class Reward:
     def __init__(self, location: str, arguments: dict[str, Any] | None = None) -> None:
         module, name = load_reward(location), location.partition(":")[2] or "compute_score"
         self.path, self.arguments = Path(module.__file__ or location), arguments or {}
-        self._score = getattr(module, name, None)
-        if self._score is None:
+        function = getattr(module, name, None)
+        if function is None:
             raise RecipeError(
                 f"{self.path} has no function {name}", where="--reward_path", fix="name it: path:function"
             )
+        self._score: Callable[..., Any] = function
         self.sha256 = provenance.sha256(self.path)
         # The switch for answers outside a marker, as base models give them; both figures stand side by side.
         self._has_switch = FLEXIBLE in inspect.signature(self._score).parameters and FLEXIBLE not in self.arguments

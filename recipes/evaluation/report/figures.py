@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.drawing import BAD, BLUE, CARD, GOOD, LINE, MUTED, SLATE, STYLE, inline
 from recipes.evaluation.metrics import PassSummary
-
-if TYPE_CHECKING:
-    from recipes.evaluation.evaluate import Result
+from recipes.evaluation.result import Result
+from recipes.statistics import Interval
 
 # Small enough that the text can be read where a phone shrinks it, in inches.
 SIZE = (4.7, 3.0)
@@ -70,18 +69,22 @@ def _pass_at_k(canvas: Any, series: Series, _: Result) -> None:
 
 
 def _differences(canvas: Any, _: Series, result: Result) -> None:
+    if result.comparison is None:
+        raise ValueError("one model has no differences")
     sampled = result.comparison.differences["sampled"]
-    rows = {"pass@1, greedy": result.comparison.primary.difference, "accuracy": sampled["accuracy"]}
+    rows: dict[str, Interval | None] = {"pass@1, greedy": result.comparison.primary.difference}
+    rows["accuracy"] = sampled["accuracy"]
     rows |= {name: figure for name, figure in sampled.items() if name.startswith("pass@")}
     rows["truncated"] = sampled["truncated"]
     axes = canvas.subplots()
     axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
-    for place, interval in enumerate(rows.values()):
+    known = {name: interval for name, interval in rows.items() if interval}
+    for place, interval in enumerate(known.values()):
         colour = BLUE if interval.excludes_zero else SLATE
         if interval.low is not None:
             axes.hlines(place, interval.low, interval.high, color=colour, linewidth=2.6, alpha=0.45)
         axes.plot(interval.value, place, "o", color=colour, markersize=6)
-    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_yticks(range(len(known)), list(known))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g}" if value else "0")
@@ -139,10 +142,10 @@ def _lengths(canvas: Any, series: Series, _: Result) -> None:
     _legend(axes, ["right", "wrong"])
 
 
-def _reasons(canvas: Any, series: Series, _: Result) -> None:
+def _reasons(canvas: Any, series: Series, __: Result) -> None:
     axes = canvas.subplots()
     together: Counter[str] = Counter()
-    for *_, summary in series:
+    for _, _, summary in series:
         together.update(summary.reasons)
     fit = MOST_REASONS if len(together) <= MOST_REASONS else MOST_REASONS - 1
     names = [name for name, _ in together.most_common(fit)]

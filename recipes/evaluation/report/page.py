@@ -8,20 +8,19 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.drawing import STYLE_SHEET
+from recipes.evaluation.comparison import Comparison
 from recipes.evaluation.metrics import METRICS, metrics_of
 from recipes.evaluation.probe import SCALES
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.samples import Sample
+from recipes.evaluation.result import Result
 from recipes.evaluation.scoring import FLEXIBLE
 from recipes.evaluation.suspicious import RULES
 from recipes.files import write_whole
 from recipes.statistics import SIGNIFICANCE, Interval
-
-if TYPE_CHECKING:
-    from recipes.evaluation.evaluate import Result
 
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
@@ -72,13 +71,12 @@ def cell(interval: Interval | None, style: str, *, difference: bool = False) -> 
     if interval is None:
         return Cell(ABSENT)
     factor, *formats = FORMATS[style]
-    value, low, high = (
-        None if number is None else formats[difference].format(factor * number)
-        for number in (interval.value, interval.low, interval.high)
-    )
-    if low is None or high is None:
+    form = formats[difference]
+    value = form.format(factor * interval.value)
+    if interval.low is None or interval.high is None:
         return Cell(value)
-    return Cell(value, low.removesuffix(" points"), high.removesuffix(" points"), interval.excludes_zero)
+    low, high = (form.format(factor * end).removesuffix(" points") for end in (interval.low, interval.high))
+    return Cell(value, low, high, interval.excludes_zero)
 
 
 def table(result: Result) -> list[tuple[str, list[Cell]]]:
@@ -119,7 +117,7 @@ class Tile:
 def tiles(result: Result) -> list[Tile]:
     """The six figures that a reader wants first."""
     if result.comparison:
-        return _comparison_tiles(result)
+        return _comparison_tiles(result.comparison)
     passes = result.models["model"].passes
     sampled, probe = passes["sampled"], result.probe
     n = sampled.sampling.n
@@ -153,8 +151,7 @@ def tiles(result: Result) -> list[Tile]:
     ]
 
 
-def _comparison_tiles(result: Result) -> list[Tile]:
-    comparison = result.comparison
+def _comparison_tiles(comparison: Comparison) -> list[Tile]:
     test, last, reach = comparison.primary.mcnemar, comparison.pass_at_k[-1], comparison.reach
     better = test.won > test.lost
     level = "plain" if test.p_value >= SIGNIFICANCE else "good" if better else "bad"
@@ -244,10 +241,10 @@ def _verdicts(result: Result) -> list[tuple[str, Cell, Any, dict[str, float]]]:
     """Per verdict of the probe: label, figure, verdict, and places on its scale in percent of the scale's length."""
     rows = []
     for verdict in result.probe.verdicts if result.probe else ():
-        interval = result.models["model"].passes["sampled"].figures[verdict.metric]
+        interval = result.models["model"].passes["sampled"].mean(verdict.metric)
         top, (good_from, good_to) = SCALES[verdict.metric]
         ends = {"good": good_from, "good_width": good_to - good_from, "mark": min(verdict.value, top)}
-        if interval.low is not None:
+        if interval.low is not None and interval.high is not None:
             ends |= {"low": interval.low, "width": interval.high - interval.low}
         places = {name: 100 * end / top for name, end in ends.items()}
         style = "percent" if verdict.metric == "accuracy" else "decimal"
@@ -257,21 +254,21 @@ def _verdicts(result: Result) -> list[tuple[str, Cell, Any, dict[str, float]]]:
 
 def _facts(result: Result) -> list[tuple[str, str]]:
     """What made the report, as pairs of a name and a text."""
-    identity, made, data = result.identity, result.made_by, result.identity["data"]
-    facts = [("Command", made["command"]), ("Commit", made["commit"]), ("Time", made["time"])]
+    identity, made, data = result.identity, result.made_by, result.identity.data
+    facts = [("Command", made.command), ("Commit", made.commit), ("Time", made.time)]
     for label, model in result.models.items():
-        shown = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
-        facts.append((label.capitalize(), shown))
+        source = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
+        facts.append((label.capitalize(), source))
         if model.note:
             facts.append((f"{label.capitalize()}, note", model.note))
-    chosen = "the first rows" if identity["sample_seed"] is None else f"rows drawn with seed {identity['sample_seed']}"
-    which = chosen if identity["limit"] else "all rows"
-    facts.append(("Data", f"{data['path']}, {data['questions']} questions ({which}), sha256 {data['sha256'][:16]}"))
-    facts.append(("Reward", f"{identity['reward']['path']}, sha256 {identity['reward']['sha256'][:16]}"))
-    for name in ("greedy", "sampled"):
-        if identity[name]:
-            facts.append((f"Sampling, {name}", _listed(identity[name])))
-    facts.append(("Versions", _listed(made["versions"])))
+    chosen = "the first rows" if identity.sample_seed is None else f"rows drawn with seed {identity.sample_seed}"
+    which = chosen if identity.limit else "all rows"
+    facts.append(("Data", f"{data.path}, {data.questions} questions ({which}), sha256 {data.sha256[:16]}"))
+    facts.append(("Reward", f"{identity.reward.path}, sha256 {identity.reward.sha256[:16]}"))
+    for name, sampling in (("greedy", identity.greedy), ("sampled", identity.sampled)):
+        if sampling:
+            facts.append((f"Sampling, {name}", _listed(asdict(sampling))))
+    facts.append(("Versions", _listed(made.versions)))
     generated = sum(result.generated.values())
     spent = ", ".join(f"{name} {value:.1f} s" for name, value in result.seconds.items())
     facts.append(("Time spent", f"{spent}; {generated} groups generated, the others from the cache"))

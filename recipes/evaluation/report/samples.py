@@ -7,12 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recipes.evaluation.questions import Question, data_url, with_images
-
-if TYPE_CHECKING:
-    from recipes.evaluation.evaluate import Scored
+from recipes.evaluation.result import Scored
 
 # What changed sides between two models is what a comparison is read for.
 CHANGED = ("won", "lost")
@@ -56,7 +53,7 @@ class Sample:
 
 
 class Samples:
-    """Takes every scored question by `offer` and keeps some of every kind; `entries` gives those that are shown.
+    """Keeps some questions of every kind: `add` takes every scored one, `entries` gives those for the report.
 
     A kind is an outcome with its reason codes. Rare kinds are kept whole, common ones as a random sample (a reservoir,
     whose seed is fixed), so that memory does not grow with the number of questions.
@@ -65,14 +62,14 @@ class Samples:
     def __init__(self, kind: str, most: int) -> None:
         self._kind, self._most = kind, most
         self._kept: dict[tuple[str, tuple[str, ...]], list[Sample]] = {}
-        self._offered: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._counts: dict[tuple[str, tuple[str, ...]], int] = {}
         self._random = random.Random(0)
 
-    def offer(self, question: Question, scored: Mapping[str, Scored]) -> None:
-        """One question with its responses under every pass."""
+    def add(self, question: Question, scored: Mapping[str, Scored]) -> None:
+        """Keep one question, or drop it where its kind has enough."""
         kind = outcome_of(self._kind, scored)
         kept = self._kept.setdefault(kind, [])
-        place = self._offered[kind] = self._offered.get(kind, -1) + 1
+        place = self._counts[kind] = self._counts.get(kind, -1) + 1
         room = PER_CHANGED_KIND if kind[0] in CHANGED else PER_KIND
         if place >= room:
             place = self._random.randrange(place + 1)
@@ -88,15 +85,15 @@ class Samples:
         changed = [samples for (outcome, _), samples in self._kept.items() if outcome in CHANGED]
         others = [samples for (outcome, _), samples in self._kept.items() if outcome not in CHANGED]
         turns = filter(None, chain(*zip_longest(*changed), *zip_longest(*others)))
-        shown = {sample.row: sample for sample, _ in zip(turns, range(self._most), strict=False)}
+        picked = {sample.row: sample for sample, _ in zip(turns, range(self._most), strict=False)}
         return [
-            replace(shown[question.row], images=[data_url(image) for image in question.images])
-            for question in with_images(data, [question for question in questions if question.row in shown])
+            replace(picked[question.row], images=[data_url(image) for image in question.images])
+            for question in with_images(data, [question for question in questions if question.row in picked])
         ]
 
 
 def outcome_of(kind: str, scored: Mapping[str, Scored]) -> tuple[str, tuple[str, ...]]:
-    """What a question is filtered by: its outcome and its reason codes.
+    """Return the outcome of a question and its reason codes, by which the page filters.
 
     The outcome is "all right", "mixed" or "all wrong" for the signal probe; "right" or "wrong" under greedy decoding
     for one model; "won", "lost", "both right" or "both wrong" under greedy decoding for two.

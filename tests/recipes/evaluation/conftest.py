@@ -237,7 +237,7 @@ def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
         )
         for subjects, greedy in kinds.values():
             data = folder / "test.parquet"
-            plan = EvaluationPlan("sums", subjects, data, reward, SAMPLED, greedy, batch=32, shown=60)
+            plan = EvaluationPlan("sums", subjects, data, reward, SAMPLED, greedy, batch=32, samples=60)
             evaluate.run(plan, silent)
     return captured
 

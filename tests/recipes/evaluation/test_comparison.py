@@ -75,7 +75,7 @@ def greedy(won, lost, same=20):
 def test_the_headline_says_whose_answers_were_cut_off():
     def cut(share):
         figures = {"truncated": SimpleNamespace(value=share)}
-        return SimpleNamespace(passes={"sampled": SimpleNamespace(figures=figures)})
+        return SimpleNamespace(passes={"sampled": SimpleNamespace(mean=figures.__getitem__)})
 
     compared = SimpleNamespace(headline=Headline("good", "The trained model is better."))
     text = _headline({"base": cut(0.694), "trained": cut(0.02)}, None, compared).text
