@@ -21,6 +21,12 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("actor and ref model engine initialized", "policy ready; starting vLLM (the longest part)"),
     ("checkpoint engine manager initialized", "vLLM is up; handing the weights over"),
     ("Creating file logger", "ready: generating"),
+    # EasyR1's words for the same.
+    ("Size of train dataloader", "data loaded; starting the policy's workers"),
+    ("After huggingface model init", "model read; sharding it"),
+    ("After optimizer init", "policy ready; starting vLLM (the longest part)"),
+    ("After vllm init", "vLLM is up; handing the weights over"),
+    ("Initializing logging file", "ready: generating"),
 )
 
 

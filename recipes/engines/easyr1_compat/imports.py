@@ -59,16 +59,22 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder(Path(home).resolve(), os.environ.get(ON_CPU) == "1"))
 
 
-def ray_arguments(runtime_env: dict[str, Any]) -> dict[str, Any]:
-    """What `ray.init` gets: EasyR1's own variables, this module's hook, and on CPUs logical GPUs.
+CLUSTER_ADDRESS: str | None = None
+"""Where `main.py` has started Ray already."""
 
-    EasyR1 schedules by Ray's GPUs alone; on a machine without one they only count ranks.
-    """
+
+def ray_arguments(runtime_env: dict[str, Any]) -> dict[str, Any]:
+    """What EasyR1's driver gives `ray.init`: its own variables, and this module's hook in each worker."""
     arguments: dict[str, Any] = {"runtime_env": {**runtime_env, "worker_process_setup_hook": HOOK}}
-    if os.environ.get("RAY_ADDRESS"):
-        return arguments
-    arguments["include_dashboard"] = False
+    if CLUSTER_ADDRESS:
+        return {"address": CLUSTER_ADDRESS, **arguments}
+    return arguments if os.environ.get("RAY_ADDRESS") else {**arguments, **cluster()}
+
+
+def cluster() -> dict[str, Any]:
+    """Sizes of the Ray that is started; on CPUs with logical GPUs, by which alone EasyR1 schedules its ranks."""
+    sizes: dict[str, Any] = {"include_dashboard": False}
     if os.environ.get(ON_CPU) == "1":
         ranks = int(os.environ.get(RANKS, "1"))
-        arguments |= {"num_cpus": 8 + 4 * ranks, "num_gpus": ranks, "object_store_memory": 1 << 28}
-    return arguments
+        sizes |= {"num_cpus": 8 + 4 * ranks, "num_gpus": ranks, "object_store_memory": 1 << 28}
+    return sizes

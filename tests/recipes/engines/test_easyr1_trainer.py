@@ -1,0 +1,166 @@
+"""EasyR1's own trainer, through the launcher: the four recipes without a GPU, what they write, and how they resume.
+
+They run where EASYR1_HOME names EasyR1's tested commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+
+from recipes.config import load
+from recipes.data.rewards import load_reward
+from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.runs.metrics import read_history
+
+pytestmark = [
+    pytest.mark.trainer,
+    pytest.mark.skipif("EASYR1_HOME" not in os.environ, reason="EASYR1_HOME is not set"),
+]
+LIMIT_S = 400
+EXACT = 1e-3
+"""Largest difference between a token's probability in vLLM and in FSDP; both compute in float32."""
+LAUNCHERS = {
+    "countdown": "examples/countdown/qwen3_4b_countdown_grpo.sh",
+    "gsm8k": "examples/gsm8k/qwen2_5_3b_gsm8k_grpo.sh",
+    "number_game": "examples/number_game_agent/qwen2_5_vl_3b_numgame_grpo.sh",
+    "custom": "examples/custom_task/train.sh",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its name, its metrics by step, and what the launcher printed."""
+
+    name: str
+    metrics: dict[int, dict[str, float]]
+    printed: str
+
+    def dumped(self, kind: str, step: int) -> list[dict[str, Any]]:
+        """The responses of a step: kind `rollouts` or `validation`."""
+        text = (run_dir(self.name) / kind / f"{step}.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for all runs and their data."""
+    folder = tmp_path_factory.mktemp("easyr1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARTIFACTS_DIR", str(folder))
+        yield folder
+
+
+def launched(task: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", LAUNCHERS[task], *arguments],
+        env={**os.environ, "ENGINE": "easyr1", "HARDWARE": "cpu", **environ},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def trained(task: str, name: str, *arguments: str, **environ: str) -> Run:
+    done = launched(task, *arguments, EXPERIMENT_NAME=name, **environ)
+    log = run_dir(name) / "train.log"
+    tail = log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.is_file() else ""
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:] + tail
+    return Run(name, {step.step: step.data for step in read_history(run_dir(name) / "metrics.jsonl")}, done.stdout)
+
+
+@pytest.fixture(scope="module")
+def countdown() -> Run:
+    """Two steps, saved and validated."""
+    return trained("countdown", "two", MAX_STEPS="2", SAVE_FREQ="1", VAL_FREQ="2")
+
+
+def test_vllm_samples_from_the_weights_that_the_trainer_holds(countdown: Run) -> None:
+    for step in (1, 2):
+        assert abs(countdown.metrics[step]["rollout_corr/kl"]) < EXACT
+        assert countdown.metrics[step]["training/rollout_probs_diff_max"] < EXACT
+        assert countdown.metrics[step]["actor/grad_norm"] > 0
+    greedy = [sorted(row["output"] for row in countdown.dumped("validation", step)) for step in (0, 2)]
+    assert greedy[0] != greedy[1]
+
+
+def test_metrics_follow_from_the_responses_that_were_written_down(countdown: Run) -> None:
+    reward = load_reward(str(ROOT / "reward_functions" / "countdown.py")).compute_score
+    rows, found = countdown.dumped("rollouts", 1), countdown.metrics[1]
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        scored = reward("countdown", row["output"], row["gts"])
+        assert (row["score"], row["accuracy"]) == pytest.approx((scored["score"], scored["accuracy"]))
+        groups.setdefault(row["uid"].rsplit("_", 2)[0], []).append(row["score"])
+    assert [len(group) for group in groups.values()] == [8] * 8
+    assert mean(row["score"] for row in rows) == pytest.approx(found["critic/score/mean"], abs=1e-6)
+    wanted = [(score - mean(group)) / (stdev(group) + 1e-6) for group in groups.values() for score in group]
+    # At step 1 the policy is the reference, so KL takes nothing from the reward.
+    assert found["critic/advantages/max"] == pytest.approx(max(wanted), abs=1e-3)
+    validated = mean(row["accuracy"] for row in countdown.dumped("validation", 2))
+    assert validated == pytest.approx(countdown.metrics[2]["val-core/countdown/acc/mean@1"])
+    assert "accuracy -" not in countdown.printed
+
+
+def test_two_steps_draw_different_noise(countdown: Run) -> None:
+    """With a seed of its own, as EasyR1 gives each request, one prompt's responses would be the same in every step."""
+    rows = [countdown.dumped("rollouts", step) for step in (1, 2)]
+    assert len({row["output"] for row in rows[0] + rows[1]}) > 64
+
+
+def test_the_saved_model_answers_as_the_trainer_validated(countdown: Run) -> None:
+    import pandas as pd
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    saved = checkpoint_dir(countdown.name) / "global_step_2/actor/huggingface"
+    model, report = AutoModelForCausalLM.from_pretrained(saved, dtype="auto", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    assert str(model.dtype) == "torch.float32"
+    written, asked = [], load("countdown", environ={}, hardware="cpu").data.val_files
+    for problem in pd.read_parquet(asked)["prompt"][:8]:
+        ids = tokenizer.apply_chat_template(
+            list(problem), add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        tokens = model.generate(**ids, max_new_tokens=64, do_sample=False)[0, ids["input_ids"].shape[1] :]
+        written.append(tokenizer.decode(tokens, skip_special_tokens=True))
+    assert written == [row["output"] for row in countdown.dumped("validation", 2)[:8]]
+
+
+def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> None:
+    import torch
+
+    more = trained("countdown", countdown.name, MAX_STEPS="3", SAVE_FREQ="1", VAL_FREQ="2")
+    assert "resuming from step 2" in more.printed
+    assert sorted(more.metrics) == [0, 1, 2, 3]
+    assert abs(more.metrics[3]["rollout_corr/kl"]) < EXACT
+    assert more.metrics[3]["actor/reward_kl_penalty"] != 0
+    folder = checkpoint_dir(countdown.name)
+    history = (folder / "experiment_log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["step"] for line in history} == {0, 1, 2, 3}
+    states = torch.load(folder / "global_step_3/actor/optim_world_size_1_rank_0.pt", weights_only=False)["state"]
+    assert {int(state["step"]) for state in states.values()} == {3}
+    other = launched("countdown", EXPERIMENT_NAME=countdown.name, ENGINE="verl", MAX_STEPS="4")
+    assert other.returncode != 0
+    assert "easyr1" in other.stderr
+    assert "verl" in other.stderr
+
+
+@pytest.mark.parametrize("task", ["gsm8k", "number_game", "custom"])
+def test_every_recipe_trains_a_step(task: str) -> None:
+    run = trained(task, task, MAX_STEPS="1", SAVE_FREQ="-1", VAL_FREQ="-1", VAL_BEFORE_TRAIN="false")
+    assert abs(run.metrics[1]["rollout_corr/kl"]) < 10 * EXACT
+    assert run.metrics[1]["actor/grad_norm"] >= 0
+    assert run.dumped("rollouts", 1)
+    assert not list(checkpoint_dir(task).glob("global_step_*")), "SAVE_FREQ=-1 is no saving"
