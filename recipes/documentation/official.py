@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ import yaml
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
+from recipes.documentation.tables import ENGINES
 from recipes.drawing import markdown
 from recipes.errors import RecipeError, did_you_mean
-from recipes.paths import CONFIGS
+from recipes.paths import CONFIGS, ROOT
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -319,8 +321,8 @@ def page(table: Table, level: str = "##") -> str:
     """Markdown: summary, one table for each kind of row, where the official values are from."""
     parts, titles = [_summary(table)], [each.title for each in table.official]
     for status, kind in KINDS.items():
-        rows = [_markdown_cells(row) for row in table.rows if row.status == status]
-        heads = ["key", "ours", *titles, *([] if status == "aligned" else ["reason"])]
+        rows = [_markdown_cells(row, Path(table.recipe).stem) for row in table.rows if row.status == status]
+        heads = ["key", "ours", *titles, "ran on" if status == "aligned" else "reason"]
         parts += [f"{level} {kind}", markdown(heads, rows)]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [f"- {each.title}: {each.origin}." for each in table.official]
@@ -328,10 +330,22 @@ def page(table: Table, level: str = "##") -> str:
     return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 
 
-def _markdown_cells(row: Row) -> list[str]:
+def _markdown_cells(row: Row, recipe: str) -> list[str]:
     *values, status, reason = cells(row)
     coded = [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
-    return coded if status == "aligned" else [*coded, reason]
+    return [*coded, ran_on(recipe, values[0]) if status == "aligned" else reason]
+
+
+RUNS = ROOT / "docs" / "results" / "both_engines.json"
+"""Recipe -> engine -> a run of this repository's launcher: steps, validation, agreement of vLLM and trainer, device."""
+
+
+def ran_on(recipe: str, key: str) -> str:
+    """The engines that were given this key in a run of the recipe that `RUNS` records."""
+    runs = json.loads(RUNS.read_text(encoding="utf-8")).get(recipe, {})
+    leaf = leaves(Recipe).get(key)
+    takers = [title for engine, title in ENGINES.items() if engine in runs and leaf and engine not in leaf.info.not_on]
+    return " and ".join(takers) or "neither"
 
 
 def block(task: str = "", *against: str) -> str:

@@ -77,6 +77,12 @@ def _cache_is_sized() -> bool:
     return "disable_mm_preprocessor_cache" not in inspect.signature(EngineArgs).parameters
 
 
+def _vllm_normalises() -> bool:
+    from vllm.engine.arg_utils import EngineArgs
+
+    return "mm_device_do_normalize" in inspect.signature(EngineArgs).parameters
+
+
 def _ends_are_fixed() -> bool:
     from vllm import SamplingParams
 
@@ -150,6 +156,10 @@ VERSIONS = (
     Line(
         *(_ROLLOUT, 121, '["disable_mm_preprocessor_cache"] = True', '["mm_processor_cache_gb"] = 0'),
         *("vLLM gave the cache a size in place of the switch", _cache_is_sized),
+    ),
+    Line(
+        *(_ROLLOUT, 131, "if not self.lora_kwargs else", "if not self.lora_kwargs and processor is None else"),
+        *("vLLM normalises images by buffers, which random weights would fill and no sync sends", _vllm_normalises),
     ),
     Line(
         *(_ROLLOUT, 125, "VLLMHijack.hijack()", f"from {HERE}.adapters import load_tensors; load_tensors()"),
@@ -233,6 +243,15 @@ REPORTS = (
     Line(
         *("verl/trainer/main.py", 115, "runtime_env=runtime_env", "**ray_arguments(runtime_env)"),
         "Ray as the launcher wants it; its workers read these lines too",
+    ),
+    Line(
+        *("verl/workers/reward/function.py", 25, "import DataProto", f"import DataProto; from {HERE} import reports"),
+        "imports what the next line calls",
+    ),
+    Line(
+        *("verl/workers/reward/function.py", 104, "reward_tensor, reward_metrics"),
+        "reward_tensor, reports.Parts(reward_metrics, scores)",
+        "which response each part of a reward belongs to: parts may differ from one to the next",
     ),
     Line(
         *(_TRAINER, 41, "import Tracker", f"import Tracker; from {HERE} import reports"),

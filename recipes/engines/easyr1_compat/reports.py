@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
@@ -56,11 +57,21 @@ def sampled(completions: Iterable[Any], responses: Any) -> Any:
     return values.to(responses.device)
 
 
+class Parts(dict[str, list[float]]):
+    """EasyR1's lists of each part of the reward, and what the reward function said of each response."""
+
+    def __init__(self, parts: Mapping[str, list[float]] = MappingProxyType({}), rows: _Rows | None = None) -> None:
+        super().__init__(parts)
+        self.rows = rows
+
+
 def scored(batch: Any, parts: Mapping[str, list[float]]) -> None:
     """Keep with each response what the reward function said of it, wherever the batch is cut and sorted."""
     import numpy as np
 
-    rows = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
+    rows = parts.rows if isinstance(parts, Parts) else None
+    if rows is None:  # a reward of EasyR1's type "sequential", whose parts are the same for every response
+        rows = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
     column = np.empty(len(rows), dtype=object)
     column[:] = rows
     batch.non_tensor_batch[PARTS] = column
