@@ -53,6 +53,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe), **_attention(recipe)}
     if recipe.hardware == "cpu":
         keys |= _ON_CPUS
+        if keys["worker.ref.fsdp.torch_dtype"] is None:  # EasyR1's null is bf16, which rounds a CPU's float32
+            keys["worker.ref.fsdp.torch_dtype"] = recipe.worker.ref.fsdp.mp_param_dtype
     del keys["algorithm.kl_loss_coef"], keys["algorithm.kl_loss_type"]
     return keys
 

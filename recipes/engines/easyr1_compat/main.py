@@ -1,7 +1,7 @@
 """`python -m recipes.engines.easyr1_compat.main key=value ...`: EasyR1's own entry point, read through `imports.py`.
 
 Where there is no GPU, its driver, its Ray actors and vLLM are forked from one process that has imported everything, as
-verl's are (`recipes/engines/verl_cpu/main.py`).
+verl's are (`recipes/engines/start`). On GPUs Ray starts each process.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from functools import partial
 from typing import NoReturn
 
 from recipes.engines.easyr1_compat import imports
-from recipes.engines.verl_cpu import forkserver, patches, ray_head
-from recipes.engines.verl_cpu.main import AFTER_RAY, BEFORE_RAY, FIRST_JOB, can_fork
+from recipes.engines.start import forkserver, ray_head
+from recipes.engines.start.main import BEFORE_RAY, FIRST_JOB, SWITCH, can_fork
 
 IMPORTED = (
-    *(name for name in AFTER_RAY if not name.startswith(("verl.", "recipes.engines.verl_cpu", "hydra"))),
+    "ray._private.workers.setup_worker",
     "vllm",
+    "vllm.v1.engine.core",
+    "vllm.v1.worker.cpu_worker",
     "verl.trainer.main",
     "verl.workers.actor.dp_actor",
 )
@@ -26,19 +28,27 @@ IMPORTED = (
 
 def main() -> int:
     """Run EasyR1's trainer with the arguments of the command line, or one of Ray's workers; the exit status."""
-    if os.environ.get(imports.ON_CPU) != "1" or not can_fork({}):
+    cluster = imports.cluster()
+    if os.environ.get(imports.ON_CPU) != "1" or not can_fork(cluster, []):
         imports.install()
         return train(None)
-    server, cluster = forkserver.ForkServer(), imports.cluster()
+    given, server = dict(os.environ), forkserver.ForkServer()
     starting = ray_head.launch(cluster)
-    forkserver.preload(BEFORE_RAY)
+    forkserver.preload(("torch", *BEFORE_RAY))
     node = ray_head.connect(starting, cluster)
     os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
-    patches.apply_to_ray()
+    ray_head.own_actor_ids()
     imports.install()
     forkserver.preload(IMPORTED)
     owner = os.getpid()
-    job = server.serve(partial(train, node.address))
+    try:
+        job = server.serve(partial(train, node.address))
+    except forkserver.CannotFork as error:
+        print(f"every process is started anew, which takes longer: {error}", file=sys.stderr, flush=True)
+        node.stop()
+        server.close()
+        again = [sys.executable, "-m", "recipes.engines.easyr1_compat.main", *sys.argv[1:]]
+        return os.execve(sys.executable, again, {**given, SWITCH: "0"})
     if os.getpid() != owner:
         return job()
     node.stop()
