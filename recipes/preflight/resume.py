@@ -145,6 +145,7 @@ def start(recipe: Recipe) -> Start:
     else:
         return Start(None)
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
+    _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
     has_critic = recipe.has_critic and any(place.glob("global_step_*/critic"))  # `_refuse_impossible` tells of none
     roles = ("actor", "critic") if has_critic else ("actor",)
@@ -174,6 +175,18 @@ def start(recipe: Recipe) -> Start:
     changes = _changes(attempt.content, ours.content, content=True)
     changes += _changes(attempts[-1].settings if attempts else {}, ours.settings, content=False)
     return Start(checkpoint, tuple(problems), tuple(changes))
+
+
+def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
+    """Raise where only another engine's place in the data is there: this one would find nothing, and begin anew."""
+    wrote = {engine for engine, layout in LAYOUTS.items() if any((step / layout.loader).is_file() for step in steps)}
+    if wrote and recipe.engine not in wrote:
+        raise RecipeError(
+            f"the checkpoints were written by the engine {wrote.pop()}, and the engine of this run is {recipe.engine}: "
+            f"{IMPOSSIBLE['engine']}",
+            where=str(steps[-1].parent),
+            fix=f"keep the old one, or {_begin_anew(recipe)}",
+        )
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any], content: bool) -> list[Change]:

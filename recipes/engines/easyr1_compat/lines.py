@@ -210,6 +210,11 @@ VERSIONS = (
 )
 
 FAULTS = (
+    Line(
+        *(_WORKERS, 495, "load_checkpoint(path)"),
+        f"load_checkpoint(path); from {HERE} import models; models.set_again(self, path)",
+        "a resumed run would keep the checkpoint's learning rate, whatever its command says",
+    ),
     *(
         Line(
             *("verl/utils/logger/logger.py", number, '"w"', '"a"'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 WEIGHTS = "RECIPES_EASYR1_WEIGHTS"
@@ -41,3 +42,22 @@ def write(module: Any, folder: str) -> None:
     weights = {name: value.to(number) if value.is_floating_point() else value for name, value in weights.items()}
     model.save_pretrained(target, state_dict=weights)
     saved_models.name_the_type(target)
+
+
+def set_again(worker: Any, folder: str) -> None:
+    """Give optimiser and schedule the command's rate, betas and decay, which loading took from the checkpoint.
+
+    Args:
+        worker: EasyR1's `FSDPWorker`.
+        folder: `.../global_step_N/actor`.
+    """
+    from recipes.engines import resumed_optimizer
+
+    engine = SimpleNamespace(
+        optimizer_config=worker.config.actor.optim,
+        optimizer=worker.optimizer,
+        lr_scheduler=worker.lr_scheduler,
+        checkpoint_manager=SimpleNamespace(should_load_extra=True),
+        rank=worker.rank,
+    )
+    resumed_optimizer.set_again(engine, folder)
