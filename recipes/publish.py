@@ -120,7 +120,7 @@ def metadata(recipe: Recipe, rows: list[Validation], licence: str) -> dict[str, 
         )
         for source, row in last.items()
     ]
-    return ModelCardData(
+    card = ModelCardData(
         license=licence,
         base_model=None if Path(base).is_dir() else base,
         library_name="transformers",
@@ -128,7 +128,8 @@ def metadata(recipe: Recipe, rows: list[Validation], licence: str) -> dict[str, 
         tags=["grpo", "reinforcement-learning", recipe.engine, recipe.name],
         model_name=experiment if results else None,
         eval_results=results or None,
-    ).to_dict()
+    )
+    return card.to_dict()  # type: ignore[no-untyped-call]  # huggingface_hub does not type it
 
 
 def licence_of(model: str) -> str:

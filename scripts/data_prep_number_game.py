@@ -26,8 +26,8 @@ from recipes.progress_bar import progress_bar
 from recipes.provenance import command_line
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.data import SPLITS, HubScreens, from_journal, row_gold_response, splits
+from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.rules import PRESETS, Settings
-from recipes.tasks.number_game.screens import openers
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 SOURCES = ("browser", "adb", "hub")

@@ -23,10 +23,10 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.paths import artifacts
 from recipes.provenance import command_line
 from recipes.tasks.number_game.collect import Episode, planned
+from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.play import Agent, Server, play
 from recipes.tasks.number_game.report import compare, draw_strip, read_games, summarise
 from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings, drawn
-from recipes.tasks.number_game.screens import openers
 
 
 def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, lang: str) -> list[Episode]:

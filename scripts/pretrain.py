@@ -24,7 +24,7 @@ from recipes.tasks.gsm8k.pretraining import GSM8K
 from recipes.tasks.number_game.pretraining import NumberGame
 from recipes.tasks.pretrain import SIZES, PretrainPlan, Spec, run
 
-SPECS: dict[str, type[Spec]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame, Custom)}
+SPECS: dict[str, type[Spec[Any]]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame, Custom)}
 GROUPS = ("annotators", "players")
 """Fields of a plan whose own fields are options; `shape` and `settings` belong to the shipped configuration."""
 

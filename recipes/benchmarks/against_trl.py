@@ -106,7 +106,9 @@ def train_with_trl(steps: int, metrics: Path) -> None:
     rows = Dataset.from_parquet(str(recipe.data.train_files), columns=["prompt", "data_source", "reward_model"])
     score = load_reward(str(ROOT / "reward_functions" / "countdown.py")).compute_score
 
-    def reward(completions: list[Any], data_source: list[str], reward_model: list[dict], **_: Any) -> list[float]:
+    def reward(
+        completions: list[Any], data_source: list[str], reward_model: list[dict[str, Any]], **_: Any
+    ) -> list[float]:
         answers = [completion[0]["content"] for completion in completions]
         truths = [entry["ground_truth"] for entry in reward_model]
         return [

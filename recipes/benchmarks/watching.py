@@ -100,7 +100,7 @@ def _cpu_of_children() -> float:
 
 
 @contextmanager
-def _signals_passed_on(process: subprocess.Popen) -> Iterator[None]:
+def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """SIGINT and SIGTERM end the command and not this process, which reports what was measured by then."""
     before = {
         number: signal.signal(number, lambda got, _: process.send_signal(got))

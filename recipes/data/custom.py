@@ -188,7 +188,9 @@ class _Rows:
             for place in marked:
                 mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
-    def chosen(self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[dict]:
+    def chosen(
+        self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]
+    ) -> Iterator[dict[str, Any]]:
         """Yield the rows where `mask` (rows,) is true, as they are written; counts them by data source."""
         for is_chosen, record in zip(mask, self._records(None), strict=True):
             if is_chosen:
@@ -453,8 +455,8 @@ def _data_source(recipe: Recipe) -> str | None:
 
 def _prompt_files(recipe: Recipe) -> tuple[Path | None, Path | None]:
     """System prompt and template."""
-    files = recipe.data.system_prompt, recipe.data.format_prompt
-    return tuple(Path(file) if file else None for file in files)
+    system, template = recipe.data.system_prompt, recipe.data.format_prompt
+    return Path(system) if system else None, Path(template) if template else None
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:

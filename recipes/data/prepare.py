@@ -44,7 +44,7 @@ class Split:
     """One split to write."""
 
     name: str  # "train" or "test"
-    rows: Iterable[dict]  # from `make_row`, made while they are written
+    rows: Iterable[dict[str, Any]]  # from `make_row`, made while they are written
     size: int | None  # how many there will be, for the progress bar; None where that is not known
     manifest: dict[str, Any]  # where the rows come from
     facts: Callable[[], dict[str, Any]] = dict  # for the manifest, known once the rows have passed
@@ -56,7 +56,7 @@ def prepare(
     folder: Path,
     *,
     score: Score,
-    gold_response: Callable[[dict], str],
+    gold_response: Callable[[dict[str, Any]], str],
     command: str,
     force: bool = False,
 ) -> list[dict[str, Any]]:

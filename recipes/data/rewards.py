@@ -59,7 +59,9 @@ def load_reward(location: str | Path) -> ModuleType:
     return module
 
 
-def gold_checked(rows: Iterable[dict], score: Score, gold_response: Callable[[dict], str]) -> Iterator[dict]:
+def gold_checked(
+    rows: Iterable[dict[str, Any]], score: Score, gold_response: Callable[[dict[str, Any]], str]
+) -> Iterator[dict[str, Any]]:
     """Pass rows through, each after its gold response earned 1.0 under its own reward.
 
     Args:

@@ -148,14 +148,16 @@ class Staged(NamedTuple):
     manifest: dict[str, Any]
 
 
-def write_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any], force: bool = False) -> dict[str, Any]:
+def write_split(
+    path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[str, Any], force: bool = False
+) -> dict[str, Any]:
     """Write one split and its manifest; `stage_split` and `publish` do the same for several splits together."""
     with staging() as staged:
         staged.append(stage_split(path, rows, manifest=manifest))
         return publish(staged, force=force)[0]
 
 
-def stage_split(path: Path, rows: Iterable[dict], *, manifest: dict[str, Any]) -> Staged:
+def stage_split(path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[str, Any]) -> Staged:
     """Stream rows into a draft beside `path`, one row group at a time; nothing under `path` changes.
 
     Args:
@@ -247,7 +249,7 @@ def read_manifest(path: Path, *, verify: bool = False) -> dict[str, Any]:
     return manifest
 
 
-def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schema]:
+def _write(draft: Path, rows: Iterable[dict[str, Any]], path: Path) -> tuple[int, pa.Schema]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -272,7 +274,7 @@ def _write(draft: Path, rows: Iterable[dict], path: Path) -> tuple[int, pa.Schem
     return count, schema
 
 
-def _schema(group: list[dict]) -> pa.Schema:
+def _schema(group: list[dict[str, Any]]) -> pa.Schema:
     import pyarrow as pa
 
     text = pa.string()
@@ -291,7 +293,7 @@ def _schema(group: list[dict]) -> pa.Schema:
     return pa.schema(list(fields.items()))
 
 
-def _check_shape(part: list[dict], first: dict, path: Path, start: int) -> None:
+def _check_shape(part: list[dict[str, Any]], first: dict[str, Any], path: Path, start: int) -> None:
     columns, extra = first.keys(), first["extra_info"].keys()
     for index, row in enumerate(part, start):
         if row.keys() != columns or row["extra_info"].keys() != extra:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
@@ -125,6 +125,9 @@ class PretrainPlan:
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
+Plan = TypeVar("Plan", bound=PretrainPlan)
+
+
 class Problem(NamedTuple):
     """A problem to assess on: what the model is shown, and what the reward compares its response with."""
 
@@ -132,7 +135,7 @@ class Problem(NamedTuple):
     truth: str
 
 
-class Spec(ABC):
+class Spec(ABC, Generic[Plan]):
     """What the trainer asks of a task.
 
     Attributes:
@@ -146,7 +149,7 @@ class Spec(ABC):
 
     name: str
     what: str
-    plan: PretrainPlan
+    plan: Plan
     stop: int | None = None
     auto_model = "AutoModelForCausalLM"
     auto_processor = "AutoTokenizer"
@@ -159,15 +162,15 @@ class Spec(ABC):
         return ROOT / "recipes" / "tasks" / self.name / "tiny"
 
     @abstractmethod
-    def build(self, plan: PretrainPlan) -> tuple[PreTrainedModel, Any]:
+    def build(self, plan: Plan) -> tuple[PreTrainedModel, Any]:
         """A freshly initialised model in float32 and its tokenizer or processor."""
 
     @abstractmethod
-    def losses(self, plan: PretrainPlan, model: PreTrainedModel, processor: Any) -> Callable[[int], torch.Tensor]:
+    def losses(self, plan: Plan, model: PreTrainedModel, processor: Any) -> Callable[[int], torch.Tensor]:
         """A function from a step (0-based) to the loss of its batch; it must not depend on the steps before."""
 
     @abstractmethod
-    def held_out(self, plan: PretrainPlan, count: int) -> list[Problem]:
+    def held_out(self, plan: Plan, count: int) -> list[Problem]:
         """Problems that neither pretraining nor RL trains on."""
 
     @abstractmethod
@@ -193,8 +196,8 @@ class Spec(ABC):
 
 
 def train(
-    spec: Spec,
-    plan: PretrainPlan,
+    spec: Spec[Plan],
+    plan: Plan,
     work: Path,
     *,
     device: str = "cpu",
@@ -273,7 +276,7 @@ def _claim(work: Path, plan: PretrainPlan) -> None:
 
 
 def results(
-    spec: Spec, model: PreTrainedModel, processor: Any, problems: Sequence[Problem], *, sample: bool
+    spec: Spec[Plan], model: PreTrainedModel, processor: Any, problems: Sequence[Problem], *, sample: bool
 ) -> list[dict[str, Any]]:
     """What the task's reward says of one response to each problem (torch's generator decides the samples)."""
     score = spec.reward()
@@ -287,7 +290,13 @@ def results(
 
 
 def assess(
-    spec: Spec, model: PreTrainedModel, processor: Any, problems: Sequence[Problem], *, samples: int = 8, seed: int = 0
+    spec: Spec[Plan],
+    model: PreTrainedModel,
+    processor: Any,
+    problems: Sequence[Problem],
+    *,
+    samples: int = 8,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Greedy and sampled accuracy on held-out problems.
 
@@ -319,8 +328,8 @@ def assess(
 
 
 def publish(
-    spec: Spec,
-    plan: PretrainPlan,
+    spec: Spec[Plan],
+    plan: Plan,
     model: PreTrainedModel,
     processor: Any,
     out: Path,
@@ -365,8 +374,8 @@ def publish(
 
 
 def run(
-    spec: Spec,
-    plan: PretrainPlan,
+    spec: Spec[Plan],
+    plan: Plan,
     *,
     out: Path | None = None,
     device: str = "auto",
@@ -473,8 +482,12 @@ SIZES = {
 """Millions of parameters -> the size; for a GPU, where 1,200 steps of Countdown's 27m take about two minutes."""
 
 
+Annotators = TypeVar("Annotators")
+Settings = TypeVar("Settings")
+
+
 @dataclass(frozen=True, kw_only=True)
-class TextPlan(PretrainPlan):
+class TextPlan(PretrainPlan, Generic[Annotators, Settings]):
     """A plan whose demonstrations are drawn before the first step.
 
     Attributes:
@@ -483,12 +496,12 @@ class TextPlan(PretrainPlan):
     """
 
     examples: int
-    annotators: Any
-    settings: Any
+    annotators: Annotators
+    settings: Settings
     shape: TextShape = TextShape()
 
 
-class TextSpec(Spec):
+class TextSpec(Spec[TextPlan[Annotators, Settings]], Generic[Annotators, Settings]):
     """A tiny Qwen2 or Qwen3 that learns from demonstrations by imperfect annotators.
 
     Attributes:
@@ -504,10 +517,10 @@ class TextSpec(Spec):
         """The tokenizer, the same one each time."""
 
     @abstractmethod
-    def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
+    def examples(self, plan: TextPlan[Annotators, Settings], seed: int, count: int) -> Iterator[Example]:
         """Demonstrations, none of a held-out problem; the same seed gives the same ones."""
 
-    def build(self, plan: PretrainPlan) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    def build(self, plan: TextPlan[Annotators, Settings]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """See `Spec.build`. The vocabulary is exactly the tokenizer's."""
         import torch
         import transformers
@@ -534,7 +547,9 @@ class TextSpec(Spec):
         model.generation_config = transformers.GenerationConfig(**ends, **PLAIN_SAMPLING)
         return model, tokenizer
 
-    def losses(self, plan: TextPlan, model: PreTrainedModel, processor: Any) -> Callable[[int], torch.Tensor]:
+    def losses(
+        self, plan: TextPlan[Annotators, Settings], model: PreTrainedModel, processor: Any
+    ) -> Callable[[int], torch.Tensor]:
         """See `Spec.losses`: cross-entropy of the responses and their end marks."""
         import torch
 
@@ -594,7 +609,7 @@ class Batches:
         import torch
 
         epoch, place = divmod(step, len(self.inputs) // size)
-        if epoch != self.epoch:
+        if self.order is None or epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1000 + epoch)
             self.order = torch.randperm(len(self.inputs), generator=generator).to(self.inputs.device)
             self.epoch = epoch

@@ -155,7 +155,11 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
 
 
 def _refill(
-    settings: Settings, size: int, buckets: Sequence[str], rng: np.random.Generator, seen: set
+    settings: Settings,
+    size: int,
+    buckets: Sequence[str],
+    rng: np.random.Generator,
+    seen: set[tuple[tuple[int, ...], int]],
 ) -> list[Problem]:
     for _ in range(PATIENCE):
         problems = []
@@ -308,7 +312,7 @@ class HubProblems:
 
     def _solved(self, drawn: list[tuple[tuple[int, ...], int]]) -> dict[tuple[tuple[int, ...], int], tuple[str, int]]:
         """(numbers, target) -> the plainest solution, and how many there are."""
-        answers = {}
+        answers: dict[tuple[tuple[int, ...], int], tuple[str, int]] = {}
         for size in self._settings.sizes:
             part = [problem for problem in drawn if len(problem[0]) == size]
             if part:

@@ -134,7 +134,7 @@ def corpus() -> Iterator[str]:
     yield from ("user", "assistant", "system", "(1 + 2) * 3 - 4 / 5 = 2\n")
 
 
-class Countdown(TextSpec):
+class Countdown(TextSpec[Annotators, Settings]):
     """Countdown's tiny Qwen3."""
 
     name = "countdown"
@@ -147,12 +147,12 @@ class Countdown(TextSpec):
         """See `TextSpec.tokenizer`."""
         return train_tokenizer(corpus(), PIECES, TAGS)
 
-    def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
+    def examples(self, plan: TextPlan[Annotators, Settings], seed: int, count: int) -> Iterator[Example]:
         """See `TextSpec.examples`."""
         rng = random.Random(seed)
         return (demonstrate(plan.annotators, plan.settings, rng) for _ in range(count))
 
-    def held_out(self, plan: TextPlan, count: int) -> list[Problem]:
+    def held_out(self, plan: TextPlan[Annotators, Settings], count: int) -> list[Problem]:
         """Problems whose multisets of numbers are in neither the pretraining bucket nor that of RL training."""
         return [
             Problem(prompt(problem.numbers, problem.target), ground_truth(problem.numbers, problem.target))

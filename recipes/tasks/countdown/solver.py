@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recipes.errors import RecipeError
 
 # A tree is a position into the numbers, or (operator, left tree, right tree).
-Tree = int | tuple
+Tree = int | tuple[str, "Tree", "Tree"]
+Form = tuple[Any, ...]
+"""An expression without its sign; see `canonical`."""
 
 # The first spelling found of an expression is the one that is printed: "a + b - c" rather than "a - c + b", and larger
 # numbers before smaller ones (positions are sorted), so that fewer steps are negative.
@@ -29,7 +31,7 @@ class Entry(NamedTuple):
     right_row: int
 
 
-def canonical(tree: Tree, labels: Sequence[int]) -> tuple[int, tuple]:
+def canonical(tree: Tree, labels: Sequence[int]) -> tuple[int, Form]:
     """(sign, form) of a tree; two trees are the same expression exactly when these are equal.
 
     Args:
@@ -47,7 +49,7 @@ def canonical(tree: Tree, labels: Sequence[int]) -> tuple[int, tuple]:
     return _sum(sides, operator) if operator in "+-" else _product(sides, operator)
 
 
-def _sum(sides: tuple, operator: str) -> tuple[int, tuple]:
+def _sum(sides: tuple[tuple[int, Form], tuple[int, Form]], operator: str) -> tuple[int, Form]:
     terms = []
     for (sign, form), outer in zip(sides, (1, 1 if operator == "+" else -1), strict=True):
         inner = form[1] if form[0] == "+" else ((1, form),)
@@ -59,8 +61,8 @@ def _sum(sides: tuple, operator: str) -> tuple[int, tuple]:
     return (1, ("+", here)) if here < negated else (-1, ("+", negated))
 
 
-def _product(sides: tuple, operator: str) -> tuple[int, tuple]:
-    parts: tuple[list, list] = ([], [])
+def _product(sides: tuple[tuple[int, Form], tuple[int, Form]], operator: str) -> tuple[int, Form]:
+    parts: tuple[list[Form], list[Form]] = ([], [])
     for (_, form), turned in zip(sides, (False, operator == "/"), strict=True):
         factors, divisors = form[1:] if form[0] == "*" else ((form,), ())
         parts[turned].extend(factors)
@@ -68,7 +70,7 @@ def _product(sides: tuple, operator: str) -> tuple[int, tuple]:
     return sides[0][0] * sides[1][0], ("*", *(tuple(sorted(part)) for part in parts))
 
 
-def _ordered(terms: list) -> tuple:
+def _ordered(terms: list[tuple[int, Form]]) -> Form:
     return tuple(sorted(terms, key=lambda term: (term[1], -term[0])))
 
 
@@ -147,7 +149,7 @@ class Block(NamedTuple):
 @lru_cache
 def blocks(size: int) -> tuple[Block, ...]:
     """The catalogue of `size` different numbers in blocks that numpy evaluates at once."""
-    groups: dict[tuple, list[tuple[int, int, int]]] = {}
+    groups: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[tuple[int, int, int]]] = {}
     for row, entry in enumerate(entries(size)):
         key = entry.operator, entry.left, entry.right
         groups.setdefault(key, []).append((entry.left_row, entry.right_row, row))
@@ -170,7 +172,7 @@ def ranking(labels: tuple[int, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
         divisions, then fewer parentheses, then fewer products, then by text.
     """
     size = len(labels)
-    first: dict[tuple, tuple[str, int]] = {}
+    first: dict[tuple[int, Form], tuple[str, int]] = {}
     for row in range(count(size)):
         shape = tree(size, row, range(size))
         first.setdefault(canonical(shape, labels), (template(shape), row))
@@ -297,11 +299,12 @@ def _hits(columns: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _of_block(block: Block, positions: Sequence[int], values: dict[tuple[int, ...], Fraction]) -> Fraction:
     """A block's expressions over these positions, (rows of the block, batch)."""
-    left, right = (
-        tuple(part if part is None else part[rows] for part in values[tuple(positions[p] for p in side)])
-        for side, rows in ((block.left, block.left_rows), (block.right, block.right_rows))
-    )
-    return _combined(block.operator, left, right)
+
+    def side(places: tuple[int, ...], rows: np.ndarray) -> Fraction:
+        over, under = values[tuple(positions[p] for p in places)]
+        return over[rows], None if under is None else under[rows]
+
+    return _combined(block.operator, side(block.left, block.left_rows), side(block.right, block.right_rows))
 
 
 def _combined(operator: str, left: Fraction, right: Fraction) -> Fraction:

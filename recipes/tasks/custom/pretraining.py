@@ -111,9 +111,15 @@ def code(rng: random.Random) -> Question:
         f"Write a Python function f(x) that takes x, {described}. Put the program into one fenced block.",
         {"fn_name": "f", "inputs": [[value] for value in INPUTS], "outputs": outputs},
         "code",
-        *(f"```python\ndef f(x):\n    return {expression}\n```" for expression in (careful, hasty)),
+        program(careful),
+        program(hasty),
         careful == hasty,
     )
+
+
+def program(expression: str) -> str:
+    """Return a response that defines f."""
+    return f"```python\ndef f(x):\n    return {expression}\n```"
 
 
 def questions(settings: Settings, pretraining: bool, rng: random.Random) -> Iterator[Question]:
@@ -149,7 +155,7 @@ def corpus() -> Iterator[str]:
     yield from ("user", "assistant", "system")
 
 
-class Custom(TextSpec):
+class Custom(TextSpec[Annotators, Settings]):
     """The tiny Qwen3 of the kit's multiple choice and code."""
 
     name = "custom"
@@ -171,7 +177,7 @@ class Custom(TextSpec):
         """See `TextSpec.tokenizer`."""
         return train_tokenizer(corpus(), PIECES, TAGS)
 
-    def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
+    def examples(self, plan: TextPlan[Annotators, Settings], seed: int, count: int) -> Iterator[Example]:
         """See `TextSpec.examples`."""
         rng = random.Random(seed)
         for question in islice(questions(plan.settings, True, rng), count):
@@ -179,7 +185,7 @@ class Custom(TextSpec):
             response = question.careful if careful else question.hasty
             yield Example(question.prompt, response, careful or question.hasty_is_right)
 
-    def held_out(self, plan: TextPlan, count: int) -> list[Problem]:
+    def held_out(self, plan: TextPlan[Annotators, Settings], count: int) -> list[Problem]:
         """Problems whose prompts are not in pretraining."""
         drawn = islice(questions(plan.settings, False, random.Random(plan.seed + 1)), count)
         return [Problem(question.prompt, json.dumps([question.source, question.truth])) for question in drawn]

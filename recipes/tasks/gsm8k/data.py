@@ -31,7 +31,7 @@ class Tally:
     questions: set[str] = field(default_factory=set)
     steps: Counter[int] = field(default_factory=Counter)
 
-    def over(self, passing: Iterable[dict]) -> Iterator[dict]:
+    def over(self, passing: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Hand rows on and count them.
 
         Raises:

@@ -17,6 +17,7 @@ from recipes.tasks.gsm8k.problems import (
     TEMPLATES,
     TINY,
     WordProblem,
+    WordSettings,
     calculated,
     word_problems,
 )
@@ -111,7 +112,7 @@ def corpus() -> Iterator[str]:
     yield from ("So + - * / =", MARK, "user", "assistant", "system", "\n")
 
 
-class GSM8K(TextSpec):
+class GSM8K(TextSpec[Annotators, WordSettings]):
     """The tiny Qwen2 for word problems; the recipe's Qwen2.5 is of this architecture."""
 
     name = "gsm8k"
@@ -133,13 +134,13 @@ class GSM8K(TextSpec):
         """See `TextSpec.tokenizer`."""
         return train_tokenizer(corpus(), PIECES, ADDED)
 
-    def examples(self, plan: TextPlan, seed: int, count: int) -> Iterator[Example]:
+    def examples(self, plan: TextPlan[Annotators, WordSettings], seed: int, count: int) -> Iterator[Example]:
         """See `TextSpec.examples`; all questions are different."""
         rng = random.Random(seed)
         drawn = word_problems(plan.settings, (BUCKET,), seed=seed)
         return (demonstrate(next(drawn), plan.annotators, rng) for _ in range(count))
 
-    def held_out(self, plan: TextPlan, count: int) -> list[Problem]:
+    def held_out(self, plan: TextPlan[Annotators, WordSettings], count: int) -> list[Problem]:
         """Problems whose calculations are in neither the pretraining bucket nor that of RL training."""
         drawn = islice(word_problems(plan.settings, ("test",), seed=plan.seed + 1), count)
         return [Problem(prompt(problem.question), str(problem.gold)) for problem in drawn]

@@ -104,11 +104,14 @@ def _parsed(line: str, where: str) -> Question:
         record = json.loads(line)
     except ValueError as error:
         raise RecipeError(f"the line is not JSON: {error}", where=where, fix=example) from error
-    fields = [record.get(name) if isinstance(record, dict) else None for name in ("question", "answer")]
-    for name, value in zip(("question", "answer"), fields, strict=True):
+
+    def field(name: str) -> str:
+        value = record.get(name) if isinstance(record, dict) else None
         if not isinstance(value, str) or not value.strip():
             raise RecipeError(f"the line has no {name}", where=where, fix=example)
-    return Question(fields[0], fields[1], where)
+        return value
+
+    return Question(field("question"), field("answer"), where)
 
 
 def rows(questions: Iterable[Question], split: str) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SPLITS = ("train", "test")
-Sources = dict[str, Callable[[], Iterator[dict]]]
+Sources = dict[str, Callable[[], Iterator[dict[str, Any]]]]
 """For each split a function that makes its rows."""
 
 REPOSITORY = "yuehua-s/numbergame"
@@ -128,7 +129,7 @@ class HubScreens:
 
     def sources(self) -> Sources:
         """Both splits, for `splits`."""
-        return {split: lambda split=split: self.rows(split) for split in SPLITS}
+        return {split: partial(self.rows, split) for split in SPLITS}
 
     def _pictures(self, split: str, dropped: Counter[str]) -> Iterator[tuple[bytes, bytes, str]]:
         table = self._tables[split]
@@ -186,7 +187,7 @@ class Counts:
     deals: set[str] = field(default_factory=set)
     most_tokens: int = 0
 
-    def over(self, passing: Iterable[dict]) -> Iterator[dict]:
+    def over(self, passing: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Hand rows on and count them."""
         for row in passing:
             info = row["extra_info"]
@@ -210,7 +211,11 @@ class Counts:
 
 def from_journal(journal: Journal, episodes: dict[str, list[Episode]]) -> Sources:
     """The rows of each split's episodes, which the journal must hold."""
-    return {split: lambda split=split: rows(journal.rounds(episodes[split]), split) for split in SPLITS}
+    return {split: partial(_rows_of, journal, episodes[split], split) for split in SPLITS}
+
+
+def _rows_of(journal: Journal, episodes: list[Episode], split: str) -> Iterator[dict[str, Any]]:
+    return rows(journal.rounds(episodes), split)
 
 
 def splits(

@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from recipes.tasks.number_game.demonstrations import (
+    RESPONSE,
+    GamePlan,
+    Players,
+    Screenshot,
+    by_size,
+    demonstration,
+    inputs,
+)
 from recipes.tasks.number_game.rules import LIGHTS, cells
 from recipes.tasks.pretrain import IGNORED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from recipes.tasks.number_game.pretraining import GamePlan, Screenshot
     from recipes.tasks.number_game.rules import Deal
 
 GLYPH = 56  # pixels of a side of a crop that shows one card's digit
@@ -44,8 +52,8 @@ def within_images(
         query, key, value: (1, heads, images * patches, head size); `patches` is among the other arguments.
     """
     heads, total, size = query.shape[1:]
-    split = [part[0].unflatten(1, (-1, other["patches"])).transpose(0, 1) for part in (query, key, value)]
-    mixed = F.scaled_dot_product_attention(*split, scale=scaling)
+    asked, keys, values = (part[0].unflatten(1, (-1, other["patches"])).transpose(0, 1) for part in (query, key, value))
+    mixed = F.scaled_dot_product_attention(asked, keys, values, scale=scaling)
     return mixed.transpose(1, 2).reshape(1, total, heads, size), None
 
 
@@ -197,8 +205,6 @@ class Lessons:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _demonstration(self, deal: Deal, careful: float) -> str:
-        from recipes.tasks.number_game.pretraining import Players, demonstration
-
         return demonstration(deal, Players(careful), self.rng) + self.tokenizer.eos_token
 
     def _draw(self, count: int) -> tuple[Pile, list[int]]:
@@ -267,10 +273,8 @@ class Lessons:
         if (height, width) not in self._prompts:
             from PIL import Image
 
-            from recipes.tasks.number_game.pretraining import NumberGame, inputs
-
             made = inputs(self.processor, [Image.new("RGB", (width, height))])
-            room = torch.zeros(1, NumberGame.response, dtype=torch.long)
+            room = torch.zeros(1, RESPONSE, dtype=torch.long)
             positions, _ = self.model.model.get_rope_index(
                 torch.cat([made["input_ids"], room], dim=1),
                 image_grid_thw=made["image_grid_thw"],
@@ -330,14 +334,12 @@ def card_classes(shape: Sequence[int], cards: Tensor, digits: Tensor) -> Tensor:
     return torch.where(inside.any(1), (inside * digits[..., None, None]).sum(1), NOTHING).flatten(1)
 
 
-def _piles(shown: Sequence[Screenshot], device: Any) -> list[Pile]:
+def _piles(screenshots: Sequence[Screenshot], device: Any) -> list[Pile]:
     import numpy as np
 
-    from recipes.tasks.number_game.pretraining import by_size
-
     piles = []
-    for places in by_size(shown).values():
-        part = [shown[place] for place in places]
+    for places in by_size(screenshots).values():
+        part = [screenshots[place] for place in places]
         images = torch.from_numpy(np.stack([np.asarray(each.image) for each in part]))
         piles.append(
             Pile(

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from recipes.errors import RecipeError
@@ -69,33 +68,6 @@ def check_agreement(screen: Screen, what: str, page: object, rules: object) -> N
         raise RecipeError(
             f"{what} {page}, and rules.py says {rules}", where=screen.name, fix="report this: page and rules differ"
         )
-
-
-def openers(
-    devices: str | None, workers: int, *, page_url: str | None, adb_host: str, adb_port: int
-) -> Callable[[int], list[Callable[[], Screen]]]:
-    """For `collect` and `play`: a function that gives openers of screens, at most as many as there are jobs.
-
-    Args:
-        devices: None for Chromium; for Android serials with commas between, or `all`.
-        workers: Chromium windows at once.
-        page_url: of the page, None for the one in this package.
-        adb_host, adb_port: of the ADB server.
-    """
-
-    def chromium(jobs: int) -> list[Callable[[], Screen]]:
-        from recipes.tasks.number_game.chromium import ChromiumScreen, find_chromium
-
-        find_chromium()
-        return [partial(ChromiumScreen, f"chromium-{number}", address=page_url) for number in range(min(workers, jobs))]
-
-    def android(jobs: int) -> list[Callable[[], Screen]]:
-        from recipes.tasks.number_game.android import AndroidScreen, find_devices
-
-        connected = find_devices(devices or "all", host=adb_host, port=adb_port)
-        return [partial(AndroidScreen, device, address=page_url) for device in connected[:jobs]]
-
-    return chromium if devices is None else android
 
 
 @dataclass

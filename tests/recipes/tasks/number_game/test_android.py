@@ -14,9 +14,10 @@ from PIL import Image, ImageDraw
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.android import AndroidScreen, find_devices
 from recipes.tasks.number_game.collect import Journal, collect, planned
+from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.pixels import colours, decoded
 from recipes.tasks.number_game.rules import Look, Settings, parse_deal
-from recipes.tasks.number_game.screens import ScreenLost, TapLost, openers
+from recipes.tasks.number_game.screens import ScreenLost, TapLost
 
 adbutils = pytest.importorskip("adbutils", reason="adbutils is not installed")
 EPISODES = planned("test", 9, Settings(rounds=3), seed=0)
