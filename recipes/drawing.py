@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from recipes.statistics import Interval
 
 STYLE_SHEET = Path(__file__).with_suffix(".css")
 
@@ -66,6 +68,22 @@ def inline(figure: Any, name: str, description: str) -> str:
     text = _ID.sub(rf"\g<1>{name}-", text)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description, quote=True)}"', 1)
+
+
+def draw_accuracy(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
+    """A curve of accuracies by step with their 95% intervals."""
+    values = [interval.value for interval in curve.values()]
+    low, high = interval_ends(curve)
+    below = [value - end for value, end in zip(values, low, strict=True)]
+    above = [end - value for value, end in zip(values, high, strict=True)]
+    axes.errorbar(list(curve), values, yerr=[below, above], color=colour, marker="o", capsize=3, label=label)
+
+
+def interval_ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[float]]:
+    """The intervals' ends inside [0, 1]; the value itself where there is no interval."""
+    low = [max(0.0, each.value if each.low is None else each.low) for each in curve.values()]
+    high = [min(1.0, each.value if each.high is None else each.high) for each in curve.values()]
+    return low, high
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

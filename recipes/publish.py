@@ -22,8 +22,8 @@ from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoi
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_whole
 from recipes.model_files import local_model
-from recipes.monitor.learning_curves import learning_curve
 from recipes.provenance import git_commit
+from recipes.runs.curve import learning_curve
 from recipes.runs.folder import RunFiles
 from recipes.runs.folder import find as find_run
 from recipes.runs.metrics import Step, read_history, validation

@@ -14,13 +14,13 @@ ensure()
 
 import typer
 
+from recipes.documentation.learning import results_table
 from recipes.documentation.official import block as comparison
 from recipes.documentation.tables import BLOCKS as RECIPE_BLOCKS
 from recipes.documentation.tables import rendered, stale
 from recipes.drawing import markdown
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
-from recipes.monitor.learning_curves import results_table
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory

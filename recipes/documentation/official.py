@@ -18,6 +18,7 @@ from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.documentation.tables import ENGINES
 from recipes.drawing import markdown
+from recipes.engines.verl import load_format
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, ROOT
 
@@ -224,9 +225,9 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
         if result.get(f"{_VALIDATION}.{name}") is None and f"worker.rollout.{name}" in result:
             result[f"{_VALIDATION}.{name}"] = result[f"worker.rollout.{name}"]
     result.setdefault(f"{_VALIDATION}.n", 1)
-    if result.get("worker.rollout.load_format") == "auto":
-        needs_weights = result.get(f"{_LORA}.rank") or result.get("worker.rollout.limit_images")
-        result["worker.rollout.load_format"] = "safetensors" if needs_weights else "dummy"
+    if chosen := result.get("worker.rollout.load_format"):
+        rank, images = (result.get(key) or 0 for key in (f"{_LORA}.rank", "worker.rollout.limit_images"))
+        result["worker.rollout.load_format"] = load_format(chosen, rank, images)
     return result
 
 

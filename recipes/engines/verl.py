@@ -234,17 +234,16 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
     """Length and first weights of vLLM, and sampling in validation.
 
     By default verl takes the model's maximum length, and vLLM would reserve cache for it. vLLM may start from random
-    weights where the trainer sends every weight before the first use. It may not with LoRA, which sends adapters only,
-    nor with images: vLLM 0.28 keeps their normalisation in buffers that are never sent. verl's validation is greedy
+    weights where the trainer sends every weight before the first use (`load_format`). verl's validation is greedy
     unless sampling is set; EasyR1's samples as training does.
     """
     rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
-    needs_weights = recipe.worker.actor.model.lora.rank > 0 or rollout.limit_images > 0
-    chosen = "safetensors" if needs_weights else "dummy"
     temperature = rollout.temperature if given.temperature is None else given.temperature
     return {
         f"{ROLLOUT}.max_model_len": rollout.max_model_len or recipe.longest,
-        f"{ROLLOUT}.load_format": chosen if rollout.load_format == "auto" else rollout.load_format,
+        f"{ROLLOUT}.load_format": load_format(
+            rollout.load_format, recipe.worker.actor.model.lora.rank, rollout.limit_images
+        ),
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
@@ -252,6 +251,17 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
         f"{ROLLOUT}.agent.agent_loop_manager_class": ROW_IDS,
     }
+
+
+def load_format(chosen: str, lora_rank: int, limit_images: int) -> str:
+    """Return vLLM's load format: `auto` reads weights where not all are sent before their first use, else none.
+
+    With LoRA the trainer sends adapters only. With images vLLM 0.28 keeps the normalisation in buffers that are never
+    sent.
+    """
+    if chosen != "auto":
+        return chosen
+    return "safetensors" if lora_rank > 0 or limit_images > 0 else "dummy"
 
 
 DAPO_SHARE = 5

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config.schema import Recipe, leaves
-from recipes.drawing import BLUE, STYLE, WEAK
+from recipes.drawing import BLUE, STYLE, WEAK, draw_accuracy
 from recipes.errors import RecipeError
-from recipes.monitor.learning_curves import draw_accuracy
 from recipes.monitor.progress import KL, number
 from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run

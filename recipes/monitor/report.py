@@ -8,12 +8,11 @@ from datetime import datetime
 from pathlib import Path
 
 from recipes.documentation import official
-from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, inline
+from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_accuracy, inline
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.monitor.compare import shown
 from recipes.monitor.health import Finding, findings_of, truncated
-from recipes.monitor.learning_curves import draw_accuracy
 from recipes.monitor.progress import KL, duration, number
 from recipes.runs.changes import read_changes
 from recipes.runs.dumps import Dump, read_dump, validation_files

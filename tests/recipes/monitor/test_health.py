@@ -9,8 +9,8 @@ import pytest
 
 from recipes.config import load
 from recipes.monitor.health import Evidence, findings
-from recipes.monitor.learning_curves import TRAINING
 from recipes.paths import ROOT
+from recipes.runs.curve import TRAINING
 from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from scipy.stats import t
 
-from recipes.monitor.learning_curves import draw, learning
+from recipes.documentation.learning import draw, learning
 
 
 def write_run(folder, validations, steps=(), shift=0):

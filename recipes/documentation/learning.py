@@ -1,65 +1,19 @@
-"""Learning curves from what runs wrote: held-out accuracy with intervals over questions, and over training seeds."""
+"""What recipes learned, for the pages: curves of runs that differ in their seed, their table and their drawing."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recipes.drawing import BAD, BLUE, SLATE, STYLE, markdown
+from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_accuracy, interval_ends, markdown
 from recipes.errors import RecipeError
-from recipes.runs.dumps import read_dump, validation_files
-from recipes.runs.folder import ATTEMPT
-from recipes.runs.metrics import read_history
-from recipes.runs.pairing import accuracy, pair, why_not
-from recipes.statistics import Interval, McNemar, mean_over_seeds
+from recipes.runs.curve import Curve, learning_curve
+from recipes.statistics import Interval, mean_over_seeds
 
-# Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
-TRAINING = {
-    "score": "critic/score/mean",
-    "entropy": "actor/entropy",
-    "kl_reward": "actor/reward_kl_penalty",
-    "kl_loss": "actor/kl_loss",
-    "grad_norm": "actor/grad_norm",
-    "seconds": "timing_s/step",
-}
 KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL to the reference, in the loss"}
-
-
-@dataclass(frozen=True)
-class FirstToLast:
-    """The last validation of a run against its first, on the same questions; exact and paired."""
-
-    first: int
-    last: int
-    questions: int
-    difference: Interval
-    mcnemar: McNemar
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One run.
-
-    Attributes:
-        run: its name.
-        validation: step -> greedy accuracy with its interval over the questions (Wilson).
-        training: one entry a step: `step`, and those of `TRAINING` that the run logged.
-        paired: None where the validations cannot be paired; `notes` says why.
-        notes: what is wrong with the validations, in sentences.
-        seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
-    """
-
-    run: str
-    validation: dict[int, Interval]
-    training: list[dict[str, float]]
-    paired: FirstToLast | None
-    notes: list[str] = field(default_factory=list)
-    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -141,53 +95,6 @@ def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:
     }
 
 
-def learning_curve(run: Path, upto: float = math.inf) -> Curve:
-    """Validation accuracy at each validated step, training metrics of each step, and last against first.
-
-    Args:
-        run: such as `artifacts/runs/<experiment>`.
-        upto: the last step that is looked at.
-    """
-    files = {step: file for step, file in validation_files(run).items() if step <= upto}
-    if len(files) < 2:
-        raise RecipeError(
-            f"{len(files)} validations are there, and a curve needs two",
-            where=str(run / "validation"),
-            fix="train with VAL_FREQ set to fewer steps than the run has",
-        )
-    dumps = {step: read_dump(file) for step, file in files.items()}
-    first, last = min(dumps), max(dumps)
-    compared = pair(dumps[first], dumps[last])
-    notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
-    if compared is None:
-        notes.append(f"not paired: {why_not(dumps[first], dumps[last])}")
-    return Curve(
-        run=run.name,
-        validation={step: accuracy(dump) for step, dump in dumps.items()},
-        training=[
-            {"step": step.step}
-            | {name: value for name, metric in TRAINING.items() if (value := step.get(metric)) is not None}
-            for step in read_history(run / "metrics.jsonl")
-            if TRAINING["score"] in step.data
-        ],
-        paired=compared and FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar),
-        notes=notes,
-        seconds=_seconds(run),
-    )
-
-
-def _seconds(run: Path) -> float | None:
-    """Launch to last metrics, by the log's line of its only attempt and the time of the metrics file."""
-    log = run / "train.log"
-    if not log.is_file():
-        return None
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        attempts = [line.removeprefix(ATTEMPT).strip() for line in lines if line.startswith(ATTEMPT)]
-    if len(attempts) != 1:
-        return None
-    return (run / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()
-
-
 def results_table(results: Sequence[Path]) -> str:
     """One row a recipe, from the JSON files that `scripts/plot_learning.py` wrote: what was run and what it brought."""
     rows = []
@@ -266,7 +173,7 @@ def _draw_pass_at_k(axes: Any, points: dict[int, BeforeAfter]) -> None:
         curve = {k: getattr(point, name) for k, point in points.items()}
         values = [interval.value for interval in curve.values()]
         axes.plot(list(curve), values, color=color, marker="o", label=f"{name} training")
-        axes.fill_between(list(curve), *_ends(curve), color=color, alpha=0.15)
+        axes.fill_between(list(curve), *interval_ends(curve), color=color, alpha=0.15)
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(points), [str(k) for k in points])
     axes.set(ylim=(0, 1), xlabel="k", ylabel="pass@k, temperature 1")
@@ -288,25 +195,9 @@ def _draw_accuracies(axes: Any, result: Learning) -> None:
         label = f"mean of {len(result.curves)} seeds"
         axes.plot(list(result.mean), [mean.value for mean in result.mean.values()], color=BLUE, marker="o", label=label)
         label = "95% interval over seeds (Student's t)"
-        axes.fill_between(list(result.mean), *_ends(result.mean), color=BLUE, alpha=0.15, label=label)
+        axes.fill_between(list(result.mean), *interval_ends(result.mean), color=BLUE, alpha=0.15, label=label)
     else:
         label = "greedy accuracy on held-out questions, 95% interval"
         draw_accuracy(axes, result.curves[0].validation, BLUE, label)
     axes.set(ylim=(0, 1), ylabel="accuracy")
     axes.legend(loc="lower right")
-
-
-def draw_accuracy(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
-    """A curve of accuracies by step with their 95% intervals."""
-    values = [interval.value for interval in curve.values()]
-    low, high = _ends(curve)
-    below = [value - end for value, end in zip(values, low, strict=True)]
-    above = [end - value for value, end in zip(values, high, strict=True)]
-    axes.errorbar(list(curve), values, yerr=[below, above], color=colour, marker="o", capsize=3, label=label)
-
-
-def _ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[float]]:
-    """The intervals' ends inside [0, 1]; the value itself where there is no interval."""
-    low = [max(0.0, each.value if each.low is None else each.low) for each in curve.values()]
-    high = [min(1.0, each.value if each.high is None else each.high) for each in curve.values()]
-    return low, high
