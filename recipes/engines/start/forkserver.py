@@ -30,7 +30,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from recipes.engines.start import spawn
-from recipes.engines.start.cuda import CudaWhileImporting
 
 FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 """Ray's C++ code reads these once, at import, so a process can be forked only if it wants them as they were then."""
@@ -53,7 +52,7 @@ def preload(modules: Iterable[str]) -> None:
     for name in modules:
         try:
             importlib.import_module(name)
-        except (ImportError, CudaWhileImporting) as error:
+        except (ImportError, RuntimeError, OSError) as error:  # a refusal of CUDA is a RuntimeError
             print(f"not imported before the fork: {name} ({error})", file=sys.stderr, flush=True)
     gc.collect()
     gc.freeze()

@@ -68,6 +68,8 @@ def main() -> int:
     hardware = "cpu" if "trainer.device=cpu" in [argument.lstrip("+") for argument in sys.argv] else "gpu"
     with reported_errors():
         support.check(hardware)
+    if hardware == "cpu":
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty, Ray would refuse the logical slots that verl counts
     ray_init = ray_arguments(sys.argv[1:])
     if not can_fork(ray_init, sys.argv[1:]):
         return ordinary(hardware)

@@ -43,6 +43,15 @@ def test_another_ray_is_started_as_ray_does(monkeypatch):
     assert not main.can_fork({}, [])
 
 
+def test_hidden_gpus_do_not_keep_a_run_without_gpus_from_its_logical_slots(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(sys, "argv", ["main.py", "trainer.device=cpu"])
+    monkeypatch.setattr(support, "check", lambda hardware: None)
+    monkeypatch.setattr(main, "can_fork", lambda *_: False)
+    monkeypatch.setattr(main, "train", lambda address: int("CUDA_VISIBLE_DEVICES" in main.os.environ))
+    assert main.main() == 0
+
+
 class Replaced(BaseException):
     """Carries what `execve` was given."""
 
