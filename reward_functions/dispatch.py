@@ -176,7 +176,9 @@ def check_sources(
         try:
             _check_known(source)
             sources.add(source)
-            judges.read_gold(source, truth)
+            gold = judges.read_gold(source, truth)
+            if sandbox_fusion_url is not None and source in judges.CODE and gold.kind == "asserts":
+                raise programs.TruthError(sandbox_fusion.NO_ASSERTS)
         except programs.TruthError as error:
             problems.append(f"row {number} ({source}): {error}")
         except ValueError as error:

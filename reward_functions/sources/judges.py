@@ -179,7 +179,7 @@ def _score_program(response: str, tests: programs.Tests, settings: Settings) -> 
     if reason:
         return _result(0.0, 0.0, 0.0, reason)
     run = runner(settings.sandbox_fusion_url)
-    results = run(tests.kind, program, tests.inputs, settings.limits, tests.names)
+    results = run(tests.kind, program, tests.inputs, settings.limits)
     if any(each["status"] == "gold_unparsable" for each in results):
         return _result(0.0, 0.0, 0.0, "gold_unparsable")
     right, failure = programs.passed(tests, results)

@@ -11,7 +11,7 @@ import ast
 import builtins
 import symtable
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_TEXT = 200_000  # characters of one test
@@ -32,7 +32,7 @@ CODE = {
 }
 # Names of the standard library that tests use without importing them: as modules, and alone.
 MODULES = {
-    *("asyncio", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq"),
+    *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq"),
     *("io", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics", "string", "sys"),
     "unittest",
 }
@@ -58,15 +58,24 @@ class NoTest(ValueError):
 
 
 @dataclass(frozen=True)
-class Names:
-    """What one test takes from elsewhere."""
+class Test:
+    """One test and what it takes from elsewhere."""
 
-    wanted: list[str]  # from the program
-    imports: dict[str, str]  # from the standard library: name -> "module" or "module.name"
+    __test__ = False  # no test class of pytest's
+
+    text: str
+    wanted: list[str]  # names of the program's
+    imports: dict[str, str]  # of the standard library: name -> "module" or "module.name"
+    classes: list[str]  # those of the program's names that are classes
+    called: set[str]  # those that it calls
 
 
-def read(text: str) -> Names:
-    """The names that the text of a test uses.
+def read(text: str, classes: Sequence[str] = ()) -> Test:
+    """Return what a test takes from the program.
+
+    Args:
+        text: the test.
+        classes: names of the program's that are classes.
 
     Raises:
         NoTest: the text is too long or no Python, needs what the sandbox does not have, or nothing of the program.
@@ -79,37 +88,48 @@ def read(text: str) -> Names:
         raise NoTest(f"no Python: {str(error)[:100]}") from error
     own = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
     used = [name for name in dict.fromkeys(_globals(table)) if name not in own and not name.startswith("__")]
-    absent = [name for name in used if name in ABSENT]
-    absent += [module for module in _modules(nodes) if module not in sys.stdlib_module_names]
-    if absent:
-        raise NoTest(f"{absent[0]}: the sandbox has Python's standard library alone")
-    if runs := CODE & {*_globals(table), *_modules(nodes)}:
+    modules = {name for node in nodes for name in _modules(node)}
+    if absent := [*(ABSENT & {*used}), *(modules - sys.stdlib_module_names)]:
+        raise NoTest(f"{min(absent)}: the sandbox has Python's standard library alone")
+    if runs := CODE & {*_globals(table), *modules}:
         raise NoTest(f"{min(runs)}: it could make code of what the program returns")
+    if "asyncio" in modules or "asyncio" in used or any(isinstance(node, ast.Await) for node in nodes):
+        raise NoTest("coroutines cannot be awaited across the sandbox; test a function that calls asyncio.run itself")
     bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     alone = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in bases}
-    imports = {name: STANDARD[name] for name in used if name in STANDARD}
+    imports = {name: STANDARD[name] for name in used if name in STANDARD and name not in classes}
     imports |= {name: name for name in used if name in MODULES and name not in alone}
-    wanted = [name for name in used if name not in imports and name not in PYTHON]
-    if not wanted:  # then what is called first is the program's, rather a name of the standard library than a builtin
-        called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-        called = [name for name in called if name in used]
-        wanted = ([name for name in called if name in imports] or called)[:1]
+    wanted = [name for name in used if name in classes or (name not in imports and name not in PYTHON)]
+    called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    if (
+        not wanted
+    ):  # then the first that could be is the program's, rather a name of the standard library than a builtin
+        wanted = [*(name for name in used if name in STANDARD), *(name for name in called if name in used)][:1]
     if not wanted:
         raise NoTest("it takes nothing of the program: all its names are its own or Python's")
-    return Names(wanted, {name: path for name, path in imports.items() if name not in wanted})
+    if caught := {name for node in nodes for name in _caught(node)} & {*wanted}:
+        raise NoTest(f"except {min(caught)}: an error of the program's own class arrives as the nearest of Python's")
+    imports = {name: path for name, path in imports.items() if name not in wanted}
+    return Test(text, wanted, imports, [name for name in classes if name in wanted], {*called} & {*wanted})
 
 
-def _modules(nodes: list[ast.AST]) -> list[str]:
-    """The packages that a test imports."""
-    modules = []
-    for node in nodes:
-        modules += [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        modules += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
-    return [module.partition(".")[0] for module in modules]
+def _modules(node: ast.AST) -> list[str]:
+    """Return the packages that a statement imports."""
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return []
+    names = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or "."]
+    return [name.partition(".")[0] for name in names]
+
+
+def _caught(node: ast.AST) -> list[str]:
+    """Return the names of the errors that a statement catches."""
+    if not isinstance(node, ast.ExceptHandler) or node.type is None:
+        return []
+    return [each.id for each in ast.walk(node.type) if isinstance(each, ast.Name)]
 
 
 def _globals(table: symtable.SymbolTable) -> Iterator[str]:
-    """Global names that are used anywhere in this scope."""
+    """Yield the global names that are used anywhere in this scope."""
     top = table.get_type() == "module"
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (top or symbol.is_global()):

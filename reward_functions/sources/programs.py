@@ -1,8 +1,8 @@
 """Model-written programs: their tests, the last fenced block of a response, and what passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
-calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox` or in Sandbox Fusion. Outputs are compared
-here, calls and tests in a process in which the program never runs.
+calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox` or in Sandbox Fusion. Outputs and values
+are compared here, the texts of tests are executed in a process of the sandbox in which the program never runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from . import names
-from .sandboxed.same import EXACT, close
+from .same import EXACT, close, same_value
+from .sandboxed.values import FAILURES, Codec
 
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
@@ -43,10 +44,9 @@ class Tests:
 
     __test__ = False  # no test class of pytest's
 
-    kind: str  # "script" or "tests", as `sandbox.run` has it
-    inputs: list[Any]  # what each test gives to a script; the tests themselves
-    outputs: tuple[str, ...] = ()  # of scripts, what they should print
-    names: list[dict[str, Any]] | None = None  # of tests, what each takes from the program, see `sandbox.run`
+    kind: str  # "script", "calls" or "asserts", as `sandbox.run` has it
+    inputs: list[Any]  # as `sandbox.run` takes them
+    outputs: tuple[Any, ...] = ()  # what a script should print; what a call should return
 
 
 def read_program(response: str) -> tuple[str, str]:
@@ -100,7 +100,7 @@ def read(truth: Any) -> Tests:
     if not 0 < count <= MAX_TESTS:
         raise TruthError(f"{count} tests; give 1 to {MAX_TESTS}")
     if "asserts" in truth:
-        return _asserts(assertions)
+        return _asserts(assertions, truth.get("classes", []))
     if len(inputs) != len(outputs):
         raise TruthError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
     if truth.get("fn_name"):
@@ -113,22 +113,25 @@ def read(truth: Any) -> Tests:
     return Tests("script", inputs, tuple(outputs))
 
 
-def _asserts(texts: list[str]) -> Tests:
-    texts = [text if "\n" in text.strip() else text.strip() for text in texts]
-    taken = []
+def _asserts(texts: list[str], classes: Any) -> Tests:
+    if not isinstance(classes, list) or not all(isinstance(name, str) and name.isidentifier() for name in classes):
+        raise TruthError("classes is not a list of names")
+    texts, tests = [text if "\n" in text.strip() else text.strip() for text in texts], []
     for text in texts:
         try:
-            taken.append(vars(names.read(text)))
+            tests.append(names.read(text, classes))
         except names.NoTest as error:
             raise TruthError(f"{text[:80]!r}: {error}") from error
-    return Tests("tests", texts, names=taken)
+    if idle := set(classes) - {name for test in tests for name in test.called}:
+        raise TruthError(f"classes has {min(idle)}, which no test calls and leaves to the program")
+    return Tests("asserts", [(test.text, test.wanted, test.imports, test.classes) for test in tests])
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
     """`inputs` hold lists of arguments, or texts with one JSON value a line, as verl's data sets have them."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
-    calls = []
+    calls, values = [], []
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):
             try:
@@ -138,30 +141,57 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
                 raise TruthError(f"an input of {name} has a line that is no JSON: {str(error)[:80]}") from error
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
-        calls.append([name, given, wanted])
-    return Tests("tests", calls, names=[{}] * len(calls))
+        try:
+            calls.append(_codec().message("function", [name, *given], {}))
+        except (ValueError, RecursionError) as error:
+            raise TruthError(f"an input of {name} is nested too deeply") from error
+        values.append(wanted)
+    return Tests("calls", calls, tuple(values))
 
 
-def passed(tests: Tests, results: list[dict[str, Any]]) -> tuple[int, str]:
-    """How many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right).
+def _codec() -> Codec:
+    """Return a codec to which everything that is no data is one thing, equal to nothing."""
+    return Codec(
+        lambda value: ("object", 0), {"object": lambda number: NotImplemented, "iterator": lambda items: NotImplemented}
+    )
+
+
+def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
+    """Return how many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right).
 
     Where every test's answer is yes or no, all of them have to be right: half of them are for a program that guesses.
     """
     statuses = [result["status"] for result in results]
     if tests.kind == "script":
-        right = [
-            status == "ran" and same_text(result["output"], want)
-            for status, result, want in zip(statuses, results, tests.outputs, strict=True)
-        ]
+        answers = zip(statuses, results, tests.outputs, strict=True)
+        right = [status == "ran" and same_text(result["output"], want) for status, result, want in answers]
         guessed = all(want.strip().lower() in YES_OR_NO for want in tests.outputs)
+    elif tests.kind == "calls":
+        answers = zip(statuses, results, tests.outputs, strict=True)
+        statuses = [
+            _returned(result["output"], want) if status == "ran" else status for status, result, want in answers
+        ]
+        right = [status == "held" for status in statuses]
+        guessed = all(isinstance(want, bool) for want in tests.outputs)
     else:
         right = [status == "held" for status in statuses]
-        guessed = all(result.get("guessed") for result in results)
+        guessed = all(result["output"] == "b" for result in results)
     if all(right):
         return len(right), ""
     failures = (status for status, each in zip(statuses, right, strict=True) if not each)
     first = next(failures)
     return 0 if guessed else sum(right), "wrong" if first in ("ran", "failed") else first
+
+
+def _returned(line: str, wanted: Any) -> str:
+    """Return the status of a call that the program answered with this line."""
+    try:
+        status, value, *_ = _codec().decode(line)
+    except (ValueError, TypeError):  # the program wrote it itself
+        return "runtime_error"
+    if status == "ok":
+        return "held" if same_value(value, wanted) else "failed"
+    return status if status in FAILURES else "runtime_error"
 
 
 def same_text(output: str, expected: str) -> bool:

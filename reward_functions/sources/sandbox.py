@@ -27,9 +27,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+from .sandboxed import values
+
 SANDBOXED = Path(__file__).resolve().parent / "sandboxed"
 MACHINES = ("x86_64", "aarch64")  # those that `sandboxed/seccomp.py` has a filter for
-PARTS = ("values", "same", "served", "judged", "seccomp", "runner")
+PARTS = ("values", "served", "judged", "seccomp", "runner")
 # The same Python runs inside, so it takes code that is compiled already. A program that is a script runs in the last
 # lines, with no frame of ours but this one below it.
 START = """def start():
@@ -48,7 +50,6 @@ try:
 except BaseException as raised:
     error = raised
 finish(names, error)"""
-Names = list[dict[str, Any]]  # what each test takes from the program and from the standard library, see `names`
 MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
 TRY_S = 30.0
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
@@ -86,20 +87,20 @@ class Limits:
                 raise ValueError(f"limits.{name} is {value!r}, not a positive {whole}")
 
 
-def run(kind: str, program: str, tests: list[Any], limits: Limits, names: Names | None = None) -> list[dict[str, Any]]:
+def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[str, str]]:
     """Run a program on tests, in one sandbox.
 
     Args:
-        kind: "script" or "tests".
+        kind: "script", "calls" or "asserts".
         program: Python source.
-        tests: of a script, what is on its standard input; else the texts of tests, or [function, arguments, expected].
-            No process in which the program runs has them.
-        names: of each test: `{"wanted": the program's names, "imports": {name: "module" or "module.name"}}`.
+        tests: of a script, what is on its standard input; of calls, the messages that `sandboxed/served.py` answers; of
+            asserts, what `names.read` has of each text, which no process in which the program runs can see.
 
     Returns:
-        Per test `status`. Of a script it is "ran" where it ended well, with the `output`. Of a test it is "held" or
-        "failed", or "gold_unparsable" where the test is none; and `guessed` says whether a program that always answers
-        True or False would pass it. "sandbox_error" means that the sandbox itself gave no answer.
+        Per test `status` and `output`. Of a script it is "ran" where it ended well, with what it printed; of a call
+        "ran" with the answer, which is only what the program claims. Of an assert it is "held" or "failed", or
+        "gold_unparsable" where the test is none; and "b" where a program that always answers True or False passes.
+        "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
         SandboxMissing: bubblewrap is not there or does not work.
@@ -109,27 +110,22 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits, names: Names 
     path = _bubblewrap()
     command = [*_as_nobody(path), *_command(path, limits.file_bytes)]
     with slot():
-        answer = _exchange(command, _request(kind, program, tests, limits, names), limits.total_wall_s + limits.wall_s)
-    blocks = list(_blocks(answer))
+        answer = _exchange(command, _request(kind, program, tests, limits), limits.total_wall_s + limits.wall_s)
+    results = [{"status": status, "output": out.decode("utf-8", "replace")} for status, out in _blocks(answer)]
     rest = "output_limit" if len(answer) >= MOST_OUTPUT else "sandbox_error"
-    if kind == "script":
-        results = [{"status": status, "output": out.decode("utf-8", "replace")} for status, out in blocks[: len(tests)]]
-        return results + [{"status": rest}] * (len(tests) - len(results))
-    flags = blocks[0][1].decode() if blocks else ""
-    return results_of(flags, [status for status, _ in blocks[1:]] + [rest] * (len(tests) + 1 - len(blocks)))
+    return results[: len(tests)] + [{"status": rest, "output": ""}] * (len(tests) - len(results))
 
 
-def results_of(flags: str, statuses: list[str]) -> list[dict[str, Any]]:
-    """The results of tests; `flags` is what `sandboxed/judged.py` says of them without the program."""
-    return [{"status": each, "guessed": flags[at : at + 1] == "b"} for at, each in enumerate(statuses)]
-
-
-def _request(kind: str, program: str, tests: list[Any], limits: Limits, names: Names | None) -> bytes:
-    """What the sandbox reads; the tests of a program's functions come behind what its process knows."""
+def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
+    """Return what the sandbox reads; asserts come behind what the program's process knows."""
+    hidden = kind == "asserts"
     request = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine(), "parts": PARTS}
-    request |= {"inputs": tests} if kind == "script" else {"count": len(tests)}
-    blocks = [marshal.dumps((_code(), request)), marshal.dumps((names, tests) if kind != "script" else None)]
+    request |= {"count": len(tests), "inputs": None if hidden else tests}
+    blocks = [marshal.dumps((_code(), request)), marshal.dumps((tests, _data_names()) if hidden else None)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
+
+
+_data_names = lru_cache(maxsize=1)(values.data_names)
 
 
 @lru_cache(maxsize=1)
@@ -233,7 +229,7 @@ def check() -> None:
 
 def _problem(command: list[str]) -> str:
     """What a harmless program says where it does not run; "" where it does."""
-    with _memory_file(_request("script", "print(input())", ["works"], Limits(), None)) as stdin:
+    with _memory_file(_request("script", "print(input())", ["works"], Limits())) as stdin:
         try:
             done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,6 @@
 """Sandbox Fusion, the service that verl's documentation names for many programs at once: a client for its run_code.
 
-Standard input needs one request per test. Tests that call a program go in together, in turns with the program: see
-`_tests`. As in `sandbox`, requests with the program hold no expected answers.
+Standard input needs one request per test; calls go in together. As in `sandbox`, requests hold no expected answers.
 """
 
 from __future__ import annotations
@@ -17,18 +16,22 @@ from typing import Any
 
 from . import sandbox
 
-MOST_TURNS = 40  # calls of the program that a test can make, one after the other
 PAUSES_S = (1.0, 4.0, 10.0)  # before each further attempt, where the service is busy or away
 GRACE_S = 20.0  # for the service's own queue
 FAILED = {"TimeLimitExceeded": "timeout", "MemoryLimitExceeded": "memory_limit", "OutputLimitExceeded": "output_limit"}
 
+NO_ASSERTS = (
+    "asserts cannot be judged on Sandbox Fusion: a service has no second process that the program cannot reach; give "
+    "these tests as fn_name, inputs and outputs, or run programs under bubblewrap, without sandbox_fusion_url"
+)
 MAIN = """
-import json, sys
+import sys
 for name, text in {parts!r}:
     module = sys.modules[name] = type(sys)(name)
     exec(text, module.__dict__)
 out = sys.stdout
-module.replay(lambda line: print({mark!r} + line, file=out, flush=True), *json.loads({arguments!r}))
+server = module.Server(lambda line: print("\\n" + {mark!r} + line, file=out, flush=True))
+server.run({program!r}, "program.py", {calls!r})
 """
 
 
@@ -36,67 +39,46 @@ class FusionError(RuntimeError):
     """The service did not answer, or not with what it documents."""
 
 
-def run(
-    url: str, kind: str, program: str, tests: list[Any], limits: Any, names: list[dict[str, Any]] | None = None
-) -> list[dict[str, Any]]:
-    """The same as `sandbox.run`, on a service: `url` is its run_code's, such as http://sandbox:8080/run_code.
+def run(url: str, kind: str, program: str, tests: list[Any], limits: Any) -> list[dict[str, str]]:
+    """Do as `sandbox.run` does, on a service: `url` is its run_code's, such as http://sandbox:8080/run_code.
 
     The status is "sandbox_error" for every test that the service gave no result for.
+
+    Raises:
+        FusionError: these are asserts; `dispatch.check_sources` says so before the start.
     """
-    if kind != "script":
-        return _tests(url, program, tests, names, limits)
-    results, used = [], 0.0
-    for test in tests:
+    if kind == "asserts":
+        raise FusionError(NO_ASSERTS)
+    results: list[dict[str, str]] = []
+    used = 0.0
+    while len(results) < len(tests):
         if used > limits.total_wall_s:
-            results.append({"status": "timeout"})
+            results.append({"status": "timeout", "output": ""})
             continue
         began = time.monotonic()
-        status, output = _execute(url, program, test, limits.wall_s, limits)
+        if kind == "script":
+            results.append(_result(_execute(url, program, tests[len(results)], limits.wall_s, limits), limits))
+        else:
+            results += _calls(url, program, tests[len(results) :], limits)
         used += time.monotonic() - began
-        results.append({"status": status, "output": output[: limits.output_bytes]})
     return results
 
 
-def _tests(url: str, program: str, tests: list[Any], names: Any, limits: Any) -> list[dict[str, Any]]:
-    """Tests in turns, since a service has no conversations: one request executes all tests as far as the answers go,
-    the next one has the program answer what they then ask, from the start."""
-    answers: list[list[str]] = [[] for _ in tests]
-    asked: list[list[str]] = [[] for _ in tests]
-    statuses, flags = [""] * len(tests), ""
-    for _ in range(MOST_TURNS):
-        open_ = [at for at, status in enumerate(statuses) if not status]
-        if not open_:
-            break
-        given = [[tests[at] for at in open_], [names[at] for at in open_], [answers[at] for at in open_]]
-        lines, status = _lines(url, ("values", "same", "served", "judged"), given, limits)
-        if not flags and not lines:
-            statuses = [status if status == "sandbox_error" else "gold_unparsable"] * len(tests)
-            break
-        flags = flags or lines[0]
-        for at, line in zip(open_, [*lines[1:], *[f"status {status}"] * len(open_)], strict=False):
-            what, _, rest = line.partition(" ")
-            if what == "status":
-                statuses[at] = rest
-            else:
-                asked[at].append(rest)
-        open_ = [at for at, each in enumerate(statuses) if not each]
-        if open_:
-            given = [program, [asked[at] for at in open_]]
-            lines, status = _lines(url, ("values", "served"), given, limits)
-            for at, line in zip(open_, [*lines, *[""] * len(open_)], strict=False):
-                answers[at].append(line)
-                statuses[at] = "" if line.startswith("[") else (line or status)
-    return sandbox.results_of(flags, [status or "timeout" for status in statuses])
+def _result(answer: tuple[str, str], limits: Any) -> dict[str, str]:
+    return {"status": answer[0], "output": answer[1][: limits.output_bytes]}
 
 
-def _lines(url: str, parts: tuple[str, ...], arguments: Any, limits: Any) -> tuple[list[str], str]:
-    """What `replay` of the last part reports there, and the status of what it did not come to."""
-    mark = secrets.token_hex(8)  # so that what the program prints is not taken for a report by accident
-    sources = [(part, (sandbox.SANDBOXED / f"{part}.py").read_text(encoding="utf-8")) for part in parts]
-    code = MAIN.format(parts=sources, arguments=json.dumps(arguments), mark=mark)
+def _calls(url: str, program: str, calls: list[str], limits: Any) -> list[dict[str, str]]:
+    """Return the results of calls up to the first that ended the program, and of all where it ended before."""
+    mark = secrets.token_hex(8)  # so that what the program prints is not taken for an answer by accident
+    parts = [(part, (sandbox.SANDBOXED / f"{part}.py").read_text(encoding="utf-8")) for part in ("values", "served")]
+    code = MAIN.format(parts=parts, program=program, calls=calls, mark=mark)
     status, output = _execute(url, code, "", limits.total_s, limits)
-    lines = [line[len(mark) :] for line in output.split("\n") if line.startswith(mark)]
-    return lines, status if status != "ran" else "runtime_error"
+    loaded, *lines = [line[len(mark) :] for line in output.split("\n") if line.startswith(mark)] or [""]
+    ended = [{"status": "runtime_error" if status == "ran" else status, "output": ""}]
+    if not loaded:
+        return ended * len(calls)
+    return [*(_result(("ran", line), limits) for line in lines[: len(calls)]), *ended][: len(calls)]
 
 
 def _execute(url: str, code: str, stdin: str, seconds: float, limits: Any) -> tuple[str, str]:

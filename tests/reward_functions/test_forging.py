@@ -24,7 +24,7 @@ TESTS = [line.replace("\\\\n", "\0").replace("\\n", "\n").replace("\0", "\\n") f
 
 def judged(program: str, texts: list[str], **limits: float) -> list[dict]:
     tests = programs.read({"asserts": texts})
-    return sandbox.run(tests.kind, program, tests.inputs, sandbox.Limits(**limits), tests.names)
+    return sandbox.run(tests.kind, program, tests.inputs, sandbox.Limits(**limits))
 
 
 @needs_sandbox
@@ -40,6 +40,7 @@ def test_no_test_holds_for_a_program_that_does_not_know_the_answer(name, program
         *("", "import os", "assert", "assert f(", "(" * 9999, "\x00", "assert 1 == 1", "x = 3\nassert x == 3"),
         *("def f(x): return x\nassert f(2) == 2", "from f import f\nassert f(2) == 2", "assert np.allclose(f(2), [1])"),
         *("assert f(2) == pytest.approx(4)", "assert eval(f(2)) == 4", "import pickle\nassert pickle.loads(f(2)) == 4"),
+        *("assert asyncio.run(f(2)) == 4", "try: f(2)\nexcept Own: pass"),
     ],
 )
 def test_what_is_no_test_of_a_program_is_refused(text):
@@ -91,7 +92,7 @@ STATUSES = {
     "def f(x): return 'x' * 10 ** 7": "output_limit",
     "def f(x):\n    import os\n    os._exit(0)": "runtime_error",
     "def f(x):\n    while True: pass": "timeout",
-    "def f(x):\n    while True: print(x)": "output_limit",
+    'def f(x):\n    while True: print(x, "x" * 9999)': "output_limit",
     "def g(x): return 9": "runtime_error",
     "def f(": "syntax_error",
     "raise ValueError": "runtime_error",
@@ -125,7 +126,7 @@ PYTHON_VALUES = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(value=PYTHON_VALUES)
 def test_values_come_back_as_they_were(value):
-    codec = values.Codec(lambda value: None, {})
+    codec = values.Codec(lambda value: ("object", 0), {})
     text = codec.encode(value)
     assert text.isascii() and "\n" not in text  # noqa: PT018
     decoded = codec.decode(text)

@@ -16,7 +16,7 @@ from recipes.data.rewards import load_reward
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs = dispatch.programs
-comparison = load_reward(dispatch.sandbox.SANDBOXED / "same.py")
+comparison = load_reward(dispatch.sandbox.SANDBOXED.parent / "same.py")
 
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 

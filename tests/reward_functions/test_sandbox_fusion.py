@@ -62,6 +62,7 @@ def service(monkeypatch):
 
 ONE_TEST = {"inputs": ["1"], "outputs": ["2"]}
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
+EXITS = "```python\ndef f(x):\n    if x == 3: import os; os._exit(0)\n    return [x]\n```"
 FUNCTION = (
     "```python\nprint('ran [9]')\ndef f(x):\n    print('ran [9]')\n    if x == 3: raise SystemExit\n    return [x]\n```"
 )
@@ -73,13 +74,8 @@ FUNCTION = (
         (DOUBLE, {"inputs": ["1", "2"], "outputs": ["2", "4"]}, 1.0, "correct"),
         (DOUBLE, {"inputs": ["1", "x"], "outputs": ["2", "4"]}, 0.5, "partial"),
         (FUNCTION, {"fn_name": "f", "inputs": [[1], [3], [2]], "outputs": [[1], [3], [2]]}, 2 / 3, "partial"),
-        (
-            FUNCTION,
-            {"asserts": ["assert f(1) == [1]", "assert f(3) == [3]", "assert f(2) == [2] * 1"]},
-            2 / 3,
-            "partial",
-        ),
-        ("```\ndef f(:\n```", {"asserts": ["assert f(1) == 1"]}, 0.0, "syntax_error"),
+        (EXITS, {"fn_name": "f", "inputs": [[1], [3], [2]], "outputs": [[1], [3], [2]]}, 2 / 3, "partial"),
+        ("```\ndef f(:\n```", {"fn_name": "f", "inputs": [[1]], "outputs": [1]}, 0.0, "syntax_error"),
     ],
 )
 def test_the_same_verdicts_as_in_the_sandbox(service, response, truth, share, reason):
@@ -88,17 +84,23 @@ def test_the_same_verdicts_as_in_the_sandbox(service, response, truth, share, re
 
 
 def test_requests_hold_no_expected_answer(service):
-    truth = {"asserts": ["assert f(1) == 'the expected answer'"]}
-    dispatch.compute_score("code", FUNCTION, truth, sandbox_fusion_url=service.url)
-    truth = {"inputs": ["1"], "outputs": ["the expected answer"]}
-    dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url, limits={"memory_bytes": 64 << 20})
-    *turns, script = service.requests
-    assert {("the expected answer" in each["code"], "def f(x)" in each["code"]) for each in turns} == {
-        (True, False),
-        (False, True),
-    }
-    assert "the expected answer" not in json.dumps(script)
+    for truth in (
+        {"fn_name": "f", "inputs": [[1]], "outputs": ["the expected answer"]},
+        {"inputs": ["1"], "outputs": ["the expected answer"]},
+    ):
+        dispatch.compute_score("code", DOUBLE, truth, sandbox_fusion_url=service.url, limits={"memory_bytes": 64 << 20})
+    calls, script = service.requests
+    assert "the expected answer" not in json.dumps([calls, script])
     assert (script["memory_limit_MB"], script["language"]) == (64, "python")
+
+
+def test_asserts_are_refused_before_the_start(service):
+    truth = {"asserts": ["assert f(1) == [1]"]}
+    problems = dispatch.check_sources([("code", truth), ("code", ONE_TEST)], sandbox_fusion_url=service.url)
+    assert [problem for problem in problems if "fn_name" in problem] == problems[:1]
+    assert problems[0].startswith("row 1 (code): asserts cannot be judged on Sandbox Fusion")
+    with pytest.raises(RuntimeError, match="asserts cannot be judged"):
+        dispatch.compute_score("code", FUNCTION, truth, sandbox_fusion_url=service.url)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import served
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than starting Python
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     Job = tuple[Callable[..., Any], Any]  # what a child does: `run_script`, `serve` or `judge`, and its argument
@@ -86,15 +86,15 @@ class Child:
             return self.used
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
 
-    def line(self, other: Child) -> bytes | None:
-        """The next line that the child wrote, or None where it ended, or was ended, before one; see `status`.
+    def line(self, others: list[Child]) -> bytes | None:
+        """Return the next line that the child wrote, or None where it ended, or was ended, before one; see `status`.
 
         Args:
-            other: the child with the program, whose CPU time counts too.
+            others: children whose CPU time counts too.
         """
-        began, cpu_before = time.monotonic(), self.cpu() + other.cpu()
+        began, cpu_before = time.monotonic(), self.cpu() + sum(each.cpu() for each in others)
         while (at := self.output.find(b"\n", self.seen)) == -1:
-            if not self.more(began, cpu_before, other) and b"\n" not in self.output[self.seen :]:
+            if not self.more(began, cpu_before, others) and b"\n" not in self.output[self.seen :]:
                 return None
         line = self.output[self.seen : at]
         self.seen = at + 1
@@ -107,7 +107,7 @@ class Child:
             pass
         return self.output
 
-    def more(self, began: float, cpu_before: float, other: Child | None = None) -> bool:
+    def more(self, began: float, cpu_before: float, others: Iterable[Child] = ()) -> bool:
         """Wait for output or the end; False once the child is gone and `status` is known."""
         if self.status:
             return False
@@ -119,7 +119,7 @@ class Child:
             self.end("output_limit")
         elif gone:
             self.end("")
-        elif self.late(began, cpu_before - (other.cpu() if other else 0.0)):
+        elif self.late(began, cpu_before - sum(each.cpu() for each in others)):
             self.end("timeout")
         return not self.status
 
@@ -244,16 +244,20 @@ def exit_code(error: BaseException | None) -> int:
     return 0 if error is None else NO_MEMORY if isinstance(error, MemoryError) else 1
 
 
-def serve(program: str) -> None:
-    """Run the program, and answer what the tests ask."""
+def serve(job: tuple) -> None:
+    """Run the program, and answer the calls that are known, or else what the tests ask."""
+    program, calls = job
     sys.argv = ["program.py"]
     sys.path.insert(0, "/tmp")
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
-    server = served.Server(Lines(4).next, lambda line: write(5, line.encode() + b"\n"))
-    try:  # noqa: SIM105
-        server.start(program, PROGRAM)
-    except served.Ended:
-        pass
+    try:
+        if calls is None:
+            output = sys.stdout = served.Output()
+            served.Server(lambda line: write(5, line.encode() + b"\n"), output).run(program, PROGRAM, lines(4))
+        else:
+            served.Server(report).run(program, PROGRAM, calls)
+    except MemoryError:
+        os._exit(NO_MEMORY)
     os._exit(0)
 
 
@@ -261,48 +265,27 @@ def judge(job: tuple) -> None:
     """Execute the tests from this one on, in a process in which no program runs."""
     first, at, most = job
     size = int.from_bytes(os.pread(TESTS, 8, at), "little")
-    names, tests = marshal.loads(os.pread(TESTS, size, at + 8))
+    tests, data_names = marshal.loads(os.pread(TESTS, size, at + 8))
     os.dup2(2, TESTS)
-    lines = Lines(4, most)
-    talk = judged.Talk(lambda line: send_line(talk, line), lambda: received(talk, lines))
-    judged.converse(tests, names, first, talk, report)
+    judged.run(tests, data_names, first, lambda line: write(5, line.encode() + b"\n"), lines(4, most), report)
     os._exit(0)
 
 
-class Lines:
-    """What comes through a pipe, line by line. Raises served.Ended at its end, and OverflowError behind too much."""
-
-    def __init__(self, fd: int, most: int = 1 << 40) -> None:
-        self.fd, self.most, self.rest = fd, most, b""
-
-    def next(self) -> str:
-        blocks, size = [self.rest], len(self.rest)
+def lines(fd: int, most: int = 1 << 40) -> Iterator[str]:
+    """Yield what comes through a pipe, line by line. Raises OverflowError: a longer line than this many bytes."""
+    rest = b""
+    while True:
+        blocks, size = [rest], len(rest)
         while b"\n" not in blocks[-1]:
-            block = os.read(self.fd, 1 << 20)
+            block = os.read(fd, 1 << 20)
             if not block:
-                raise served.Ended
+                return
             blocks.append(block)
             size += len(block)
-            if size > self.most:
+            if size > most:
                 raise OverflowError
-        line, _, self.rest = b"".join(blocks).partition(b"\n")
-        return line.decode("ascii", "replace")
-
-
-def send_line(talk: judged.Talk, line: str) -> None:
-    try:
-        write(5, line.encode() + b"\n")
-    except OSError:
-        talk.broken = True
-        raise talk.stop("gone") from None
-
-
-def received(talk: judged.Talk, lines: Lines) -> str:
-    try:
-        return lines.next()
-    except (served.Ended, OverflowError) as error:
-        talk.broken = True
-        raise talk.stop("output_limit" if isinstance(error, OverflowError) else "gone") from None
+        line, _, rest = b"".join(blocks).partition(b"\n")
+        yield line.decode("ascii", "replace")
 
 
 def main(request: dict) -> tuple:
@@ -342,46 +325,59 @@ def answer(request: dict) -> None:
             left -= child.used
             send(child.status, output if child.status == "ran" else b"")
         return
-    flags, *results = in_turn(request, request["count"])
-    send("flags", flags.encode())
-    for status in results:
-        send(status)
+    for status, content in in_turn(request):
+        send(status, content)
 
 
 def send(status: str, content: bytes = b"") -> None:
-    """One test's result to `sandbox.run`."""
+    """Send one test's result to `sandbox.run`."""
     write(1, f"{status} {len(content)}\n".encode() + content)
 
 
-def in_turn(request: dict, count: int) -> list[str]:
-    """A line of flags, and the status of each test; behind one that ended the program it starts anew."""
-    limits, flags, results = request["limits"], "", []
+def in_turn(request: dict) -> list[tuple[str, bytes]]:
+    """Return the status of each call or test, and what the program answers, or "b" for a test that a constant passes;
+    behind one that ended the program it starts anew."""
+    limits, calls, count = request["limits"], request["inputs"], request["count"]
     left, deadline, at = limits["total_s"], time.monotonic() + limits["total_wall_s"], os.lseek(TESTS, 0, os.SEEK_CUR)
+    results: list[tuple[str, bytes]] = []
+    flags = b""
     while len(results) < count:
         if left < 0 or time.monotonic() > deadline:
-            results.append("timeout")
+            results.append(("timeout", b""))
             continue
-        hears, speaks = os.pipe(), os.pipe()  # of the program
-        program = Child(request, None, (serve, request["program"]), left, deadline, (hears[0], speaks[1]))
-        tests = (judge, (len(results), at, limits["output_bytes"]))
-        judging = Child(request, None, tests, left, deadline, (speaks[0], hears[1]))
-        for fd in (*hears, *speaks):
-            os.close(fd)
-        marks = judging.line(program)
-        if marks is None and not results and judging.used > limits["test_s"] / 2:
-            return ["", *["gold_unparsable"] * count]  # a test takes too long by itself
-        flags = flags or (marks or b"").decode()
-        while len(results) < count:
-            line = judging.line(program)
-            status, _, last = ("" if line is None else line.decode()).partition(" ")
-            status = judging.status if line is None else status
-            if status == "gone":
-                status = program.left()
-            results += [status if status not in ("ran", "") else "runtime_error"] * (count if last == "all" else 1)
-            if line is None or last:
-                break
-        for child in (program, judging):
+        if calls is not None:
+            job = (serve, (request["program"], calls[len(results) :]))
+            reader = program = Child(request, None, job, left, deadline)
+            others = []
+        else:
+            hears, speaks = os.pipe(), os.pipe()  # of the program
+            job = (judge, (len(results), at, limits["output_bytes"]))
+            reader = Child(request, None, job, left, deadline, (speaks[0], hears[1]))
+            if not results:
+                flags = reader.line([])
+                if flags is None:
+                    return [("gold_unparsable", b"")] * count  # a test takes too long by itself
+            job = (serve, (request["program"], None))
+            program = Child(request, None, job, left, deadline, (hears[0], speaks[1]))
+            for fd in (*hears, *speaks):
+                os.close(fd)
+            others = [program]
+        loaded, over = False, False
+        while not over and len(results) < count:
+            line = reader.line(others)
+            over = line is None
+            status, content = (reader.status, b"") if line is None else ("ran", line)
+            if line is not None and calls is None:
+                status, content = line.decode(), flags[len(results) : len(results) + 1]
+                over = status in judged.GONE
+                status = program.left() if status == "gone" else status
+            if not loaded and not over:
+                loaded = True
+                continue
+            status = "runtime_error" if over and status == "ran" else status
+            results += [(status, content)] * (1 if loaded else count - len(results))
+        for child in {program, reader}:
             if not child.status:
                 child.end("ran")
             left -= child.used
-    return [flags, *results[:count]]
+    return results

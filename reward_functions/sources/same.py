@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 EXACT = 2.0**52  # floats above have no fractions, and may stand for several integers
 TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
+MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
 LESS_THAN_A_WHOLE = 0.5  # but never as much as this, so that different integers are different
 
 
@@ -41,15 +40,13 @@ def same_value(value: Any, expected: Any) -> bool:
         return bool(value == expected)
     if isinstance(value, float) and max(abs(value), abs(expected)) < EXACT:
         return close(value, expected)
-    from fractions import Fraction
-
     return close(Fraction(value), Fraction(expected))
 
 
 def _is_number(value: Any) -> bool:
-    others = [("fractions", "Fraction"), ("decimal", "Decimal")]
-    kinds = (int, float, *(getattr(sys.modules[module], name) for module, name in others if module in sys.modules))
-    return isinstance(value, kinds)
+    if isinstance(value, Decimal):
+        return value.is_finite() and abs(value.adjusted()) < MAX_EXPONENT
+    return isinstance(value, (int, float, Fraction))
 
 
 def _same_items(items: Any, expected: dict[str, Any]) -> bool:
