@@ -45,7 +45,7 @@ def repair(venv: Path) -> list[str]:
     forgotten = []
     for site, package in _packages(venv):
         if not is_complete(package):
-            folder = Path(str(package._path))  # its .dist-info; importlib.metadata has no public name for it
+            folder = Path(str(vars(package)["_path"]))  # its .dist-info; importlib.metadata has no public name for it
             forgotten.append(folder.name)
             shutil.rmtree(site / folder.name)
     for leftover in venv.glob(f"{SITE}/~*"):

@@ -13,8 +13,10 @@ _CACHED_BYTES = 1 << 20
 """A larger file, as a tokenizer is, does not stay in memory."""
 
 
-def local_model(name: str) -> Path | None:
-    """Where a model lies on this machine: its own folder, or its newest snapshot in the hub's cache."""
+def local_model(name: str | None) -> Path | None:
+    """Return the folder of a model on this machine: its own, or its newest snapshot in the hub's cache."""
+    if not name:
+        return None
     if Path(name).is_dir():
         return Path(name)
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")

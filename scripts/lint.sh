@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh: linter, formatter and import contract, as scripts/test.sh and the pre-commit hook run them.
+# lint.sh: linter, formatter, types and import contract, as scripts/test.sh and the pre-commit hook run them.
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="$("$ROOT/scripts/setup_env.sh")"
@@ -7,4 +7,5 @@ cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 "$python" -m ruff check .
 "$python" -m ruff format --check .
+"$python" -m mypy
 "$(dirname "$python")/lint-imports" --no-cache

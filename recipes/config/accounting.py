@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from recipes.config.schema import Changes, Recipe, Source
+from recipes.config.schema.keys import settled
 from recipes.errors import RecipeError
 
 
@@ -66,7 +67,8 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
     data, actor, rollout, trainer = recipe.data, recipe.worker.actor, recipe.worker.rollout, recipe.trainer
     prompts = data.rollout_batch_size
     responses = prompts * rollout.n
-    per_update = actor.global_batch_size * rollout.n
+    updated = settled(actor.global_batch_size)
+    per_update = updated * rollout.n
     per_gpu = math.ceil(per_update / data_parallel(recipe, actor.ulysses_size))
     used = min(rows, data.train_max_samples) if data.train_max_samples > 0 else rows
     steps_per_epoch = used // prompts
@@ -76,7 +78,7 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
         prompts=prompts,
         responses=responses,
         responses_per_update=per_update,
-        updates=max(1, prompts // actor.global_batch_size) * actor.ppo_epochs,
+        updates=max(1, prompts // updated) * actor.ppo_epochs,
         responses_per_gpu=per_gpu,
         accumulation_steps=math.ceil(per_gpu / _responses_of_a_pass(recipe)),
         dynamic=actor.dynamic_batching,
@@ -91,7 +93,7 @@ def _responses_of_a_pass(recipe: Recipe) -> int:
     """Responses of full length in one forward and backward pass of a GPU."""
     actor = recipe.worker.actor
     if not (actor.dynamic_batching and actor.max_token_len_per_device):
-        return actor.micro_batch_size_per_device_for_update
+        return settled(actor.micro_batch_size_per_device_for_update)
     return max(1, actor.max_token_len_per_device * actor.ulysses_size // recipe.longest)
 
 

@@ -240,6 +240,7 @@ Unused = tuple[tuple[str, ...], str, str, str]
 
 
 def _unused(recipe: Recipe) -> Iterator[Unused]:
+    keys: tuple[str, ...]
     algorithm, actor = recipe.algorithm, recipe.worker.actor
     estimator = algorithm.adv_estimator
     if algorithm.disable_kl:
@@ -301,6 +302,7 @@ _DISCOUNTED = ("gae", "reinforce_plus_plus")
 
 def _idle(recipe: Recipe) -> list[str]:
     """Keys that the user sets, which are read, and which change nothing in this recipe."""
+    keys: tuple[str, ...]
     algorithm, limit = recipe.algorithm, "worker.rollout.limit_images"
     idle: list[tuple[tuple[str, ...], str, str]] = []
     if not recipe.worker.rollout.limit_images:

@@ -6,7 +6,7 @@ import importlib.util
 import netrc
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -115,7 +115,7 @@ _PLACES = {
 """Logger -> the variable that says where it writes; without it the trainer's working folder, or /tmp (mlflow)."""
 
 
-def logger_environment(loggers: list[str], folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables for the trainer: what loggers write goes to the run's `folder`, offline where there is no login."""
     taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
     places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
@@ -124,7 +124,7 @@ def logger_environment(loggers: list[str], folder: Path, environ: Mapping[str, s
     return {**places, **wandb_environment(loggers, environ)}
 
 
-def wandb_environment(loggers: list[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def wandb_environment(loggers: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables for the trainer: the user's team and mode, on every machine; offline where there is no login."""
     if "wandb" not in loggers:
         return {}

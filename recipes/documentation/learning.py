@@ -149,7 +149,7 @@ def draw(result: Learning, path: Path) -> None:
     with mpl.rc_context({**STYLE, "svg.hashsalt": "learning"}):
         figure = Figure(figsize=(10.6 if result.pass_at_k else 7.2, 5.0 if places else 3.6))
         heights, widths = ([3, 1.2] if places else [1]), ([2, 1] if result.pass_at_k else [1])
-        axes = figure.subplot_mosaic(layout, height_ratios=heights, width_ratios=widths)
+        axes: dict[str, Any] = figure.subplot_mosaic(layout, height_ratios=heights, width_ratios=widths)
         _draw_accuracies(axes["accuracy"], result)
         for name in places:
             for curve in result.curves:

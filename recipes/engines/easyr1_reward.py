@@ -22,6 +22,8 @@ REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
 @lru_cache(maxsize=1)
 def _function(path: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location("reward_of_the_user", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
     spec.loader.exec_module(module)

@@ -143,9 +143,10 @@ def batched_attention(
     batch, queries, keys = q.size(0), q.size(1), k.size(1)
     ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
     bounds_q, bounds_k = ends * queries, ends * keys
-    tokens = (x.flatten(0, 1) for x in (q, k, v))
+    query, key, value = (x.flatten(0, 1) for x in (q, k, v))
     options = (dropout_p, softmax_scale, causal, window_size)
-    return packed_attention(*tokens, bounds_q, bounds_k, queries, keys, *options).unflatten(0, (batch, queries))
+    packed = packed_attention(query, key, value, bounds_q, bounds_k, queries, keys, *options)
+    return packed.unflatten(0, (batch, queries))
 
 
 def attention_forward(

@@ -28,7 +28,8 @@ def merge_adapters(folder: Path) -> bool:
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
-    shards, adapters, wrapped = sorted(folder.glob("*.safetensors")), {}, False
+    shards, wrapped = sorted(folder.glob("*.safetensors")), False
+    adapters: dict[str, Any] = {}
     for shard in shards:
         with safe_open(shard, framework="pt") as file:
             names = list(file.keys())
@@ -37,7 +38,7 @@ def merge_adapters(folder: Path) -> bool:
     if not wrapped:
         return False
     meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for shard in shards:
         merged = _merged(load_file(shard), adapters, meta["lora_alpha"] / meta["r"])
         weight_map |= dict.fromkeys(merged, shard.name)

@@ -16,6 +16,7 @@ from recipes.config.machine import has_atomic_compile_cache, logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.path_keys import split_function
 from recipes.config.schema import Recipe, leaves, verl_loss
+from recipes.config.schema.keys import settled
 from recipes.engines.support import OWN, is_used, require_supported, secret_variables, without_secrets
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
@@ -203,8 +204,8 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 def _batches(recipe: Recipe) -> dict[str, Any]:
     """Token budgets of micro-batches. Without a budget of its own, a micro-batch of k responses gets k full lengths."""
 
-    def tokens(network: Any, responses: int) -> int:
-        return network.max_token_len_per_device or -(-responses * recipe.longest // network.ulysses_size)
+    def tokens(network: Any, responses: int | None) -> int:
+        return network.max_token_len_per_device or -(-settled(responses) * recipe.longest // network.ulysses_size)
 
     actor, critic = recipe.worker.actor, recipe.worker.critic
     keys: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": actor.dynamic_batching}

@@ -52,9 +52,9 @@ def disagreement(step: Step, limits: Bounds) -> str | None:
     values = {name: step.get(name, f"actor/{name}") for name in limits}
     # A comparison with what is not a number is false, so this asks whether a value lies within its bound.
     over = [
-        f"{name} is {values[name]:.3g}{UNITS[name]}, at most {most:g} is rounding"
+        f"{name} is {value:.3g}{UNITS[name]}, at most {most:g} is rounding"
         for name, most in limits.items()
-        if values[name] is not None and most < math.inf and not values[name] <= most
+        if (value := values[name]) is not None and most < math.inf and not value <= most
     ]
     if not over:
         return None

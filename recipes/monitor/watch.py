@@ -100,7 +100,9 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
     return Group(head, "", curves, "", lights, "", *last, *notes)
 
 
-def watch(folder: Path, console: Console, every_s: float, once: bool, sleep: Callable = time.sleep) -> None:
+def watch(
+    folder: Path, console: Console, every_s: float, once: bool, sleep: Callable[[float], None] = time.sleep
+) -> None:
     """Show a run until it ends or Ctrl-C; only files are read, so the run pays nothing.
 
     Args:

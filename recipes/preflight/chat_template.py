@@ -70,7 +70,9 @@ def check_chat_template(recipe: Recipe) -> list[str]:
     return [*remarks, *_check_stop(folder, turn, special), *_check_thinking(recipe, template, prompt)]
 
 
-def render(template: str, messages: list[dict[str, str]], add_generation_prompt: bool, variables: dict) -> str:
+def render(
+    template: str, messages: list[dict[str, str]], add_generation_prompt: bool, variables: dict[str, Any]
+) -> str:
     """A chat as text.
 
     Args:

@@ -40,8 +40,8 @@ def main(
         console.print(f"note: {remark}")
     if result.skipped:
         console.print(f"not checked: {', '.join(result.skipped)}")
-    for error in result.errors:
-        print(f"error: {error}", file=sys.stderr)
+    for each in result.errors:
+        print(f"error: {each}", file=sys.stderr)
     if result.errors:
         raise typer.Exit(2)
     console.print("ready: every check passed")

@@ -69,7 +69,7 @@ def check_images(recipe: Recipe) -> list[str]:
     if not any(kind.sizes for kinds in scans.values() for kind in kinds):
         return []
     model, remarks = _model(recipe)
-    if model is None and not any(family in recipe.worker.actor.model.model_path for family in QWEN2_VL_FAMILY):
+    if model is None and not any(family in (recipe.worker.actor.model.model_path or "") for family in QWEN2_VL_FAMILY):
         return remarks
     answers = {key: _count_tokens(recipe, list(kinds), model) for key, kinds in scans.items()}
     fitting: Counter[str] = Counter()  # split -> rows of all its files that are short enough
@@ -116,9 +116,9 @@ def scan(
         else:
             kinds.setdefault(kind, AlikeRows(number)).count += 1
     if wrong:
-        number, error = wrong[0]
+        number, first = wrong[0]
         more = f"; {len(wrong) - 1:,} more rows are wrong" if len(wrong) > 1 else ""
-        raise RecipeError(f"row {number} {error}{more}", where=f"{file}, rows counted from 0", fix=error.fix) from error
+        raise RecipeError(f"row {number} {first}{more}", where=f"{file}, rows counted from 0", fix=first.fix) from first
     return kinds
 
 
@@ -207,7 +207,7 @@ def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
 
 def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     """The folder of a model with a processor; None, with a remark, for one that is still on the hub."""
-    name = recipe.worker.actor.model.model_path
+    name = recipe.worker.actor.model.model_path or ""
     folder = local_model(name)
     if folder is not None and any((folder / file).is_file() for file in PROCESSOR_FILES):
         return folder, []

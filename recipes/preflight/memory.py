@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from recipes.config import Recipe, kl
 from recipes.config.gpus import FUSED_WIDTH
+from recipes.config.schema.keys import settled
+from recipes.errors import RecipeError
 from recipes.memory import gpus
 from recipes.memory.budgets import GIGABYTE
 from recipes.memory.phases import (
@@ -61,8 +63,8 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         filled = budget if actor.dynamic_batching and budget else responses * -(-longest // actor.ulysses_size)
         return int(filled)
 
-    update = tokens(actor.max_token_len_per_device, actor.micro_batch_size_per_device_for_update)
-    each = actor.global_batch_size * rollout.n * longest // max(1, recipe.n_gpus)
+    update = tokens(actor.max_token_len_per_device, settled(actor.micro_batch_size_per_device_for_update))
+    each = settled(actor.global_batch_size) * rollout.n * longest // max(1, recipe.n_gpus)
     return MemoryPlan(
         shape=sizes,
         gpu=gpu,
@@ -73,12 +75,12 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         update_tokens=update,
         forward_tokens=tokens(
             actor.max_token_len_per_device_for_experience or actor.max_token_len_per_device,
-            actor.micro_batch_size_per_device_for_experience,
+            settled(actor.micro_batch_size_per_device_for_experience),
         ),
         longest=longest,
         dynamic=actor.dynamic_batching,
         image_share=recipe.data.max_prompt_length / longest if rollout.limit_images else 0.0,
-        recompute=model.enable_gradient_checkpointing,
+        recompute=settled(model.enable_gradient_checkpointing),
         liger=model.use_liger,
         fused=actor.use_fused_kernels,
         weight_bytes=HALF if actor.fsdp.torch_dtype in ("bf16", "fp16") else FULL,
@@ -244,6 +246,10 @@ def held_against_measurements() -> list[tuple[str, float, float]]:
     rows = []
     for each in json.loads(MEASUREMENTS.read_text(encoding="utf-8")):
         sizes = shape(ROOT / each["model"]) or published_shape(each["model"])
+        if sizes is None:
+            raise RecipeError(
+                f"the sizes of {each['model']} are not known", where=str(MEASUREMENTS), fix="name another"
+            )
         plan = MemoryPlan(sizes, **each["plan"])
         update = [phase for phase in phases(plan) if phase.name in ((HOST,) if plan.gpu is None else (BACKWARD, STEP))]
         rows.append((each["what"], each["gigabytes"], max(phase.need for phase in update) / GIGABYTE))

@@ -143,11 +143,14 @@ def _ask_hub(recipe: Recipe, key: PathKey) -> None:
                 "correct the name; for a private or gated model set HF_TOKEN and accept its terms",
                 key.key,
             ) from error
-        cause, problem = error, f"answers with {status} {error.response.reason_phrase}"
+        cause: Exception = error
+        problem = f"answers with {status} {error.response.reason_phrase}"
     except httpx.TimeoutException as error:
-        cause, problem = error, f"has not answered for {HUB_TIMEOUT_S:.0f} s"
+        cause = error
+        problem = f"has not answered for {HUB_TIMEOUT_S:.0f} s"
     except httpx.HTTPError as error:
-        cause, problem = error, f"cannot be reached: {error}"
+        cause = error
+        problem = f"cannot be reached: {error}"
     raise recipe.error(
         f"the hub {hub} {problem}, and the model is not on this machine",
         "set MODEL_PATH to a folder, HF_ENDPOINT to a hub that answers, or HTTPS_PROXY to the way out",

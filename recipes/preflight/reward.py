@@ -81,7 +81,7 @@ def rows_by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
             total += opened.metadata.num_rows
             for batch in opened.iter_batches(4096, columns=[name for name in names if name not in NOT_READ]):
                 sources = batch.column("data_source") if "data_source" in names else [None] * batch.num_rows
-                wanted = []
+                wanted: list[tuple[str, int]] = []
                 for index, source in enumerate(map(str, sources)):
                     if len(first[source]) + sum(name == source for name, _ in wanted) < ROWS_OF_A_SOURCE:
                         wanted.append((source, index))

@@ -86,7 +86,9 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
             for step in read_history(run / "metrics.jsonl")
             if TRAINING["score"] in step.data
         ],
-        paired=compared and FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar),
+        paired=FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar)
+        if compared
+        else None,
         notes=notes,
         seconds=_seconds(run),
     )

@@ -150,5 +150,5 @@ def _response(record: Any, where: str) -> Response:
     except (TypeError, ValueError) as error:
         raise RecipeError(f"the accuracy is no number: {error}", where=where, fix=fix) from error
     source = record.get(DATA_SOURCE)
-    texts = (str(record[name]) for name in ("input", "output", "gts"))
-    return Response(row_id, str(group), *texts, float(score), right, source, record)
+    prompt, text, truth = (str(record[name]) for name in ("input", "output", "gts"))
+    return Response(row_id, str(group), prompt, text, truth, float(score), right, source, record)

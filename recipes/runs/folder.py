@@ -217,7 +217,7 @@ def read(folder: Path) -> Run:
     if history and not any("critic/score/mean" in step.data or mean_validation(step) is not None for step in history):
         notes.append(f"{files.metrics.name} has no known metric: another version or program may have written it")
     alive = _alive(files.lock)
-    done = files.summary.is_file() or (bool(total) and max((step.step for step in history), default=0) >= total)
+    done = files.summary.is_file() or bool(total and max((step.step for step in history), default=0) >= total)
     state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"
     saved = Path(recipe.trainer.save_checkpoint_path or "") if recipe else checkpoint_dir(folder.name)
     signs = [file.stat().st_mtime for file in (*metrics, files.log) if file.is_file()]

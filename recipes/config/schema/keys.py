@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.fields import FieldInfo
@@ -15,6 +15,7 @@ from recipes.errors import RecipeError
 
 LayerName = Literal["default", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
 _ORDER = get_args(LayerName)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,13 @@ class Resolved(Section):
         return RecipeError(what, where="; ".join(f"{key}: {self.source_of(key)}" for key in keys), fix=fix)
 
 
+def settled(value: T | None) -> T:
+    """Return a value that is null only until the recipe is derived, as the size of a pass is."""
+    if value is None:
+        raise ValueError("the recipe is not derived yet")
+    return value
+
+
 def key(
     default: Any,
     doc: str,
@@ -145,7 +153,8 @@ def key(
         alias = bool(names) and convert is None and not computed
     info = KeyInfo(doc, names, convert, computed, alias, not_on or {}, values_on or {}, path)
     given = {"default_factory" if callable(default) else "default": default}
-    return Field(**given, description=doc, json_schema_extra={"key": info}, **bounds)  # type: ignore[arg-type]
+    extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
+    return Field(**given, description=doc, json_schema_extra=extra, **bounds)
 
 
 def only_verl(doc_of_easyr1: str = "EasyR1 has no such setting") -> dict[str, str]:

@@ -28,6 +28,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from recipes.engines.start import spawn
 
@@ -150,7 +151,7 @@ class ForkServer:
         return None
 
 
-def _become(request: dict, received: list[int], connection: socket.socket) -> Job:
+def _become(request: dict[str, Any], received: list[int], connection: socket.socket) -> Job:
     """Take on the arguments, variables and files of the process that asked, as if it had started this one."""
     _die_with_parent(signal.SIGKILL)
     signal.set_wakeup_fd(-1)

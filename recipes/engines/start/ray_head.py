@@ -29,7 +29,7 @@ STOP_SECONDS = 10.0
 class Head:
     """A running head node: its process, its address, and the process id of its raylet."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen[str]
     address: str
     raylet_pid: int
 
@@ -43,7 +43,7 @@ class Head:
             self.process.kill()  # the kernel then kills what it started
 
 
-def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
+def launch(ray_init: dict[str, Any]) -> subprocess.Popen[str]:
     """Start a head node in the background; only this user's processes can join it."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", uuid.uuid4().hex)
@@ -59,7 +59,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen:
     )
 
 
-def connect(process: subprocess.Popen, ray_init: dict[str, Any]) -> Head:
+def connect(process: subprocess.Popen[str], ray_init: dict[str, Any]) -> Head:
     """Wait until the head node is up; one that did not start is started once more.
 
     Ray gives its node's helpers 15 s to import what they need, which on a busy machine or a slow disk is too little

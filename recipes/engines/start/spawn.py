@@ -8,12 +8,18 @@ Two callers start it. It imports next to nothing, since it runs once for every p
   process, with its exit status, because `multiprocessing` watches what it started.
 """
 
+from __future__ import annotations
+
 import array
 import json
 import os
 import signal
 import socket
 import sys
+
+TYPE_CHECKING = False  # a type checker reads this name; importing typing for it would cost every process
+if TYPE_CHECKING:
+    from typing import Any
 
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 ADDRESS = "RECIPES_FORK_SERVER"
@@ -25,7 +31,7 @@ SETUP_WORKER = "RECIPES_RAY_SETUP_WORKER"
 STARTS_PROCESS = "from multiprocessing.spawn import spawn_main"
 
 
-def main(arguments: list) -> None:
+def main(arguments: list[str]) -> None:
     """Do what the caller wants of these arguments."""
     if "-c" in arguments:
         start_process(arguments)
@@ -33,9 +39,11 @@ def main(arguments: list) -> None:
         start_worker(arguments)
 
 
-def start_worker(arguments: list) -> None:
+def start_worker(arguments: list[str]) -> None:
     """Fork a Ray worker, or start it as Ray would."""
-    context = next((json.loads(item[len(CONTEXT) :]) for item in arguments if item.startswith(CONTEXT)), {})
+    context: dict[str, Any] = next(
+        (json.loads(item[len(CONTEXT) :]) for item in arguments if item.startswith(CONTEXT)), {}
+    )
     plain = [item for item in arguments if not item.startswith((CONTEXT, LANGUAGE))]
     if _only_variables(context):
         environment = dict(os.environ)
@@ -47,7 +55,7 @@ def start_worker(arguments: list) -> None:
     os.execv(sys.executable, [sys.executable, os.environ[SETUP_WORKER], *arguments])
 
 
-def _only_variables(context: dict) -> bool:
+def _only_variables(context: dict[str, Any]) -> bool:
     """True if the worker needs nothing but environment variables: not another Python, container or entry point."""
     return not (
         context.get("command_prefix")
@@ -56,7 +64,7 @@ def _only_variables(context: dict) -> bool:
     )
 
 
-def start_process(arguments: list) -> None:
+def start_process(arguments: list[str]) -> None:
     """Fork a process of `multiprocessing` and stand in for it, or become Python."""
     code = arguments[arguments.index("-c") + 1]
     if code.startswith(STARTS_PROCESS):
@@ -80,7 +88,7 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def request_fork(argv: list, environment: dict, descriptors: list) -> tuple:
+def request_fork(argv: list[str], environment: dict[str, str], descriptors: list[int]) -> tuple[socket.socket, int]:
     """Ask the server for a process with these arguments, variables and open files.
 
     Returns:

@@ -86,7 +86,7 @@ class WatchfulSender(BucketedWeightSender):
 
     def _init_socket(self) -> None:
         super()._init_socket()
-        self.socket = WatchedSocket(self.socket, self._check)
+        self.socket: Any = WatchedSocket(self.socket, self._check)
 
     def _check(self) -> None:
         if self._receiving is None:

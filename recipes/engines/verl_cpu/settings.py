@@ -12,6 +12,7 @@ from typing import Any
 
 from recipes import paths
 from recipes.config import Recipe
+from recipes.config.schema.keys import settled
 from recipes.memory.shape import Shape, shape
 
 PACKAGE = "recipes.engines.verl_cpu"
@@ -28,7 +29,7 @@ SMALLEST_CACHE = 128 * MEBIBYTE
 
 def keys(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys for this recipe on CPUs, where `trainer.n_gpus_per_node` counts ranks."""
-    model = shape(paths.ROOT / Path(recipe.worker.actor.model.model_path).expanduser())
+    model = shape(paths.ROOT / Path(recipe.worker.actor.model.model_path or "").expanduser())
     return {
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
@@ -113,6 +114,6 @@ def _cache_bytes(model: Shape | None, recipe: Recipe) -> int:
     if model is None:
         return 8 * SMALLEST_CACHE
     rollout = recipe.worker.rollout
-    tokens = rollout.max_num_seqs * (rollout.max_model_len or recipe.longest)
+    tokens = settled(rollout.max_num_seqs) * (rollout.max_model_len or recipe.longest)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(SMALLEST_CACHE, min(tokens * 2 * model.layers * model.keys * FLOAT32_BYTES, memory // 8))
