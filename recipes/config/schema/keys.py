@@ -210,7 +210,7 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
         else:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
-            yield Leaf(f"{prefix}{name}", _placed(extra["key"], prefix.rstrip("."), name), declared)  # type: ignore[arg-type]
+            yield Leaf(f"{prefix}{name}", _placed(extra["key"], prefix.rstrip("."), name), declared)  # type: ignore[arg-type]  # JSON says pydantic
 
 
 def _placed(info: KeyInfo, group: str, name: str) -> KeyInfo:
