@@ -114,7 +114,7 @@ def _with_weights(folder: Path, option: str) -> Path:
         fix=f"merge the shards beside it: python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} "
         f"--target_dir {folder}"
         if shards
-        else "train with worker.actor.checkpoint.save_contents holding hf_model, or name another folder",
+        else "train with trainer.save_hf_model=true, or name another folder",
     )
 
 
