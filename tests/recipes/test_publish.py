@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "publish.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_XET": "1", **variables},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0", **variables},
         capture_output=True,
         text=True,
         timeout=1200,

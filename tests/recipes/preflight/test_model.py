@@ -57,6 +57,7 @@ def on_hub(make, monkeypatch, tmp_path):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     for name in model.OFFLINE:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # read once, at its import
 
     def build(port=9, name="org/model"):
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
