@@ -145,20 +145,22 @@ def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def gold_answers(row: dict[str, Any]) -> list[str]:
-    """The gold answers of a row as a policy would state them; none where only a program could meet the truth."""
+    """Return the gold answers of a row as a policy would state them; none where only a program could meet the truth.
+
+    A worked solution may lack the marker that a reward reads, so that the truth is tried as well.
+    """
     truth = row.get("ground_truth")
     solution = (row.get("extra_info") or {}).get("solution")
-    if solution:
-        return [str(solution)]
+    stated = [str(solution)] if solution else []
     try:
         value = json.loads(truth) if isinstance(truth, str) and truth[:1] in "[{" else truth
     except ValueError:
         value = truth
     if isinstance(value, dict) and set(value) == {"data_source", "ground_truth"}:
-        return gold_answers({"ground_truth": value["ground_truth"]})
+        return stated + gold_answers({"ground_truth": value["ground_truth"]})
     if isinstance(value, list):
         value = value[0] if value and isinstance(value[0], str | int | float) else None
-    return [] if value is None or isinstance(value, dict) else [str(value)]
+    return stated if value is None or isinstance(value, dict) else [*stated, str(value)]
 
 
 GOLD_RESPONSES = ("{}", "<think>so</think>\n<answer>{}</answer>", "The answer is \\boxed{{{}}}.", "#### {}")

@@ -103,7 +103,7 @@ def test_easyr1_wants_a_list_of_dicts_of_numbers(tried):
     ("body", "remark"),
     [
         ("    return {'score': int('8' in solution_str), 'acc': True}", None),
-        ("    return 0.25", "gave 0.25 to each of 6 responses"),
+        ("    return 0.25", "gave 0.25 to each of 10 responses"),
         ("    return float(len(solution_str) == 0)", "no more than an empty response in 1 of 1 rows of countdown"),
         ("    import time; time.sleep(0.06)\n" + SOLVES, "ms a call, more than 50 ms"),
     ],
