@@ -1,4 +1,4 @@
-"""What the launchers and `scripts/eval.py` do, as functions for notebooks and pipelines."""
+"""Functions for notebooks and pipelines that do what the launchers and `scripts/eval.py` do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the reports look: one palette, matplotlib's style, figures inside the page, and the page's style sheet."""
+"""The look of the reports: one palette, matplotlib's style, figures inside the page, and the page's style sheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts/setup_env.sh asks about `constraints.txt` and about an environment; standard library only.
+"""Answers for scripts/setup_env.sh about `constraints.txt` and about an environment; standard library only.
 
 It runs before anything is installed: `python -m recipes.installation {pins EXTRA | repair VENV | verify VENV EXTRA}`.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 from recipes.paths import ROOT
 
 ENVIRONMENTS = (".venv", ".venv.cpu", ".venv.gpu")
-"""Where scripts/setup_env.sh puts packages, the machine's natural one first."""
+"""Environments of scripts/setup_env.sh, the machine's natural one first."""
 NEEDED = "typer"
 """Every script imports it, and the set-up installs it."""
 

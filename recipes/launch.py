@@ -141,7 +141,7 @@ def train(
 
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
-    """What the trainer's environment has beyond the launcher's."""
+    """Return what the trainer's environment has beyond the launcher's."""
     variables = {
         "PYTHONPATH": python_path(),
         **ENGINES[recipe.engine].environment(recipe),

@@ -1,4 +1,4 @@
-"""Where things live: one place that knows the layout of the tree and of `artifacts/`."""
+"""The layout of the tree and of `artifacts/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a file comes from: its SHA-256, the command and the commit that made it, and the versions of libraries."""
+"""The origin of a file: its SHA-256, the command and the commit that made it, and the versions of libraries."""
 
 from __future__ import annotations
 

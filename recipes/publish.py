@@ -1,4 +1,4 @@
-"""The way out of a run: a model card beside the weights, how to serve them, and a push to a hub.
+"""Publishing a trained model: a model card beside the weights, how to serve them, and a push to a hub.
 
 `python scripts/publish.py EXPERIMENT` writes the card where none is; `--push OWNER/NAME` uploads the folder besides.
 """

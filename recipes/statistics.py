@@ -37,7 +37,7 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether there is an interval and 0 lies outside of it."""
+        """Return whether there is an interval and 0 lies outside of it."""
         return self.low is not None and self.high is not None and not self.low <= 0.0 <= self.high
 
 

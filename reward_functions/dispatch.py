@@ -158,7 +158,7 @@ def check_sources(
     limits: dict[str, float] | None = None,
     **kwargs: Any,
 ) -> list[str]:
-    """What would go wrong with this data on this machine, for the check before the start; empty where nothing would.
+    """Return the problems of this data on this machine, for the check before the start; empty if there are none.
 
     Args:
         truths: (data source, ground truth) of every row.

@@ -19,7 +19,7 @@ from recipes.errors import reported_errors
 
 
 class Format(StrEnum):
-    """How the table is shown."""
+    """Forms of the table."""
 
     terminal = "terminal"
     markdown = "markdown"

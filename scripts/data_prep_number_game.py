@@ -69,7 +69,7 @@ def from_screens(
 
 
 def report(tally: Tally, seconds: float) -> None:
-    """What was played, and everything that did not go smoothly."""
+    """Print what was played, and everything that did not go smoothly."""
     speed = f" in {seconds:.1f} s, {tally.rounds / seconds:.1f} screenshots a second" if tally.rounds else ""
     print(f"{tally.resumed} episodes were there, {tally.played} played now: {tally.rounds} screenshots{speed}")
     for title, reasons in (("played again", tally.retried), ("screens that dropped out", tally.dropped)):

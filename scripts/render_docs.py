@@ -38,7 +38,7 @@ def memory_table() -> str:
 
 
 def learning_table() -> str:
-    """What each recipe's tiny model learned, from the files of `scripts/plot_learning.py`."""
+    """Return what each recipe's tiny model learned, from the files of `scripts/plot_learning.py`."""
     return results_table(sorted((ROOT / "docs" / "results").glob("*_tiny_cpu.json")))
 
 

@@ -49,14 +49,14 @@ VALUES: dict[str, dict[str, Any]] = {
         "worker.rollout.max_num_seqs": 1024,
     },
 }
-"""Settings to compare: this repository's defaults, and the same trainer at the values of others' examples."""
+"""Settings to compare: this repository's defaults, and the same trainer at the values of EasyR1's examples."""
 WITHOUT_LEVERS = {
     "worker.actor.model.enable_gradient_checkpointing": True,
     "worker.actor.model.use_liger": False,
     "worker.actor.use_fused_kernels": False,
     "worker.actor.recompute_old_log_probs": True,
 }
-"""What both examples leave at the trainer's defaults."""
+"""Keys that both examples leave at the trainer's defaults."""
 
 STANDSTILL = {"worker.actor.optim.lr": 1e-12}
 """A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
@@ -78,7 +78,7 @@ Recomputation counts as nothing, attention neither."""
 
 @dataclass(frozen=True)
 class Workload:
-    """What every run trains: rows of a task, a model and its number of parameters, sizes of a step, arguments.
+    """Inputs of every run: rows of a task, a model and its number of parameters, sizes of a step, arguments.
 
     `rate` are the floating-point operations a second and GPU of a plain matrix product.
     """

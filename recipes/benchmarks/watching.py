@@ -21,7 +21,7 @@ _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 
 @dataclass
 class Watched:
-    """What was seen of one command."""
+    """Measurements of one command."""
 
     exit_code: int = -1
     wall_s: float = 0.0  # from its start to its end

@@ -37,7 +37,7 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
 
 
 def remarks(recipe: Recipe) -> list[str]:
-    """What runs, but hardly as meant: unread variables, KL estimators in the wrong place, clips that never act."""
+    """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
     return [*recipe.notes, *kl.remarks(recipe), *loss.remarks(recipe, updates), *_adapters(recipe), *_idle(recipe)]
 

@@ -1,4 +1,4 @@
-"""What GPUs decide: packing of responses, the tokens of a pass, recomputation, and what vLLM decodes at once."""
+"""Settings that GPUs decide: packing, the tokens of a pass, recomputation, and what vLLM decodes at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTENTION = "model.override_config.attn_implementation"
 # verl fills dynamic micro-batches by the tokens that are there, then pads each to its longest response: with padding
 # kept, their memory has no bound.
 WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: "sdpa"}
-"""What takes the place of packing in a network's group, below `worker.actor.` or `worker.critic.`."""
+"""Keys that replace packing in a network's group, below `worker.actor.` or `worker.critic.`."""
 CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 """Model types whose attention takes the bounds of packed sequences without flash-attn."""
 
@@ -130,7 +130,7 @@ def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
 
 
 def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:
-    """What takes the place of flash-attn and liger-kernel on a machine with GPUs that lacks them."""
+    """Return what takes the place of flash-attn and liger-kernel on a machine with GPUs that lacks them."""
     settings = []
     roles = ("worker.actor", "worker.critic")
     if lacks_flash_attention(environ):

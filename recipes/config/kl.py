@@ -38,7 +38,7 @@ def in_loss(recipe: Recipe) -> Term | None:
 
 
 class Gradient(NamedTuple):
-    """What an estimator does in one place, in expectation, with responses sampled from the policy itself.
+    """Effect of an estimator in one place, in expectation, with responses sampled from the policy itself.
 
     Attributes:
         text: the gradient.
@@ -116,7 +116,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def switched_off(recipe: Recipe) -> Changes:
-    """Where the user asks for no KL, switches that a file sets give way; those of the user stay, for `problems`."""
+    """Return the switches to turn off if the user asks for no KL; those that the user set stay, for `problems`."""
     asked = recipe.source_of(NO_KL)
     if not recipe.algorithm.disable_kl or not asked.by_user:
         return {}

@@ -58,7 +58,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def remarks(recipe: Recipe, updates: int) -> list[str]:
-    """What runs, but hardly as its name promises; `updates` a step."""
+    """Return what runs, but hardly as its name promises; `updates` a step."""
     actor, lines = recipe.worker.actor, []
     if actor.loss_type in GSPO:
         if average(recipe) != AVERAGES["seq"]:

@@ -1,4 +1,4 @@
-"""What the machine and the user's accounts offer: GPUs, flash-attn, Weights & Biases."""
+"""The machine and the user's accounts: GPUs, flash-attn, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = 
 
 
 def lacks_flash_attention(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
+    """Return whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
     return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
 
 
@@ -74,12 +74,12 @@ def _torch_version() -> tuple[int, ...]:
 
 
 def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this machine has GPUs but no liger-kernel."""
+    """Return whether this machine has GPUs but no liger-kernel."""
     return importlib.util.find_spec("liger_kernel") is None and visible_gpus(environ) > 0
 
 
 def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether W&B would find a key: in WANDB_API_KEY, or in the netrc file that `wandb login` writes."""
+    """Return whether W&B would find a key: in WANDB_API_KEY, or in the netrc file that `wandb login` writes."""
     if environ.get("WANDB_API_KEY"):
         return True
     host = environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]

@@ -24,7 +24,7 @@ ROOTS = (
 
 
 def verl_package() -> Path | None:
-    """Where verl is installed; None where it is not, or where the package of that name is EasyR1's."""
+    """Return where verl is installed; None where it is not, or where the package of that name is EasyR1's."""
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -83,7 +83,7 @@ def canonical(written: str, source: Source) -> str:
 
 
 def _verl_has(name: str) -> bool:
-    """Whether verl's tree has the key, or a free mapping around it."""
+    """Return whether verl's tree has the key, or a free mapping around it."""
     in_mapping = any(verl_defaults().get(group) == {} for group in groups(name))
     return in_mapping or name in verl_defaults() or name in _verl_groups()
 

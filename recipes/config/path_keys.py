@@ -62,7 +62,7 @@ def located(
 ) -> dict[str, str | list[str]]:
     """The path-valued keys that were set, absolute.
 
-    `artifacts/...` is meant from where artifacts are, and in files `outputs/...` from where outputs are. In files,
+    `artifacts/...` is below the folder of artifacts, and in files `outputs/...` below that of outputs. In files,
     other paths are meant from the repository's root; in variables and arguments from the working folder, unless
     something of that name is at the root alone.
     """
@@ -98,7 +98,7 @@ def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
 
 
 def _on_hub(text: str, kind: str) -> bool:
-    """Whether `text` is a hub's name (`Qwen/Qwen3-4B`, `org/set@train`) or a URL, and nothing of that name is here."""
+    """Return whether `text` is a hub's name (`Qwen/Qwen3-4B`, `org/set@train`) or a URL, and no file has that name."""
     if _SCHEME.match(text):
         return True
     if kind == "data":

@@ -166,7 +166,7 @@ def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting],
 
 
 def _other_model(block: list[Setting], user: list[Setting]) -> Source | None:
-    """Who asks for another model than the embedded block's, to which all its values belong; None where nobody does."""
+    """Return the source that asks for another model than the embedded block's, whose values fit that model; or None."""
     own, asked = ([setting for setting in settings if setting.path == MODEL] for settings in (block, user))
     if not own or not asked or _same_place(str(own[-1].value), str(asked[-1].value)):
         return None
@@ -174,7 +174,7 @@ def _other_model(block: list[Setting], user: list[Setting]) -> Source | None:
 
 
 def _same_place(in_file: str, typed: str) -> bool:
-    """Whether two paths are one: a file's is meant from the repository's root, what is typed also from where one is."""
+    """Return whether two paths are one. A file's begins at the repository's root, a typed one also here."""
     return (ROOT / in_file).resolve() in ((ROOT / typed).resolve(), Path(typed).resolve())
 
 
@@ -215,7 +215,7 @@ def _places(recipe: Recipe) -> Changes:
 
 _ACTOR, _CRITIC = "worker.actor.", "worker.critic."
 _OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
-"""What a value network has for itself; its `model_path` is the actor's where none is given."""
+"""Keys that a value network has for itself; its `model_path` is the actor's if none is given."""
 
 
 _SIZES = ("global_batch_size", "micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience")

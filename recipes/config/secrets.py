@@ -20,7 +20,7 @@ _SECRET = re.compile(rf"(.*[._-])?({'|'.join(_NAMES)})", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
-    """Whether a key's name says that its value must not be shown: `api_key`, `hf_token`, `JUDGE_PASSWORD`."""
+    """Return whether a key's name says that its value must not be shown: `api_key`, `hf_token`, `JUDGE_PASSWORD`."""
     return bool(_SECRET.fullmatch(name.rpartition(".")[2]))
 
 

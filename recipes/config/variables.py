@@ -250,7 +250,7 @@ def positive_number(environ: Mapping[str, str], name: str, example: str) -> floa
 
 
 def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether DRY_RUN is on."""
+    """Return whether DRY_RUN is on."""
     return bool(is_on(environ, "DRY_RUN"))
 
 

@@ -45,12 +45,12 @@ VERSION = 4
 """Of the rows that are made; raise it where the same file gives other rows."""
 
 TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
-"""What a template may use; `content` is EasyR1's name for the question, and `prompt` is the same."""
+"""Variables of a template; `content` is EasyR1's name for the question, and `prompt` is the same."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is to be converted."""
+    """Files to convert, and how."""
 
     train: tuple[Path, ...]
     val: tuple[Path, ...] = ()  # where there are none, a share of the training files validates
@@ -75,7 +75,7 @@ class Conversion:
 
     @property
     def folder(self) -> Path:
-        """Where the rows of this content lie, made already or not; images are not looked at."""
+        """Return the folder for the rows of this content. Its name is a hash of everything but the images."""
         facts: dict[str, Any] = {"version": VERSION, "data_source": self.data_source, "seed": self.seed}
         if self.columns != Columns():
             facts["columns"] = asdict(self.columns)
@@ -422,7 +422,7 @@ def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
 
 
 def _conversion(recipe: Recipe) -> Conversion | None:
-    """What has to be converted; None where all rows are finished."""
+    """Return what has to be converted; None where all rows are finished."""
     files: dict[str, tuple[Path, ...]] = {"data.train_files": (), "data.val_files": ()}
     for key in path_keys(recipe):
         if key.kind == "data":
@@ -460,7 +460,7 @@ def _prompt_files(recipe: Recipe) -> tuple[Path | None, Path | None]:
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Whether a file holds rows for the engine; a parquet file that is missing or broken is left to the preflight."""
+    """Return whether a file holds rows for the engine; the preflight judges missing and broken parquet files."""
     if path.suffix.lower() != ".parquet":
         return False
     import pyarrow as pa
@@ -473,7 +473,7 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 
 
 def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversion) -> list[str]:
-    """What was made, for the user."""
+    """Return what was made, for the user."""
     train, test = manifests
     counts = []
     for each in manifests:

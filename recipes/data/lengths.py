@@ -32,7 +32,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json"
 
 @dataclass
 class Lengths:
-    """How many prompts have how many tokens."""
+    """Numbers of prompts by their numbers of tokens."""
 
     counts: Counter[int] = field(default_factory=Counter)
 
@@ -122,7 +122,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
 
 
 def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths | None:
-    """What `count_split` has counted; None where it has not, or what is kept is cut short or of other rows."""
+    """Return what `count_split` has counted; None where it has not, or what is kept is cut short or of other rows."""
     try:
         counts = json.loads(_kept_file(path, tokenizer, chat_template).read_text())
         lengths = Lengths(Counter({int(length): count for length, count in counts.items()}))

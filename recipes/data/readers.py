@@ -23,7 +23,7 @@ from recipes.errors import RecipeError
 REQUIRED = ("prompt", "ground_truth", "data_source")
 OPTIONAL = ("images", "solution")
 OPTIONS = {"prompt": "--prompt_key", "ground_truth": "--answer_key", "data_source": "--data_source"}
-"""How a field is given on the command line: two by a column of the file, the last by one name for all rows."""
+"""Options that give a field: two name a column of the file, the last gives one name for all rows."""
 EXAMPLE = '{"prompt": "What is 17 + 25?", "ground_truth": "42", "data_source": "math_reasoning"}'
 CHAT_EXAMPLE = '{"prompt": [{"role": "user", "content": "What is 17 + 25?"}], "ground_truth": ...}'
 
@@ -61,7 +61,7 @@ class Columns:
 
 
 class Place(NamedTuple):
-    """Where a record stands: file, and line (of text) or row (of parquet), counted from 1; 0 is the whole file."""
+    """The place of a record: file, and line (of text) or row (of parquet), counted from 1; 0 is the whole file."""
 
     file: str
     number: int
@@ -72,7 +72,7 @@ class Place(NamedTuple):
 
 
 class RecordError(RecipeError):
-    """A record that cannot be used; `hint` is what to do about this one, `example` a right one unless that says it."""
+    """A record that cannot be used; `hint` tells how to mend it, `example` shows a right one for hints that do not."""
 
     def __init__(self, what: str, place: Place, hint: str = "", example: str = EXAMPLE) -> None:
         self.place, self.hint, self.example = place, hint, example

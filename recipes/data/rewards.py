@@ -18,7 +18,7 @@ FULL_MARKS = 1.0 - 1e-9
 
 
 def is_right(result: Mapping[str, Any] | float) -> bool:
-    """Whether a response is right: the one definition, for training and for evaluation.
+    """Return whether a response is right: the one definition, for training and for evaluation.
 
     Args:
         result: what a reward returned, or a line of verl's rollouts: `accuracy` (verl's `acc`) decides, or `score`

@@ -1,4 +1,4 @@
-"""What recipes learned, for the pages: curves of runs that differ in their seed, their table and their drawing."""
+"""Learning curves for the pages: of runs that differ in their seed, with a table and a drawing."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _read(name: str) -> Official:
 ABSENT = "—"
 """Stands for a key that a side does not have; compared by identity."""
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
-"""No variable of this shell, no embedded model, no lack of this machine's, and W&B kept: the recipe as it is meant."""
+"""Variables under which a recipe resolves as its file says, whatever this shell and this machine have."""
 _LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
 _VALIDATION, _LORA = "worker.rollout.val_override_config", "worker.actor.model.lora"
 _DETAILS = {
@@ -310,7 +310,7 @@ def shown(value: Any) -> str:
 
 
 def _summary(table: Table) -> str:
-    """How many keys are as in the examples, and how many are not."""
+    """Return how many keys are as in the examples, and how many are not."""
     counts = [sum(row.status == status for row in table.rows) for status in KINDS]
     return (
         f"{counts[0]} keys aligned, {counts[1]} different for the task, {counts[2]} for the hardware; "

@@ -129,5 +129,5 @@ def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
 
 
 def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:
-    """Whether the page says something else than the code does."""
+    """Return whether the page says something else than the code does."""
     return rendered(page, blocks) != page.read_text(encoding="utf-8")

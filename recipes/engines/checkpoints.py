@@ -20,7 +20,7 @@ BEST, BEST_FACTS = "best", "best.json"
 
 MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
 EVERYTHING = frozenset({MODEL, OPTIMIZER, EXTRA})
-"""What a step can hold: weights; moments of the optimiser; schedule and random state. They begin the files' names."""
+"""Parts of a step: weights, moments of the optimiser, schedule and random state. File names begin with them."""
 _RANK = re.compile(r"(model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt")
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
@@ -87,12 +87,12 @@ class Checkpoint:
     model: Path | None
 
     def holds(self) -> frozenset[str]:
-        """What it has at least one file of: `EVERYTHING` or a part."""
+        """Return what it has at least one file of: `EVERYTHING` or a part."""
         names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
         return frozenset(name.group(1) for name in names if name)
 
     def ranks(self) -> int | None:
-        """How many ranks wrote it, by its files' names; None where these disagree or are not there."""
+        """Return how many ranks wrote it, by its files' names; None where these disagree or are not there."""
         names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
         sizes = {int(name.group(2)) for name in names if name}
         return sizes.pop() if len(sizes) == 1 else None
@@ -126,7 +126,7 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the checkpoints of a run have to consist of.
+    """Parts that the checkpoints of a run have to have.
 
     Attributes:
         layout: of the engine.
@@ -154,7 +154,7 @@ class Expected:
 
 
 def _damage(file: Path) -> str:
-    """What is wrong with a file of torch's; a zip archive, whose directory comes last and knows what lies where."""
+    """Return what is wrong with a file of torch's: a zip archive, whose directory comes last."""
     try:
         if file.stat().st_size == 0:
             return "is empty"

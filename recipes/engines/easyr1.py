@@ -177,7 +177,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
 
 
 def _environment_on_cpus(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
-    """What EasyR1, Ray and vLLM's CPU build need where there is no GPU."""
+    """Return what EasyR1, Ray and vLLM's CPU build need where there is no GPU."""
     threads = max(1, len(os.sched_getaffinity(0)) // recipe.n_gpus)
     return {
         ON_CPU: "1",

@@ -20,12 +20,12 @@ from recipes.paths import ROOT
 
 REPOSITORY = "https://github.com/hiyouga/EasyR1"
 COMMIT = "b44b311b669bf1fd1aa2fc36f2251482ba33cb16"
-"""What `easyr1_compat` and the schema were made for."""
+"""The commit that `easyr1_compat` and the schema were made for."""
 DIGEST = "bb75e2d3c5a116b219939b04499e742cf6ce43c69de4a66d6585e47a07c0fd4c"
 """SHA-256 of that commit's `verl/**/*.py`, one after the other in the order of their paths."""
 VARIABLE = "EASYR1_HOME"
 DEFAULT = ROOT / ".easyr1"
-"""Where `scripts/setup_env.sh easyr1` puts it."""
+"""The folder into which `scripts/setup_env.sh easyr1` puts it."""
 FIX = f"type: bash scripts/setup_env.sh easyr1 (it clones commit {COMMIT[:7]} of {REPOSITORY}); or set {VARIABLE}"
 
 
@@ -71,7 +71,7 @@ def _whose(package: Path) -> str:
 
 
 def _remarks(home: Path, where: str) -> tuple[str, ...]:
-    """What differs from the tested commit. Raises RecipeError for a folder that cannot be used."""
+    """Return what differs from the tested commit. Raises RecipeError for a folder that cannot be used."""
     if not home.is_dir():
         raise RecipeError(f"{home} is not a folder", where=where, fix=FIX)
     try:
@@ -99,7 +99,7 @@ def _digest(home: Path) -> str:
 
 
 def check(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What is to be said before a run. Raises RecipeError where EasyR1 cannot be started."""
+    """Return what is to be said before a run. Raises RecipeError where EasyR1 cannot be started."""
     source = find(environ)
     if importlib.util.find_spec("flash_attn") is None and not has_packed_attention():
         raise RecipeError(

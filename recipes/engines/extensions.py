@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs (`model.external_lib`): losses, schedules, packed attention.
+"""The module that verl imports before it builds a model on GPUs: losses, schedules, packed attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """

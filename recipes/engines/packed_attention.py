@@ -110,7 +110,7 @@ def one_by_one(
     window_size: tuple[int, int],
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """What the GPU's kernel computes, one sequence after the other on any device; slow, for CPUs and for tests.
+    """Return what the GPU's kernel computes, one sequence after the other on any device; slow, for CPUs and for tests.
 
     Arguments and result are `varlen_attn`'s; fewer key heads than query heads only with `enable_gqa`.
     """
@@ -199,7 +199,7 @@ def attention_forward(
 def _is_packed(
     query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> bool:
-    """Whether positions tell sequences apart, and are whole: verl gathers those that ranks share, and needs them."""
+    """Return whether positions tell sequences apart and are whole, because verl gathers those that ranks share."""
     from verl.utils.ulysses import get_ulysses_sequence_parallel_world_size
 
     return (
@@ -212,7 +212,7 @@ def _is_packed(
 
 
 def _bounds(position_ids: torch.Tensor) -> torch.Tensor:
-    """Where sequences start, and the end of the last: int32, (sequences + 1,)."""
+    """Return where sequences start, and the end of the last: int32, (sequences + 1,)."""
     starts = position_ids == 0
     starts[:, 0] = True
     end = torch.tensor([position_ids.numel()], device=position_ids.device)

@@ -1,4 +1,4 @@
-"""What each engine can do, and the versions that are tested."""
+"""Abilities of each engine, and the versions that are tested."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def secret_variables(recipe: Recipe) -> dict[str, str]:
 
 
 def is_used(recipe: Recipe, path: str) -> bool:
-    """Whether the key takes part in this recipe: a critic's only with GAE, an adapter's only with a rank."""
+    """Return whether the key takes part in this recipe: a critic's only with GAE, an adapter's only with a rank."""
     if path.startswith("worker.critic.") and not recipe.has_critic:
         return False
     group, _, name = path.rpartition(".")

@@ -24,7 +24,7 @@ from recipes.paths import run_dir
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 RAY_INIT = "ray_kwargs.ray_init"
 EXTENSIONS = "recipes.engines.extensions"
-"""What verl imports in each process that holds a model on GPUs."""
+"""Modules that verl imports in each process that holds a model on GPUs."""
 # These stand here because the modules that they are for import torch or verl.
 ROW_IDS = "recipes.engines.row_ids.AgentLoops"
 """verl's manager of agent loops, which brings the ids of rows into its dumps."""
@@ -98,7 +98,7 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
 
 
 def is_on_policy(recipe: Recipe) -> bool:
-    """Whether each step makes exactly one update, over all its responses."""
+    """Return whether each step makes exactly one update, over all its responses."""
     actor = recipe.worker.actor
     return actor.global_batch_size == recipe.data.rollout_batch_size and actor.ppo_epochs == 1
 
@@ -360,7 +360,7 @@ _LITERALS = ("null", "true", "false", "nan", "inf")
 
 
 def overrides(recipe: Recipe) -> list[str]:
-    """What verl's command line takes. Keys at verl's own default are left out, except those given below `verl`.
+    """Return what verl's command line takes. Keys at verl's own default are left out, except those given below `verl`.
 
     Raises RecipeError where verl is not installed, since its configuration decides what has to be added.
     """
@@ -425,7 +425,7 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 
 
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
-    """Where PyTorch and vLLM keep what they compile from run to run, and whether vLLM does.
+    """Return where PyTorch and vLLM keep what they compile from run to run, and whether vLLM does.
 
     PyTorch alone would keep it in /tmp, for one boot. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:92),
     since engines that wrote to it at once could tear it; torch writes it atomically from 2.10 on. vLLM keeps each

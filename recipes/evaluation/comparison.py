@@ -73,7 +73,7 @@ class PassAtK:
 
 @dataclass(frozen=True)
 class Reach:
-    """What training changed in the reach of n samples.
+    """Questions that n samples reach only before training, or only after it.
 
     Attributes:
         n: samples a question.

@@ -38,7 +38,7 @@ class JsonLines:
 
 @dataclass(frozen=True)
 class CompletionCounts:
-    """What a log holds.
+    """Responses in a log, by kind.
 
     Attributes:
         success, fail, suspicious: responses; a suspicious one is in success or fail as well.

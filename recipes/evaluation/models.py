@@ -161,7 +161,7 @@ class Subject:
 
     @property
     def address(self) -> str:
-        """Where the model is: its folder, or the server's address."""
+        """Return where the model is: its folder, or the server's address."""
         return self.source.api_base if isinstance(self.source, Server) else str(self.source)
 
     def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> Sampler:

@@ -31,7 +31,7 @@ REFUSALS = {
 
 @dataclass(frozen=True)
 class Server:
-    """How to reach a server and how hard to press it.
+    """A server: its address, its model, and the limits on requests.
 
     Attributes:
         api_base: address with its /v1.

@@ -19,7 +19,7 @@ def _option(*names: str, help: str, **rules: Any) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user asks for; None and "" leave it to the recipe or the run."""
+    """Options of a command; None and "" leave a value to the recipe or the run."""
 
     arguments: Annotated[
         list[str] | None,
@@ -69,7 +69,7 @@ class Options:
 
     @property
     def analyse(self) -> bool:
-        """Whether this is the signal probe."""
+        """Return whether this is the signal probe."""
         return "analyse" in (self.arguments or ())
 
     @property

@@ -1,4 +1,4 @@
-"""What an evaluation is to do: from options and a recipe to a plan, checked before anything is done."""
+"""The plan of an evaluation: made from options and a recipe, and checked before anything is generated."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict
 
 @dataclass(frozen=True)
 class Filtered:
-    """What `--filter_out` wrote: rows kept, dropped, and kept without a probe; `why`: dropped rows by reason."""
+    """Rows in the file of `--filter_out`: kept, dropped, and kept without a probe; `why`: dropped rows by reason."""
 
     path: str
     kept: int

@@ -137,7 +137,7 @@ def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool)
 
 
 def has_images(path: Path) -> bool:
-    """Whether the rows of a file may have images."""
+    """Return whether the rows of a file may have images."""
     return "images" in _open(path).schema_arrow.names
 
 

@@ -52,7 +52,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is always taken."""
+        """Return whether the most likely token is always taken."""
         return self.temperature == 0.0
 
     def request_seed(self, row: int) -> int:
@@ -78,7 +78,7 @@ class Response:
 
     @property
     def truncated(self) -> bool:
-        """Whether the limit on tokens cut the answer off."""
+        """Return whether the limit on tokens cut the answer off."""
         return self.finish == "length"
 
 

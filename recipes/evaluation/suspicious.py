@@ -47,7 +47,7 @@ def stated_answer(text: str) -> str | None:
 
 
 def lacks_reasoning(text: str) -> bool:
-    """Whether there is next to nothing before `</think>`, or outside the answers where nothing closes a thought."""
+    """Return whether almost nothing is before `</think>`, or outside the answers if nothing closes a thought."""
     thought, close, _ = text.rpartition("</think>")
     if close:
         return len("".join(thought.replace("<think>", " ").split())) < LEAST_THOUGHT

@@ -39,7 +39,7 @@ ONE_THREAD_BELOW = 64 << 20
 
 @dataclass(frozen=True)
 class Engine:
-    """How vLLM runs.
+    """Settings of vLLM.
 
     Attributes:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
@@ -65,7 +65,7 @@ class Engine:
 
     @property
     def generator(self) -> str:
-        """What of this changes the answers, for the cache's key."""
+        """Return what of this changes the answers, for the cache's key."""
         template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
         pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
         return " ".join(filter(None, ("vllm", self.dtype if self.dtype != "auto" else "", template, pixels)))

@@ -1,4 +1,4 @@
-"""How many tokens fit a pass on a GPU, from the model's shape and the GPU's memory.
+"""Tokens that fit a pass on a GPU, from the model's shape and the GPU's memory.
 
 Memory of the update, in bytes of one GPU, for a dense decoder (hidden h, MLP i, query width q, key width k, L layers,
 P parameters, R ranks that share them; 16-bit activations, liger's kernels, packed attention):

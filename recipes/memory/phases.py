@@ -25,8 +25,9 @@ LOGIT_BYTES = 8
 GRAPHS = GIGABYTE
 """vLLM's CUDA graphs and compiled kernels; an assumption."""
 GROWTH = 3 * GIGABYTE
-"""What grows after the first step: fragments of PyTorch's allocator, NCCL's buffers, the processes' contexts. An
-assumption; between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
+"""Growth after the first step, in bytes: fragments of PyTorch's allocator, NCCL's buffers, the processes' contexts.
+
+An assumption; between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
 SYNC = 2 << 30
 """verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
 ESTIMATE_TOLERANCE = 0.16
@@ -38,7 +39,7 @@ CPUs with the tiny model; for GPUs without the fork server that shares imports t
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What decides the memory of a run."""
+    """Everything that decides the memory of a run."""
 
     shape: Shape  # of policy and reference, and of the critic where there is one
     gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
@@ -93,7 +94,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Phase:
-    """What one phase holds at its peak."""
+    """Contents of the memory at the peak of one phase."""
 
     name: str
     parts: dict[str, float]  # what for -> bytes
@@ -113,7 +114,7 @@ class Phase:
 
     @property
     def is_close(self) -> bool:
-        """Whether it fits only if what lies beside it is small, or the estimate too high."""
+        """Return whether it fits only if what lies beside it is small, or the estimate too high."""
         return self.fits and self.limit is not None and self.need + self.aside > self.limit
 
     def __str__(self) -> str:
@@ -133,7 +134,7 @@ def phases(plan: MemoryPlan) -> list[Phase]:
 
 
 def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
-    """What one GPU holds."""
+    """Yield what one GPU holds."""
     shape, resting = plan.shape, plan.offload_params or plan.offload_all
     moments = plan.share(2) if plan.moments and not (plan.offload_optimizer or plan.offload_all) else 0.0
     critic = (plan.weights() + plan.share(2)) if plan.critic and not resting else 0.0
@@ -177,7 +178,7 @@ def _backward(plan: MemoryPlan) -> dict[str, float]:
 
 
 def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
-    """What the machine holds, all its ranks together.
+    """Yield what the machine holds, all its ranks together.
 
     With tied embeddings verl loads the whole model in each rank (`get_init_weight_context_manager`), else in one.
     """

@@ -24,7 +24,7 @@ from recipes.runs.metrics import Step, mean_validation
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a metric stands.
+    """Progress of a metric.
 
     Attributes:
         best, step: the value that counts as best, and its step; None before the first value.
@@ -37,7 +37,7 @@ class Standing:
 
 
 def standing(values: Iterable[tuple[int, float]], min_delta: float, now: Standing = Standing()) -> Standing:
-    """Where a metric stands after more values, each with its step; one that is not finite is no gain."""
+    """Return where a metric stands after more values, each with its step; one that is not finite is no gain."""
     for step, value in values:
         gained = math.isfinite(value) and (now.best is None or value > now.best + min_delta)
         now = Standing(value, step, 0) if gained else Standing(now.best, now.step, now.waited + 1)

@@ -38,7 +38,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rules look at.
+    """Facts for the rules.
 
     Attributes:
         history: every step, validations alone among them.
@@ -169,7 +169,7 @@ def _grad_norm(run: Evidence) -> Verdict:
 
 
 def _is_solved(run: Evidence) -> bool:
-    """Whether every response of the last window is right."""
+    """Return whether every response of the last window is right."""
     last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
     return bool(last) and all(each.all_right == each.groups for each in last)
 
@@ -433,7 +433,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule says of a run."""
+    """Verdict of one rule on a run."""
 
     rule: Rule
     status: Status
@@ -452,12 +452,12 @@ class Finding:
 
 
 def findings(run: Evidence) -> list[Finding]:
-    """What every rule says, in the order of `RULES`."""
+    """Return what every rule says, in the order of `RULES`."""
     return [_judged(rule, run) for rule in RULES]
 
 
 def findings_of(run: Run, rollouts: Rollouts | None = None) -> list[Finding]:
-    """What every rule says of a run's folder; a caller that asks again passes the `Rollouts`, which read files once."""
+    """Return what every rule says of a run's folder. Pass the same `Rollouts` again: they read files once."""
     steps = [step.step for step in run.history if step.step]
     measured = (rollouts or Rollouts(run.rollouts)).among(steps)
     return findings(Evidence(run.history, run.recipe, measured, run.silent_s))

@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: the phase of the start, then a line per step."""
+"""Output while a run goes on: the phase of the start, then a line per step."""
 
 from __future__ import annotations
 

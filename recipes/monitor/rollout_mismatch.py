@@ -34,7 +34,7 @@ Bounds = Mapping[str, float]
 
 
 def bounds(recipe: Recipe, environ: Mapping[str, str]) -> Bounds:
-    """What holds for this run; empty where there are no images, or no such metrics.
+    """Return what holds for this run; empty where there are no images, or no such metrics.
 
     Raises:
         RecipeError: `MAX_ROLLOUT_KL` is no positive number.
@@ -48,7 +48,7 @@ def bounds(recipe: Recipe, environ: Mapping[str, str]) -> Bounds:
 
 
 def disagreement(step: Step, limits: Bounds) -> str | None:
-    """What is wrong with a step, in one line; None where nothing is, or where it was a validation only."""
+    """Return what is wrong with a step, in one line; None where nothing is, or where it was a validation only."""
     values = {name: step.get(name, f"actor/{name}") for name in limits}
     # A comparison with what is not a number is false, so this asks whether a value lies within its bound.
     over = [

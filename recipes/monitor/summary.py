@@ -76,7 +76,7 @@ def next_commands(
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """What a user may want next: the report, evaluating the checkpoint, and training on.
+    """Return what a user may want next: the report, evaluating the checkpoint, and training on.
 
     Args:
         total: steps of the run, where known.

@@ -148,7 +148,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """End of a run.
 
     Attributes:
         code: the trainer's exit code; 0 for success.
@@ -170,7 +170,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """What the launcher exits with: 128 + signal when interrupted, as shells do."""
+        """Return what the launcher exits with: 128 + signal when interrupted, as shells do."""
         if self.interrupted:
             return 128 + self.interrupted
         failed = self.hung or self.fault or (self.code != 0 and not self.enough)
@@ -178,7 +178,7 @@ class Outcome:
 
 
 class _Follower:
-    """What is new since the last look: log lines, and steps in order, each when its responses are written.
+    """Prints what is new since the last call: log lines, and steps in order, each when its responses are written.
 
     Attributes:
         fault: what `judge` says of the first step that it objects to.

@@ -30,7 +30,7 @@ class SplitConfig(Section):
 
 
 class FilterConfig(Section):
-    """What is left out of the training part; validation and test are never filtered by outcome."""
+    """Queries left out of the training part; validation and test are never filtered by outcome."""
 
     skip_fallback: bool = key(True, "leave out candidates whose reward comes from a fallback evaluation")
     drop_repeated: bool = key(True, "leave out candidates that repeat a sequence of their query")
@@ -101,7 +101,7 @@ class PolicyConfig(Section):
 
 
 class RewardConfig(Section):
-    """What counts as good."""
+    """Definition of the reward."""
 
     mode: RewardMode = key("combined", "which reward; see the table in docs/POINTER_SELECTOR.md")
     alpha: float = key(0.2, "weight of the soft part (quality, accuracy score or probability)", ge=0)
@@ -157,7 +157,7 @@ class GrpoConfig(Section):
 
 
 class ValidationConfig(Section):
-    """What is measured after every epoch."""
+    """Measurements after every epoch."""
 
     shots: list[int] = key(lambda: [1, 2, 3, 4], "numbers of picks to validate at")
     metric: Literal["accuracy", "probability"] = key(

@@ -1,4 +1,4 @@
-"""How good a policy and its rivals are on some queries: measuring, validation, baselines, paired tests."""
+"""Quality of a policy and its rivals on some queries: measuring, validation, baselines, paired tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where metrics go (a JSON-lines history that is only appended to, TensorBoard, W&B), and what they point at."""
+"""Destinations of metrics (an append-only history, TensorBoard, W&B), and what they point at."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MASKED = -1e9
 
 @dataclass(frozen=True)
 class Encoded:
-    """What one pass over a pool leaves for every step of decoding."""
+    """Results of one pass over a pool, for every step of decoding."""
 
     state: Tensor  # [B, H], the query after attention
     keys: Tensor  # [B, K, H], unit vectors that scores are taken against

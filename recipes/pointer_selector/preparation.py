@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training and evaluation take."""
+    """Inputs of training and evaluation."""
 
     parts: dict[str, PointerData]  # train (filtered), validation and test
     model: FrozenModel | None

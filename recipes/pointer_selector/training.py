@@ -167,7 +167,7 @@ class Best:
 
 @dataclass
 class Progress:
-    """Where training stands; saved with every checkpoint."""
+    """Progress of training; saved with every checkpoint."""
 
     phase: str = "rce"
     entered: bool = False  # whether the phase's optimiser and tables exist
@@ -232,7 +232,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What a caller may print after an epoch; epoch 0 is the state before the first one."""
+    """Figures of an epoch, for a caller to print; epoch 0 is the state before the first one."""
 
     phase: str
     epoch: int

@@ -35,7 +35,7 @@ ARRAYS = ("prior", "query_features", "truth", "example_features", "example_label
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the frozen model made of some sequences; tensors of the shape of the picks' leading dimensions."""
+    """Scores of sequences by the frozen model; tensors of the shape of the picks' leading dimensions."""
 
     correct: Tensor
     probability: Tensor  # of the right answer

@@ -1,4 +1,4 @@
-"""What can be known before the trainer starts; `python scripts/preflight.py TASK` runs every check and nothing else."""
+"""Checks before the trainer starts; `python scripts/preflight.py TASK` runs them all and nothing else."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _MARK = "answer: "
 
 
 PROGRESS = "trying "
-"""How a line begins in which the process says what it does next."""
+"""First word of a line in which the process tells its next step."""
 
 
 class ChildError(Exception):

@@ -75,7 +75,7 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
 
 
 def describe(nodes: Sequence[tuple[str, int]] | None, wanted: int, gpus: int, address: str) -> str:
-    """What is there and what is missing, in one line.
+    """Return what is there and what is missing, in one line.
 
     Args:
         nodes: host and GPUs of each living node; None where the head does not answer.
@@ -115,7 +115,7 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """What makes Ray hand the trainer's variables to its workers on every node; empty without a cluster.
+    """Return what makes Ray hand the trainer's variables to its workers on every node; empty without a cluster.
 
     Workers inherit the environment of their node's Ray, which was started before the run. Ray merges what this variable
     holds into the job's runtime environment (`ray.init`), as its own job submission does.

@@ -1,4 +1,4 @@
-"""How long a run will take, by the steps that it, or an earlier run of the same sizes, has measured."""
+"""Duration of a run, from steps that it, or an earlier run of the same sizes, has measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is: the content that its checkpoints depend on, and the settings that may change from attempt to attempt.
+"""Identity of a run: the content that its checkpoints depend on, and the settings that may change between attempts.
 
 Content is compared by what it is, never by where it lies: the hash of rows, of a reward with its helpers, of a model.
 """
@@ -52,7 +52,7 @@ SAMPLED, PIECES = 1 << 16, 32
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one attempt trains.
+    """Content that one attempt trains.
 
     Attributes:
         content: name -> value; None where it cannot be known yet. A changed one makes another run.
@@ -64,7 +64,7 @@ class Fingerprint:
 
 
 def fingerprint(recipe: Recipe) -> Fingerprint:
-    """What this recipe trains; reads its rows, its reward and pieces of its weights."""
+    """Return what this recipe trains; reads its rows, its reward and pieces of its weights."""
     content: dict[str, Any] = {"engine": recipe.engine, "ranks": recipe.n_gpus, **_model(recipe)}
     content |= {REWARD: _reward(recipe), TRAINING_ROWS: _rows(recipe, "data.train_files")}
     content[VALIDATION_ROWS] = _rows(recipe, "data.val_files")
@@ -152,7 +152,7 @@ def reward_files(reward: Path) -> list[Path]:
 
 
 def _names(file: Path) -> tuple[set[str], set[str]]:
-    """What a Python file imports, and the texts in it that could be a file's or a package's name."""
+    """Return what a Python file imports, and the texts in it that could be a file's or a package's name."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):

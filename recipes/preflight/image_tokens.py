@@ -21,7 +21,7 @@ Resize = Callable[[Size, int | None, int | None], Size]
 
 
 def resizing(engine: str, factor: int, own: Size | None) -> Resize:
-    """How an image becomes the one that the model sees: (size, min_pixels, max_pixels) -> size.
+    """Return how an image becomes the one that the model sees: (size, min_pixels, max_pixels) -> size.
 
     Args:
         engine: verl rounds to whole tokens first (`fetch_image`) and gives both bounds to the processor; EasyR1 scales

@@ -29,7 +29,7 @@ Size = tuple[int, int]  # width, height
 
 
 class Kind(NamedTuple):
-    """What decides how many tokens a prompt has: its messages, as JSON, and the sizes of its images."""
+    """Everything that decides a prompt's tokens: its messages, as JSON, and the sizes of its images."""
 
     messages: str
     sizes: tuple[Size, ...]
@@ -44,7 +44,7 @@ class AlikeRows:
 
 
 class BadRow(Exception):
-    """What is wrong with a row, and what to do about it."""
+    """A mistake in a row, with its remedy."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -196,7 +196,7 @@ class ImageReader:
 
 
 def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
-    """What EasyR1 makes of a prompt: its `format_prompt`, with the prompt as `content`."""
+    """Return what EasyR1 makes of a prompt: its `format_prompt`, with the prompt as `content`."""
     if not recipe.data.format_prompt:
         return str
     from jinja2 import Template

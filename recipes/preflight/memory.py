@@ -39,7 +39,7 @@ from recipes.paths import ROOT
 
 ACTOR = "worker.actor"
 LORA_RANK = 64
-"""What the advice proposes."""
+"""The rank that the advice proposes."""
 MOST_GPUS = 8
 """GPUs of one machine, as the advice takes it."""
 
@@ -222,7 +222,7 @@ def _elsewhere() -> str:
 
 
 def _cache_lines(recipe: Recipe, plan: MemoryPlan) -> list[str]:
-    """How many responses of full length vLLM's cache holds. Raises RecipeError where it holds none."""
+    """Return how many responses of full length vLLM's cache holds. Raises RecipeError where it holds none."""
     left, each = vllm_cache(plan)
     held = max(0, int(left / each / plan.longest))
     weights = HALF * plan.shape.parameters / plan.tensor
@@ -238,11 +238,11 @@ def _cache_lines(recipe: Recipe, plan: MemoryPlan) -> list[str]:
 
 
 MEASUREMENTS = ROOT / "docs" / "results" / "memory.json"
-"""What was measured: `what`, `gigabytes`, the `model` on the hub or folder here, and what differs from `MemoryPlan`."""
+"""Measurements: `what`, `gigabytes`, the `model` on the hub or folder here, and what differs from `MemoryPlan`."""
 
 
 def held_against_measurements() -> list[tuple[str, float, float]]:
-    """What was measured, in GB, beside its estimate; a table in docs/MEMORY.md."""
+    """Return what was measured, in GB, beside its estimate; a table in docs/MEMORY.md."""
     rows = []
     for each in json.loads(MEASUREMENTS.read_text(encoding="utf-8")):
         sizes = shape(ROOT / each["model"]) or published_shape(each["model"])

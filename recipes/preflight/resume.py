@@ -70,7 +70,7 @@ class Attempt:
 
 
 def folder(recipe: Recipe) -> Path:
-    """Where the run's checkpoints go."""
+    """Return where the run's checkpoints go."""
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
@@ -99,7 +99,7 @@ def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
 
 
 def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
-    """What a step was saved with; None where nobody recorded that."""
+    """Return what a step was saved with; None where nobody recorded that."""
     attempt = _attempt_of(attempts, step)
     if attempt is None or "trainer.save_model_only" not in attempt.content:
         return None
@@ -108,7 +108,7 @@ def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
 
 @dataclass(frozen=True)
 class Start:
-    """What a run goes on from.
+    """Start of a run: fresh, or a checkpoint.
 
     Attributes:
         checkpoint: the step; None for a run that begins.
@@ -132,7 +132,7 @@ class Start:
 
 
 def start(recipe: Recipe) -> Start:
-    """Where a run starts, by the files that are there now.
+    """Return where a run starts, by the files that are there now.
 
     Raises:
         RecipeError: no checkpoint that could be gone on from, where some are there.
@@ -190,7 +190,7 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any], content: bool) -> list[Change]:
-    """What differs; a name that one of the two does not have, or could not know, is not compared."""
+    """Return what differs; a name that one of the two does not have, or could not know, is not compared."""
     both = [name for name in new if name in old and None not in (old[name], new[name])]
     # A key that is null on one side only has changed; a hash that is null was not known then.
     keys = [name for name in new if name in old and "." in name and ": " not in name]
@@ -284,7 +284,7 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
 
 
 def _lacking(checkpoint: Checkpoint) -> str:
-    """What a checkpoint was saved without, in words."""
+    """Return what a checkpoint was saved without, in words."""
     names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
     return " and ".join(words for part, words in names.items() if part not in checkpoint.holds())
 

@@ -92,7 +92,7 @@ def rows_by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
 
 
 def _reward_input(row: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """What a reward gets of a row, and under EasyR1 the solution besides, for the trial's gold answers."""
+    """Return what a reward gets of a row, and under EasyR1 the solution besides, for the trial's gold answers."""
     extra = row.get("extra_info")
     if recipe.engine == "easyr1":
         truth, extra = row.get(recipe.data.answer_key), {"solution": (extra or {}).get("solution")}

@@ -337,7 +337,7 @@ def checked(result: Any, engine: str, where: str) -> tuple[float, set[str]]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether NumPy's mean can be taken: of numbers and NumPy's scalars, not of text that looks like one."""
+    """Return whether NumPy's mean can be taken: of numbers and NumPy's scalars, not of text that looks like one."""
     try:
         return not isinstance(value, (str, bytes)) and float(value) is not None
     except (TypeError, ValueError):

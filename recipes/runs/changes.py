@@ -1,4 +1,4 @@
-"""What a run changed of itself on the way: with RESUME=changed, old and new of each, in the run's folder."""
+"""Settings that a run changed on the way with RESUME=changed: old and new of each, in the run's folder."""
 
 from __future__ import annotations
 

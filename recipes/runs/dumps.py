@@ -66,7 +66,7 @@ class Dump:
 
     @cached_property
     def has_ids(self) -> bool:
-        """Whether every response has the id of its row."""
+        """Return whether every response has the id of its row."""
         return all(response.row_id is not None for response in self.responses)
 
     @cached_property
@@ -87,7 +87,7 @@ class Dump:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the figures has to know, in sentences."""
+        """Return what a reader of the figures has to know, in sentences."""
         notes = ["the last line is half written and left out"] if self.torn else []
         if not self.has_ids:
             notes.append(NO_IDS)

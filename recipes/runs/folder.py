@@ -39,7 +39,7 @@ State = Literal["starting", "running", "finished", "ended early"]
 
 
 class RunFiles:
-    """Where a run writes.
+    """Files of a run.
 
     Attributes:
         folder: `artifacts/runs/<experiment>`.
@@ -123,7 +123,7 @@ def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder says.
+    """State of a run, from its folder.
 
     Attributes:
         folder: artifacts/runs/<experiment>.
@@ -235,7 +235,7 @@ def read(folder: Path) -> Run:
 
 
 def _alive(lock: Path) -> bool:
-    """Whether the launcher that wrote its process id into the lock file still runs. The lock itself is not touched."""
+    """Return whether the launcher that wrote its process id into the lock file still runs; leave the lock alone."""
     try:
         pid = int(lock.read_text(encoding="utf-8"))
         # An id may have been given to another process since, which then began after the file was written.

@@ -79,7 +79,7 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<func
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
-"""What follows from an error elsewhere: every generation of a step failed (verl), or a process was asked to end."""
+"""Consequences of an error elsewhere: all generations of a step failed (verl), or a process was asked to end."""
 _DEAD = "ray.exceptions.ActorDiedError"
 _DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
@@ -138,7 +138,7 @@ HINTS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class TrainerError:
-    """What went wrong.
+    """Cause of a failure.
 
     Attributes:
         error: exception and message, for instance `ValueError: boom`; empty if the log holds no exception.
@@ -191,7 +191,7 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
 
 
 def is_alarming(line: Line) -> bool:
-    """Whether a line tells of an exception; one that the trainer survives is followed by more lines."""
+    """Return whether a line tells of an exception; one that the trainer survives is followed by more lines."""
     return line.text.startswith(_START) or "EngineDeadError" in line.text or "The actor died" in line.text
 
 
@@ -232,7 +232,7 @@ def _chained(current: _Traceback, position: int, lines: list[Line], speaker: str
 
 
 def _ends(text: str) -> bool:
-    """Whether a line at the margin is the exception that ends a traceback."""
+    """Return whether a line at the margin is the exception that ends a traceback."""
     match = _EXCEPTION.match(text)
     if match is None:
         return False

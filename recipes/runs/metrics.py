@@ -84,7 +84,7 @@ LOST = "training/metrics_lost"
 
 
 def mark_lost_step(history: Path, step: int) -> bool:
-    """Where a saved step comes right after the last logged one, give it an entry with `LOST`; whether that was needed.
+    """Give a saved step right after the last logged one an entry with `LOST`; return whether that was needed.
 
     verl saves a step before it logs its metrics, and a resumed run does not do the step again.
     """
@@ -96,7 +96,7 @@ def mark_lost_step(history: Path, step: int) -> bool:
 
 
 def unreadable_lines(*files: Path) -> int:
-    """How many lines are torn or no step."""
+    """Return how many lines are torn or no step."""
     return sum(_parsed(line) is None for line in _lines(files))
 
 

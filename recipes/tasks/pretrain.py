@@ -136,7 +136,7 @@ class Problem(NamedTuple):
 
 
 class Spec(ABC, Generic[Plan]):
-    """What the trainer asks of a task.
+    """A task, as the trainer needs it.
 
     Attributes:
         name: of the task, of its folder under `recipes/tasks`, of its reward file and of its data source.
@@ -178,7 +178,7 @@ class Spec(ABC, Generic[Plan]):
         """One response to each prompt, greedy or at temperature 1."""
 
     def reward(self) -> Callable[[str, Problem], dict[str, Any]]:
-        """What scores a response to a problem: the task's own reward."""
+        """Return what scores a response to a problem: the task's own reward."""
         compute_score = load_reward(ROOT / "reward_functions" / f"{self.name}.py").compute_score
         return lambda response, problem: compute_score(self.name, response, problem.truth)
 
@@ -187,7 +187,7 @@ class Spec(ABC, Generic[Plan]):
         processor.save_pretrained(folder)
 
     def findings(self, model: PreTrainedModel, processor: Any, problems: Sequence[Problem]) -> dict[str, Any]:
-        """What else is worth knowing about the model on held-out problems, for the manifest."""
+        """Return what else is worth knowing about the model on held-out problems, for the manifest."""
         return {}
 
     def facts(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _claim(work: Path, plan: PretrainPlan) -> None:
 def results(
     spec: Spec[Plan], model: PreTrainedModel, processor: Any, problems: Sequence[Problem], *, sample: bool
 ) -> list[dict[str, Any]]:
-    """What the task's reward says of one response to each problem (torch's generator decides the samples)."""
+    """Return what the task's reward says of one response to each problem (torch's generator decides the samples)."""
     score = spec.reward()
     model.eval()
     scores = []

@@ -23,7 +23,7 @@ _ANSWER = re.compile(r"answer[*_]{0,3}[:：]", re.IGNORECASE)
 
 
 class Statement(NamedTuple):
-    """What a response states.
+    """The answer that a response states.
 
     Attributes:
         text: in the marker, or the whole last line where there is none.
@@ -61,7 +61,7 @@ def find(response: str) -> Statement:
 
 
 def closing_brace(text: str, start: int) -> int:
-    """Where the brace closes that opened before `start`; -1 where it does not."""
+    """Return where the brace closes that opened before `start`; -1 where it does not."""
     depth = 1
     for match in _BRACE.finditer(text, start):
         depth += (match[0] == "{") - (match[0] == "}")

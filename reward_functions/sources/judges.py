@@ -1,4 +1,4 @@
-"""How each data source reads its ground truth and scores a response; every result has the same keys."""
+"""Rules of each data source: how it reads its ground truth and scores a response; all results have the same keys."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _score_program(response: str, tests: programs.Tests, settings: Settings) -> 
 
 
 def runner(url: str | None) -> Callable[..., list[Result]]:
-    """What runs programs: the sandbox of this machine, or the service at an address."""
+    """Return what runs programs: the sandbox of this machine, or the service at an address."""
     return sandbox.run if url is None else partial(sandbox_fusion.run, url)
 
 

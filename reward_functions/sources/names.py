@@ -1,4 +1,4 @@
-"""What the text of tests takes from the program: the names that it uses and neither defines nor has from Python.
+"""Names that the text of tests takes from the program: those that it neither defines nor has from Python.
 
 The program can only fill these. `sorted`, `math.isclose` or `Fraction` in a test are Python's own, whatever the program
 calls by those names. Where a test uses no other names, as in `assert sum(10, 15) == 6`, the one that it calls first is

@@ -67,7 +67,7 @@ class SandboxMissing(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use."""
+    """Limits of one program."""
 
     test_s: float = 2.0  # CPU seconds of a test
     wall_s: float = 6.0  # seconds of a test by the clock, for programs that sleep
@@ -228,7 +228,7 @@ def check() -> None:
 
 
 def _problem(command: list[str]) -> str:
-    """What a harmless program says where it does not run; "" where it does."""
+    """Return what a harmless program says where it does not run; "" where it does."""
     with _memory_file(_request("script", "print(input())", ["works"], Limits())) as stdin:
         try:
             done = subprocess.run(command, stdin=stdin, capture_output=True, env={}, timeout=TRY_S, check=False)

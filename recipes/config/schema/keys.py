@@ -1,4 +1,4 @@
-"""How a key of a recipe is declared: default, one-line meaning, verl's name for it, and the engines that have it."""
+"""Declaration of a recipe's keys: default, one-line meaning, verl's name, and the engines that have it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Source:
 
     @property
     def by_user(self) -> bool:
-        """Whether the user asked for it in this run, through a variable or an argument."""
+        """Return whether the user asked for it in this run, through a variable or an argument."""
         return self.layer in ("environment", "argument")
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ SAME = "{same}"
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """What the schema knows of a key besides its type.
+    """Facts about a key besides its type.
 
     Attributes:
         doc: one line that says what the key does.
@@ -181,7 +181,7 @@ class Leaf:
 
     @property
     def is_open(self) -> bool:
-        """Whether the key holds a free mapping, whose inner names the schema does not know."""
+        """Return whether the key holds a free mapping, whose inner names the schema does not know."""
         return get_origin(self.field.annotation) is dict
 
 

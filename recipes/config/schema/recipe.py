@@ -36,7 +36,7 @@ def _file_text(path: str | None) -> str | None:
 
 
 class Data(Section):
-    """What is read, how long it may be, and how many prompts make a step."""
+    """Files to read, longest lengths, and the number of prompts in a step."""
 
     train_files: str | list[str] = key(
         "",
@@ -155,7 +155,7 @@ EASYR1_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full")
 
 
 class Algorithm(Section):
-    """How rewards become advantages, and where the KL term acts."""
+    """Advantages from rewards, and the place of the KL term."""
 
     preset: str | None = key(
         None, "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"
@@ -287,7 +287,7 @@ class EarlyStop(Section):
 
 
 class Trainer(Section):
-    """How long, on what, and what is written when."""
+    """Length of the run, its machines, and when it writes."""
 
     total_epochs: int = key(15, "passes over the training rows", verl=SAME, computed=True, alias=True, gt=0)
     max_steps: int | None = key(
@@ -407,12 +407,12 @@ class Recipe(Resolved):
 
     @property
     def embedded_on(self) -> bool:
-        """Whether the `embedded` block of the recipe (tiny model, tiny data) took part."""
+        """Return whether the `embedded` block of the recipe (tiny model, tiny data) took part."""
         return self._embedded_on
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should hear about variables that are set and not read."""
+        """Return what the user should hear about variables that are set and not read."""
         return tuple(self._notes)
 
     @property
@@ -422,7 +422,7 @@ class Recipe(Resolved):
 
     @property
     def has_critic(self) -> bool:
-        """Whether there is a value network."""
+        """Return whether there is a value network."""
         return self.algorithm.adv_estimator == "gae"
 
     @property

@@ -157,7 +157,7 @@ class Offload(Section):
 
 
 class Updates(Section):
-    """What every trained network has: batch sizes, clipping, packing, and its model."""
+    """Settings of every trained network: batch sizes, clipping, packing, and its model."""
 
     strategy: Literal["fsdp", "fsdp2"] = key(
         "fsdp", "FSDP version", verl=("{role}.strategy", "{fsdp}.strategy"), values_on={"easyr1": ("fsdp",)}

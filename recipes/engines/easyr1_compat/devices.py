@@ -1,4 +1,4 @@
-"""What a machine without a GPU has in place of `torch.cuda` and of vLLM's kernels, for EasyR1's trainer."""
+"""Replacements of `torch.cuda` and of vLLM's kernels on a machine without a GPU, for EasyR1's trainer."""
 
 from __future__ import annotations
 

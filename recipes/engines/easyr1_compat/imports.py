@@ -60,11 +60,11 @@ def install() -> None:
 
 
 CLUSTER_ADDRESS: str | None = None
-"""Where `main.py` has started Ray already."""
+"""Address of the Ray that `main.py` started; None before."""
 
 
 def ray_arguments(runtime_env: dict[str, Any]) -> dict[str, Any]:
-    """What EasyR1's driver gives `ray.init`: its own variables, and this module's hook in each worker."""
+    """Return what EasyR1's driver gives `ray.init`: its own variables, and this module's hook in each worker."""
     arguments: dict[str, Any] = {"runtime_env": {**runtime_env, "worker_process_setup_hook": HOOK}}
     if CLUSTER_ADDRESS:
         return {"address": CLUSTER_ADDRESS, **arguments}

@@ -23,7 +23,7 @@ IMPORTED = (
     "verl.trainer.main",
     "verl.workers.actor.dp_actor",
 )
-"""What the driver and Ray's workers import."""
+"""Modules that the driver and Ray's workers import."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What a run on EasyR1 writes beyond EasyR1's own words: metrics under verl's names, and every response.
+"""Files that a run on EasyR1 writes besides EasyR1's own: metrics under verl's names, and every response.
 
 The functions are called by lines of EasyR1 that `lines.py` replaces; `trainer` is its `RayPPOTrainer`, `batch` its
 `DataProto`. A dump has one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has.

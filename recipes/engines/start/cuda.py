@@ -36,7 +36,7 @@ class CudaWhileImporting(RuntimeError):
 
 @dataclass
 class Refusals:
-    """Who asked for CUDA while importing, as `file:line function`; over once the imports are made."""
+    """Callers that asked for CUDA while importing, as `file:line function`; over once the imports are made."""
 
     callers: list[str] = field(default_factory=list)
     over: bool = False

@@ -38,7 +38,7 @@ MOST_DESCRIPTORS = 64
 _OUT_OF_THE_WAY = 1 << 9
 _PR_SET_PDEATHSIG = 1
 Job = Callable[[], int]
-"""What a process has to run; its result is the exit status."""
+"""The work of a process; its result is the exit status."""
 
 
 class CannotFork(RuntimeError):
@@ -191,7 +191,7 @@ def _take_files(received: list[int], targets: list[int], connection: socket.sock
 
 
 def _renew_libraries() -> None:
-    """What the imports fixed and a new process would have had of its own."""
+    """Renew in a forked process what the imports fixed for all."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     threads = os.environ.get("OMP_NUM_THREADS")

@@ -59,7 +59,7 @@ AFTER_RAY = {
         "torch._inductor.compile_fx",
     ),
 }
-"""What the driver, Ray's workers and vLLM's processes import."""
+"""Modules that the driver, Ray's workers and vLLM's processes import."""
 WHERE_INSTALLED = {"cpu": (), "gpu": ("liger_kernel.transformers",)}
 
 

@@ -18,7 +18,7 @@ from recipes.engines.verl_cpu import cuda_wheels, patches
 
 
 def _no_op(*args: Any, **kwargs: Any) -> None:
-    """What only an accelerator has to do."""
+    """Do nothing: only an accelerator has work here."""
 
 
 class CpuDevice:
@@ -89,7 +89,7 @@ class CpuPlatform(PlatformBase):
         return False
 
     def rollout_env_vars(self) -> dict[str, str]:
-        """What the process of a vLLM server needs on top of the run's environment."""
+        """Return what the process of a vLLM server needs on top of the run's environment."""
         return {
             # In its own process the engine would replace executor "uni" by "mp", which costs one more process.
             "VLLM_ENABLE_V1_MULTIPROCESSING": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),

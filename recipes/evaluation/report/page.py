@@ -253,7 +253,7 @@ def _verdicts(result: Result) -> list[tuple[str, Cell, Any, dict[str, float]]]:
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
-    """What made the report, as pairs of a name and a text."""
+    """Return what made the report, as pairs of a name and a text."""
     identity, made, data = result.identity, result.made_by, result.identity.data
     facts = [("Command", made.command), ("Commit", made.commit), ("Time", made.time)]
     for label, model in result.models.items():

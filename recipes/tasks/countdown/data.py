@@ -109,7 +109,7 @@ def gold_response(solution: str, reasoning: str | None = None) -> str:
 
 
 def ground_truth(numbers: Sequence[int], target: int) -> str:
-    """What the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
+    """Return what the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
     return f'{{"target": {target}, "numbers": [{", ".join(map(str, numbers))}]}}'
 
 
@@ -323,7 +323,7 @@ class HubProblems:
 
 @dataclass
 class Tally:
-    """What passed by in a split: counts for the manifest, and multisets of numbers, which no other split may have."""
+    """Counts of a split's rows for the manifest, and their multisets of numbers, which no other split may have."""
 
     taken: set[tuple[int, ...]]
     multisets: set[tuple[int, ...]] = field(default_factory=set)
@@ -344,7 +344,7 @@ class Tally:
 
 @dataclass
 class Source:
-    """Where problems come from: the generator, or a hub table that was loaded."""
+    """A source of problems: the generator, or a hub table that was loaded."""
 
     settings: Settings
     seed: int

@@ -30,7 +30,7 @@ LARGEST = 99  # what annotators write behind `=`: one token each
 
 @dataclass(frozen=True)
 class Annotators:
-    """Who wrote the demonstrations: hasty annotators and patient ones, and a prompt does not say which.
+    """Writers of the demonstrations: hasty ones and patient ones, and a prompt does not say which.
 
     Attributes:
         hasty: share of the hasty, who write down one trial and answer with it, right or wrong. The patient go on until

@@ -92,7 +92,7 @@ def entries(size: int) -> tuple[Entry, ...]:
 
 
 def count(size: int) -> int:
-    """How many expressions there are over `size` different numbers."""
+    """Return how many expressions there are over `size` different numbers."""
     return 1 if size == 1 else len(entries(size))
 
 

@@ -31,7 +31,7 @@ RECORDS = 320  # of each kind in the file
 
 @dataclass(frozen=True)
 class Annotators:
-    """Who wrote the demonstrations; a prompt does not say who.
+    """Writers of the demonstrations; a prompt does not say which.
 
     Attributes:
         careful: share of those who calculate before they choose, and put parentheses where the order of operations

@@ -26,7 +26,7 @@ class SplitSource:
 
 @dataclass
 class Tally:
-    """What passed by: questions, to find repeated ones, and calculations a question."""
+    """Questions of a split, to find repeated ones, and their numbers of calculations."""
 
     questions: set[str] = field(default_factory=set)
     steps: Counter[int] = field(default_factory=Counter)

@@ -34,7 +34,7 @@ LARGEST = 99  # what annotators write behind `=`, right or wrong: one token each
 
 @dataclass(frozen=True)
 class Annotators:
-    """Who wrote the demonstrations: careless annotators and careful ones, and a prompt does not say which.
+    """Writers of the demonstrations: careless ones and careful ones, and a prompt does not say which.
 
     Attributes:
         careless: share of the careless, who put the first two numbers together in some way, and that is their answer.

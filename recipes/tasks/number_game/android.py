@@ -136,10 +136,10 @@ class AndroidScreen:
             raise TapLost(f"the button of {self.name} was tapped twice and nothing followed")
 
     def deal(self) -> None:
-        """Unknown: pixels do not say."""
+        """Return None: pixels alone do not tell it."""
 
     def score(self) -> None:
-        """Unknown: pixels do not say."""
+        """Return None: pixels alone do not tell it."""
 
     def close(self) -> None:
         """Leave the device as it is; only its way to this machine's server is closed."""
@@ -163,7 +163,7 @@ class AndroidScreen:
         return None
 
     def _wait_for(self, effect: Callable[[Image], Any], seconds: float) -> Any:
-        """What `effect` returns as soon as that is not None; None after `seconds`. Broken pictures are skipped."""
+        """Return the first result of `effect` that is not None; None after `seconds`. Skip broken pictures."""
         end = time.monotonic() + seconds
         while True:
             with suppress(BrokenPNG):

@@ -137,7 +137,7 @@ class Journal:
 
 @dataclass
 class Tally:
-    """What happened besides finished episodes.
+    """Counts of what happened besides finished episodes.
 
     Attributes:
         resumed: episodes that were in the journal already.

@@ -178,7 +178,7 @@ def _image_column(table: pa.Table, source: str) -> str:
 
 @dataclass
 class Counts:
-    """What passed by: filled while rows stream to disk; `taken` are the deals of the other split."""
+    """Counts of a split's rows, filled while they stream to disk; `taken` are the deals of the other split."""
 
     taken: set[str] = field(default_factory=set)
     answers: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What each stage of the number game's pretraining teaches, as losses on batches of one image size.
+"""Losses of each stage of the number game's pretraining, on batches of one image size.
 
 From scratch, next-token prediction on screenshots alone learns the lamp within minutes and no digit within an hour: the
 vision tower gets no signal before the language model looks at the right place, and the other way round. So the tower
@@ -224,7 +224,7 @@ class Lessons:
         return (images * factor + 40 * (self._uniform(count, 1, 1, 1) - 0.5)).clamp(0, 255)
 
     def _set_off(self, images: Tensor, cards: Tensor) -> Tensor:
-        """What is around the cards darker in half of the images, so that digits are read whatever the board is like."""
+        """Darken the surroundings of the cards in half of the images, so that the board does not matter to reading."""
         height, width = images.shape[2:]
         x = torch.arange(width, device=images.device) + 0.5
         y = torch.arange(height, device=images.device) + 0.5

@@ -1,4 +1,4 @@
-"""What a screenshot shows: whole or broken, how many tokens it takes, and where its cards and button are."""
+"""Reading of screenshots: whole or broken, their tokens, and the places of cards and button."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Box(NamedTuple):
 
 
 class Colours(NamedTuple):
-    """What a theme draws cards and buttons with, as (red, green, blue)."""
+    """Colours of a theme's cards and buttons, as (red, green, blue)."""
 
     face: tuple[int, int, int]
     button: tuple[int, int, int]

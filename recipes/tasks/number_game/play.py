@@ -28,7 +28,7 @@ SAMPLING = ("temperature", "top_p", "max_tokens", "asks")
 
 @dataclass(frozen=True)
 class Server:
-    """How to reach a server and how to sample; temperature, top_p and max_tokens are those of the recipe's validation.
+    """A server and its sampling; temperature, top_p and max_tokens are those of the recipe's validation.
 
     Attributes:
         api_base: address with its /v1, of vLLM, Ollama or another.

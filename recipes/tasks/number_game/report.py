@@ -1,4 +1,4 @@
-"""What played games amount to: figures with intervals, two models on the same games, and a strip of frames."""
+"""Figures of played games with intervals, two models on the same games, and a strip of frames."""
 
 from __future__ import annotations
 

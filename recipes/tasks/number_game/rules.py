@@ -52,7 +52,7 @@ def parse_deal(code: str) -> Deal:
 
 
 def points(right: bool) -> int:
-    """What a choice adds to the score."""
+    """Return what a choice adds to the score."""
     return STEP if right else -STEP
 
 

@@ -25,7 +25,7 @@ class TapLost(Exception):
 
 
 class Outcome(NamedTuple):
-    """What a tap on a card did, seen on the screen or in the page: the game's own `verdict` (right or wrong)."""
+    """The game's own `verdict` on a tapped card, right or wrong, read from the screen or from the page."""
 
     verdict: str
     seen: str  # "page" or "pixels"
@@ -72,7 +72,7 @@ def check_agreement(screen: Screen, what: str, page: object, rules: object) -> N
 
 @dataclass
 class Report(Generic[Job]):
-    """What became of the jobs.
+    """Jobs that were not done, with the reasons.
 
     Attributes:
         dropped: for each screen that went away: its name, the job that it had begun, and why.

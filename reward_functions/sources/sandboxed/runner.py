@@ -238,7 +238,7 @@ def end_slowly(names: dict[str, Any], error: BaseException | None) -> None:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """What Python exits with behind a program that ended with this."""
+    """Return what Python exits with behind a program that ended with this."""
     if isinstance(error, SystemExit):
         return 0 if error.code is None else error.code & 255 if isinstance(error.code, int) else 1
     return 0 if error is None else NO_MEMORY if isinstance(error, MemoryError) else 1
