@@ -14,11 +14,14 @@ ensure()
 
 import typer
 
+from recipes.documentation import upstream
 from recipes.documentation.learning import results_table
 from recipes.documentation.official import block as comparison
 from recipes.documentation.tables import BLOCKS as RECIPE_BLOCKS
 from recipes.documentation.tables import rendered, stale
 from recipes.drawing import markdown
+from recipes.engines import support
+from recipes.engines.easyr1_compat import lines
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
 from recipes.paths import ROOT
@@ -42,6 +45,20 @@ def learning_table() -> str:
     return results_table(sorted((ROOT / "docs" / "results").glob("*_tiny_cpu.json")))
 
 
+def versions_table() -> str:
+    """The versions that the check before the start asks for, by kind of machine."""
+    rows = [(f"`{name}`", number, machine) for machine, each in support.TESTED.items() for name, number in each.items()]
+    return markdown(("package", "version", "machine"), [*rows, ("`ray`", support.TESTED_RAY, "both")])
+
+
+def easyr1_table() -> str:
+    """The lines of EasyR1 that are read differently: what they have, why, and for which machines."""
+    groups = {"versions": lines.VERSIONS, "faults": lines.FAULTS, "reports": lines.REPORTS, "no GPU": lines.DEVICES}
+    rows = [(f"`{each.file}:{each.number}`", f"`{each.old}`", each.why, group)
+            for group, entries in groups.items() for each in entries]  # fmt: skip
+    return markdown(("line", "has", "why", "group"), rows)
+
+
 BLOCKS = {
     **RECIPE_BLOCKS,
     "comparison": comparison,
@@ -49,10 +66,23 @@ BLOCKS = {
     "pointer-selector-keys": key_table,
     "health-rules": documented,
     "learning": learning_table,
+    "tested-versions": versions_table,
+    "upstream-lines": upstream.citation_table,
+    "upstream-names": upstream.name_table,
+    "easyr1-lines": easyr1_table,
 }
 PAGES = tuple(
     f"docs/{name}.md"
-    for name in ("ALGORITHMS", "COMPARISON", "CONFIGURATION", "MEMORY", "MONITORING", "POINTER_SELECTOR", "RESULTS")
+    for name in (
+        "ALGORITHMS",
+        "COMPARISON",
+        "CONFIGURATION",
+        "MEMORY",
+        "MONITORING",
+        "POINTER_SELECTOR",
+        "RESULTS",
+        "VERSIONS",
+    )
 )
 
 

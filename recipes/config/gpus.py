@@ -31,7 +31,7 @@ UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_tok
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
 FUSED = "worker.actor.use_fused_kernels"
 FUSED_WIDTH = 128
-"""verl/utils/kernel/kernels.py:596."""
+"""verl/utils/kernel/kernels.py:596 (`hidden_size % 128 == 0`)."""
 
 
 def packing_undone(recipe: Recipe) -> Changes:

@@ -46,8 +46,8 @@ class Layout:
     def files_of(self, step: Path, ranks: int, roles: Iterable[str], parts: Iterable[str]) -> list[Path]:
         """The files that the engine opens when it goes on from the folder of a step.
 
-        verl: FSDPCheckpointManager.load_checkpoint (verl/utils/checkpoint/fsdp_checkpoint_manager.py:191) and
-        PPOTrainer._load_checkpoint (verl/trainer/ppo/v1/trainer_base.py:850).
+        verl: verl/utils/checkpoint/fsdp_checkpoint_manager.py:176 (`def load_checkpoint`) and
+        verl/trainer/ppo/v1/trainer_base.py:850 (`def _load_checkpoint`).
 
         Args:
             step: `global_step_<n>`.

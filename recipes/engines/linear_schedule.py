@@ -1,6 +1,6 @@
 """A learning rate that falls along a straight line after the warm-up.
 
-verl 0.9.1 knows constant and cosine only: `_build_lr_scheduler` (verl/workers/engine/fsdp/transformer_impl.py:503)
+verl 0.9.1 knows constant and cosine only: verl/workers/engine/fsdp/transformer_impl.py:503 (`def _build_lr_scheduler`)
 takes the latter from `verl.utils.torch_functional` when it is called, and the optimiser's configuration refuses others.
 A line travels as a cosine of `LINEAR_CYCLES` cycles, which would be constant and so is asked for by nobody.
 """

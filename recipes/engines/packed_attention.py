@@ -260,7 +260,8 @@ def register() -> None:
     value_model.register()
     from verl.models.transformers import qwen2_vl
 
-    # Names that the module takes from flash-attn where it is installed (verl/models/transformers/qwen2_vl.py:45).
+    # Names that the module takes from flash-attn where it is installed
+    # (verl/models/transformers/qwen2_vl.py:45 (`is_flash_attn_2_available()`)).
     if not hasattr(qwen2_vl, "flash_attn_varlen_func"):
         qwen2_vl.flash_attn_varlen_func = packed_attention
         qwen2_vl._flash_supports_window_size = True
@@ -270,7 +271,8 @@ def register() -> None:
 
 
 def _qwen2_vl_forward(shared_by_ranks: Callable[..., Any]) -> Callable[..., Any]:
-    """The attention that verl gives to Qwen2-VL and Qwen2.5-VL (verl/models/transformers/monkey_patch.py:362).
+    """The attention that verl gives to Qwen2-VL and Qwen2.5-VL (verl/models/transformers/monkey_patch.py:411
+    (`Qwen2VLAttention.forward`)).
 
     verl's own is needed where ranks share sequences (Ulysses). Elsewhere transformers' own does the same with packed
     responses, looks for the bounds once a pass, keeps the number format and uses liger's kernels where they are on.

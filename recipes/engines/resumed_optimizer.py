@@ -1,6 +1,6 @@
 """Let the command's learning rate, betas and weight decay hold in a resumed run; verl restores the checkpoint's.
 
-verl has no key for this: `FSDPCheckpointManager.load_checkpoint` (verl/utils/checkpoint/fsdp_checkpoint_manager.py:191)
+verl has no key for this: verl/utils/checkpoint/fsdp_checkpoint_manager.py:237 (`self.optimizer.load_state_dict`)
 loads whole state dictionaries. The shape of the schedule is the command's already: `LambdaLR` saves no functions.
 """
 

@@ -36,7 +36,11 @@ class AgentLoops(AgentLoopManagerTQ):
 
 
 def patch_dumps() -> None:
-    """verl/trainer/ppo/v1/trainer_base.py:1262 and 1297 write what they are handed, and hand on nothing of the row.
+    """Have verl's dumps take the row's id, its source and the reward's result.
+
+    verl/trainer/ppo/v1/trainer_base.py:1262 (`def _dump_generations`) and
+    verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write what they are handed, and hand on nothing
+    of the row.
 
     `_log_rollout_data` reads scores and ground truths from the transfer queue and leaves the reward's result there;
     `_dump_generations` takes further columns, one value a line, and this adds to them.

@@ -1,7 +1,8 @@
 """verl's replay buffer, asked often and with a bound; verl loads it by `trainer.v1.sampler.custom_sampler`.
 
-verl asks every 2.0 s whether the responses are finished (verl/trainer/ppo/v1/replay_buffer.py:409), so that generating
-takes 2.1, 4.1 or 10.1 s and never anything between: up to 2 s of every step and validation.
+verl asks every 2.0 s whether the responses are finished (verl/trainer/ppo/v1/replay_buffer.py:409
+(`time.sleep(self.poll_interval)`)), so that generating takes 2.1, 4.1 or 10.1 s and never anything between: up to 2 s
+of every step and validation.
 
 verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns that
 `algorithm.filter_groups.max_num_gen_batches` is ignored): with a reward that is the same for every response, for ever.
@@ -19,8 +20,9 @@ POLL_SECONDS = 0.05
 class BoundedReplayBuffer(ReplayBuffer):
     """`ReplayBuffer` that gives a step up after `max_num_gen_batches` batches of prompts; 0 or less: never.
 
-    verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:170), so the recipe's translation
-    refers to the same keys in `sampler_kwargs`, and they take the effect that they have on verl's own buffer.
+    verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:165 (`if not has_custom_sampler`)),
+    so the recipe's translation refers to the same keys in `sampler_kwargs`, and they take the effect that they have on
+    verl's own buffer.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-    """`load_valuehead_model` of verl (verl/utils/model.py:641), which asks for "flash_attention_2" in any case.
+    """verl/utils/model.py:641 (`def load_valuehead_model`), which asks for "flash_attention_2" in any case.
 
     The value head is that of transformers' token classifiers; the other that verl knows, trl's, is only for models that
     have no token classifier.

@@ -427,9 +427,9 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
     """Return where PyTorch and vLLM keep what they compile from run to run, and whether vLLM does.
 
-    PyTorch alone would keep it in /tmp, for one boot. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:92),
-    since engines that wrote to it at once could tear it; torch writes it atomically from 2.10 on. vLLM keeps each
-    version's and each model's apart, so that one of another version is not read.
+    PyTorch alone would keep it in /tmp, for one boot. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
+    (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it atomically
+    from 2.10 on. vLLM keeps each version's and each model's apart, so that one of another version is not read.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")

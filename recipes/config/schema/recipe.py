@@ -144,7 +144,8 @@ AdvantageEstimator = Literal[
     "gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg",
     "grpo_vectorized", "rloo_vectorized",
 ]  # fmt: skip
-# EasyR1 lists gae, but cannot run it: fsdp_workers.py:452 hands its critic the whole worker's configuration.
+# EasyR1 lists gae, but cannot run it: EasyR1/verl/workers/fsdp_workers.py:452 (`DataParallelPPOCritic(`) hands its
+# critic the whole worker's configuration.
 EASYR1_ESTIMATORS = ("grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
 # verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
 VERL_ESTIMATORS = tuple(name for name in AdvantageEstimator.__args__ if name != "remax")  # type: ignore[attr-defined]

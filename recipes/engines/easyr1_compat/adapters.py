@@ -8,13 +8,17 @@ from typing import Any
 def get_peft_model_state_dict(model: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
     """The adapter's tensors in `state_dict`, by their names without the adapter's own.
 
-    EasyR1 hands over the weights of one layer, by names relative to it (fsdp_vllm.py:115), or those of the model.
+    EasyR1 hands over the weights of one layer, by names relative to it
+    (EasyR1/verl/workers/sharding_manager/fsdp_vllm.py:115 (`get_model_state_dict(submodule)`)), or those of the model.
     """
     return {name.replace(".default", ""): value for name, value in state_dict.items() if "lora_" in name}
 
 
 def load_tensors() -> None:
-    """Have vLLM load an adapter from tensors where a request of EasyR1 brings them (verl/utils/vllm_utils.py:33)."""
+    """Have vLLM load an adapter from tensors where a request of EasyR1 brings them.
+
+    EasyR1/verl/utils/vllm_utils.py:33 (`def hijack`) does so for the arguments of an older vLLM.
+    """
     from verl.utils.vllm_utils import TensorLoRARequest
     from vllm.lora.peft_helper import PEFTHelper
     from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager

@@ -3,8 +3,9 @@
 A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices with NVML and not with CUDA where
 `PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still ask CUDA while they are imported:
 
-- verl/trainer/constants_ppo.py:26, for the compute capability (`verl/utils/device.py:183`);
-- vllm/model_executor/layers/fla/ops/utils.py:145, for Triton's target, which is the capability of the current device.
+- verl/trainer/constants_ppo.py:26 (`get_device_capability()`), for the compute capability;
+- vllm-0.24.0/model_executor/layers/fla/ops/utils.py:145 (`get_available_device`), for Triton's target, which is the
+  capability of the current device.
 
 While importing they are answered from `nvidia-smi`, and `torch.cuda._lazy_init` refuses whoever asks for more. The
 shared memory of a block is not answered: vLLM's kernels for linear attention then take their smaller sizes.

