@@ -56,6 +56,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return close[0] if close else None
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 step`, `2 steps`, `1,000 steps`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean X?`, or an empty text."""
     meant = nearest(name, known)

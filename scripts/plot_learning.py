@@ -16,7 +16,8 @@ ensure()
 
 import typer
 
-from recipes.errors import reported_errors
+from recipes.errors import counted, reported_errors
+from recipes.paths import shown
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -47,6 +48,7 @@ def main(
         notes = {name: kept.get(name, "") if value is None else value for name, value in given.items()}
         file.write_text(json.dumps({**notes, **asdict(result)}, indent=1) + "\n", encoding="utf-8")
         draw(result, output.with_suffix(".svg"))
+        print(f"wrote {shown(file.absolute())} and {shown(output.with_suffix('.svg').absolute())}")
     for curve in result.curves:
         for note in curve.notes:
             print(f"note: {curve.run}: {note}", file=sys.stderr)
@@ -54,7 +56,7 @@ def main(
             continue
         paired, change = curve.paired, curve.paired.difference
         print(
-            f"{curve.run}: step {paired.first} to {paired.last} on {paired.questions} questions: "
+            f"{curve.run}: step {paired.first} to {paired.last} on {counted(paired.questions, 'question')}: "
             f"{100 * change.value:+.1f} points (95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}), "
             f"McNemar p = {paired.mcnemar.p_value:.2g}"
         )

@@ -12,7 +12,7 @@ from typing import Any
 from recipes.config import Recipe, path_keys
 from recipes.data.rewards import Score, gold_checked
 from recipes.data.rows import publish, stage_split, staging
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.progress_bar import progress_bar, tracked
 
@@ -94,7 +94,7 @@ def print_splits(folder: Path, manifests: Sequence[dict[str, Any]], seconds: flo
     from rich.table import Table
 
     rows = sum(manifest["rows"] for manifest in manifests)
-    table = Table(title=f"{folder}: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} a second")
+    table = Table(title=f"{folder}: {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
     for column in ("file", "rows", "dropped", "status", "SHA-256"):
         table.add_column(column, justify="right" if column in ("rows", "dropped") else "left")
     for manifest in manifests:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +16,7 @@ from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.documentation.tables import ENGINES
-from recipes.drawing import markdown
+from recipes.drawing import STYLE_SHEET, markdown
 from recipes.engines.verl import load_format
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, ROOT
@@ -376,9 +375,21 @@ def terminal(table: Table) -> RichTable:
 
 
 def html(table: Table) -> str:
-    """The rich table as one page, without scripts and without the network."""
-    from rich.console import Console
+    """Return the comparison as one page that looks like the reports, without scripts and without the network."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
-    console = Console(record=True, width=200, file=StringIO())
-    console.print(terminal(table))
-    return console.export_html()
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("comparison.html.j2").render(
+        table=table,
+        summary=_summary(table).replace("`", ""),
+        kinds=[(kind, [cells(row) for row in table.rows if row.status == status]) for status, kind in KINDS.items()],
+        outside=[
+            (key, shown(value), why, each.title)
+            for each in table.official
+            for key, (value, why) in each.outside.items()
+        ],
+        style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
+    )

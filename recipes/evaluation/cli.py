@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import RecipeError, counted, reported_errors
 from recipes.evaluation.options import MODES, Options
 from recipes.progress_bar import progress_bar
 
@@ -84,7 +84,7 @@ def evaluated(options: Options) -> tuple[Result, Path]:
     for subject in plan.subjects:
         if subject.note:
             log(f"note: {subject.note}")
-    return run(plan, counted)
+    return run(plan, progress_of)
 
 
 def evaluate(options: Options) -> None:
@@ -98,7 +98,7 @@ def evaluate(options: Options) -> None:
 
 
 @contextmanager
-def counted(text: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar in the form that `recipes.evaluation.evaluate.run` takes."""
     with progress_bar() as bars:
         bar = bars.add_task(text, total=total, rate="")
@@ -110,7 +110,7 @@ def print_result(result: Result, folder: Path) -> None:
     from recipes.evaluation.report.page import LABELS, table
 
     console = _console()
-    figures = Table(title=f"{result.task}: {result.identity.data.questions} questions", title_justify="left")
+    figures = Table(title=f"{result.task}: {counted(result.identity.data.questions, 'question')}", title_justify="left")
     figures.add_column("figure")
     for label in [*result.models, "trained - base"] if result.comparison else result.models:
         figures.add_column(label, justify="right")
@@ -145,7 +145,7 @@ def _notes(result: Result) -> list[str]:
     if result.comparison:
         reach = result.comparison.reach
         notes.append(
-            f"within {reach.n} samples: {len(reach.newly_solved)} questions newly solved, "
+            f"within {counted(reach.n, 'sample')}: {counted(len(reach.newly_solved), 'question')} newly solved, "
             f"{len(reach.no_longer_solved)} no longer"
         )
     for label, model in result.models.items():
@@ -155,7 +155,7 @@ def _notes(result: Result) -> list[str]:
     if result.filtered:
         kept = result.filtered
         notes.append(
-            f"filtered: {kept.path}, {kept.kept} rows kept, {kept.dropped} dropped "
+            f"filtered: {kept.path}, {counted(kept.kept, 'row')} kept, {kept.dropped} dropped "
             f"({kept.not_probed} kept without a probe)"
         )
     return notes

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import RecipeError, counted, reported_errors
 from recipes.paths import shown
 from recipes.runs import folder as runs
 
@@ -92,4 +92,4 @@ def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
                 fix="press Ctrl-C in its terminal",
             )
         request_stop(Path(str(run.recipe.trainer.save_checkpoint_path)))
-        print(f"{run.name} ends after its next save, at the latest in {run.recipe.trainer.save_freq} steps")
+        print(f"{run.name} ends after its next save, at the latest in {counted(run.recipe.trainer.save_freq, 'step')}")

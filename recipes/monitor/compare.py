@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.config.schema import Recipe, leaves
 from recipes.drawing import BLUE, STYLE, WEAK, draw_accuracy
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.monitor.progress import KL, number
 from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run
@@ -121,7 +121,7 @@ def verdict(result: Compared) -> str:
     questions, change, test = result.paired.questions, result.paired.difference, result.paired.mcnemar
     sure = "they differ" if test.p_value < SIGNIFICANCE else "no difference is shown"
     return (
-        f"step {result.step}, {questions} questions: {second} - {first} = {100 * change.value:+.1f} points "
+        f"step {result.step}, {counted(questions, 'question')}: {second} - {first} = {100 * change.value:+.1f} points "
         f"(95% interval {100 * (change.low or 0):+.1f} to {100 * (change.high or 0):+.1f}; "
         f"{test.won} won, {test.lost} lost, McNemar p = {test.p_value:.2g}): {sure}"
     )

@@ -16,7 +16,7 @@ from recipes.config import Recipe, path_keys
 from recipes.config.checks import EARLY_STOP_VALIDATION as VALIDATION
 from recipes.data.rows import data_sources
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
-from recipes.errors import did_you_mean
+from recipes.errors import counted, did_you_mean
 from recipes.monitor.progress import number
 from recipes.paths import shown
 from recipes.runs.metrics import Step, mean_validation
@@ -68,7 +68,7 @@ class EarlyStop:
         if self._keys.patience is None or now.waited < self._keys.patience:
             return None
         best = "no finite value" if now.best is None else f"best {number(now.best)} at step {now.step}"
-        return f"{self._keys.metric} has not gained for {now.waited} values ({best})"
+        return f"{self._keys.metric} has not gained for {counted(now.waited, 'value')} ({best})"
 
     def saw(self, step: Step) -> str | None:
         """Take in a step's metrics. Returns why the run is to end now; None while it goes on or has to save first."""

@@ -19,6 +19,7 @@ from recipes.config.resolve import algorithm
 from recipes.config.schema import Monitor
 from recipes.drawing import markdown
 from recipes.engines.verl import is_on_policy
+from recipes.errors import counted
 from recipes.monitor import rollout_mismatch
 from recipes.monitor.progress import TIMINGS, number
 from recipes.runs.folder import Run
@@ -103,7 +104,7 @@ def _numbers(run: Evidence) -> Verdict:
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
     ]
     if not broken:
-        return "ok", f"every value of {len(run.steps)} steps is finite"
+        return "ok", f"every value of {counted(len(run.steps), 'step')} is finite"
     recent = {step.step for step in run.steps[-run.bounds.window :]}
     names = ", ".join(dict.fromkeys(name for _, name in broken))
     evidence = f"{names}: not a number, first at step {broken[0][0]}, last at step {broken[-1][0]}"
@@ -161,7 +162,7 @@ def _grad_norm(run: Evidence) -> Verdict:
     if max(last) == 0 and _is_solved(run):
         return "explained", "0, as it has to be: every response of the last steps is right"
     if max(last) == 0:
-        return "failure", f"0 at each of the last {len(last)} steps: no response has an advantage"
+        return "failure", f"0 over the last {counted(len(last), 'step')}: no response has an advantage"
     evidence = f"median {number(median(last))} over the last {len(last)} steps, {number(typical)} over all"
     if spikes:
         return "warning", f"{evidence}; spike at step {', '.join(map(str, spikes))}"
@@ -179,7 +180,7 @@ def _groups(run: Evidence) -> Verdict:
     if not last:
         highest, lowest = (run.last(run.series(f"critic/advantages/{end}")) for end in ("max", "min"))
         if highest == lowest:
-            return "failure", f"all advantages are equal at each of the last {len(highest)} steps"
+            return "failure", f"all advantages are equal over the last {counted(len(highest), 'step')}"
         return "ok", "advantages differ; the share of groups is not known, since no rollouts were written"
     if len(last) < 2:
         raise Unknown("too few steps")

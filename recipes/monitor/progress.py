@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from recipes.errors import counted
 from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step, seconds_per_step, validation
 
@@ -54,7 +55,7 @@ def time_left(recent: Sequence[Step], total: int | None) -> str:
     steps = total - recent[-1].step if total and recent else 0
     if seconds is None or steps <= 0:
         return ""
-    return f"{steps} step{'s' * (steps != 1)}, {duration(steps * seconds)} left"
+    return f"{counted(steps, 'step')}, {duration(steps * seconds)} left"
 
 
 def step_line(step: Step, total: int | None, responses: Groups | None = None, left: str = "") -> str:

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from recipes.config import Recipe
 from recipes.documentation import official
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_accuracy, inline
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
 from recipes.monitor.compare import shown
 from recipes.monitor.health import Finding, findings_of, truncated
 from recipes.monitor.progress import KL, duration, number
+from recipes.paths import ROOT
 from recipes.runs.changes import read_changes
 from recipes.runs.dumps import Dump, read_dump, validation_files
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
@@ -63,9 +66,12 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
         alarms=alarms,
         tiles=_tiles(run, curve),
         findings=findings,
+        unknown=sum(finding.status == "unknown" for finding in findings),
         curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
         samples=_samples(validations),
         different=different,
+        counted=counted,
+        zip=zip,
         heads=heads,
         error=_error(run),
         changed=read_changes(run.folder),
@@ -116,6 +122,10 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         points = [(step.step, value) for step in trained if (value := step.get(*names)) is not None]
         return [step for step, _ in points], [value for _, value in points]
 
+    def line(axes: Any, points: tuple[list[int], list[float]], colour: str, label: str | None = None) -> None:
+        alone = len(points[0]) == 1  # a line of one point is nothing
+        axes.plot(*points, color=colour, label=label, marker="o" if alone else None)
+
     limit = run.recipe.data.max_response_length if run.recipe else 0
     shares = {step.step: share for step in trained if (share := truncated(step, limit)) is not None}
     panels = [
@@ -138,7 +148,8 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         figure = Figure(figsize=(4.7, 3.0))
         axes = figure.subplots()
         score = series("critic/score/mean")
-        axes.plot(*score, color=SLATE, label="training score")
+        line(axes, score, SLATE, "training score")
+        _whole_steps(axes)
         if curve:
             draw_accuracy(axes, curve, BLUE, "held-out accuracy, 95% interval")
         axes.set(xlabel="step")
@@ -151,12 +162,23 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
                 continue
             figure = Figure(figsize=(4.7, 2.4))
             axes = figure.subplots()
-            for label, colour, (steps, values) in lines:
-                axes.plot(steps, values, color=colour, label=label or None)
+            for label, colour, points in lines:
+                line(axes, points, colour, label or None)
+            _whole_steps(axes)
             if len(lines) > 1:
                 axes.legend()
             axes.set(xlabel="step")
             yield title, inline(figure, f"curve{index}", title)
+
+
+def _whole_steps(axes: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = axes.get_xlim()
+    if high - low < 1:  # one step
+        middle = round((low + high) / 2)
+        axes.set_xlim(middle - 1, middle + 1)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
 @dataclass(frozen=True)
@@ -190,8 +212,11 @@ def _samples(validations: Validations) -> list[Sample]:
 
 
 def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list[str]]:
-    """Rows of the keys that differ from the official examples, the examples' titles, and what went wrong."""
-    if run.recipe is None:
+    """Return the keys that differ from the official examples, the examples' titles, and what went wrong.
+
+    A run without a GPU or of an embedded tiny model has no rows: nearly every size differs there, and says nothing.
+    """
+    if run.recipe is None or run.recipe.hardware == "cpu" or _is_embedded(run.recipe):
         return None, [], []
     try:
         compared = official.compare(str(RunFiles(run.folder).config), official.examples(AGAINST))
@@ -199,6 +224,11 @@ def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list
         return None, [], [f"no comparison with the official examples: {error.what}"]
     rows = [official.cells(row)[:-1] for row in compared.rows if row.status != "aligned" and _is_official(row)]
     return rows, [each.title for each in compared.official], []
+
+
+def _is_embedded(recipe: Recipe) -> bool:
+    model = recipe.worker.actor.model.model_path
+    return model is not None and Path(model).is_relative_to(ROOT / "recipes")
 
 
 def _is_official(row: official.Row) -> bool:

@@ -80,6 +80,7 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
 
     trained = [step for step in run.history if step.step]
     head = f"[bold]{escape(run.name)}[/]  {run.state}, step {run.step}{f' of {run.total}' if run.total else ''}"
+    head += f", accuracy {number(run.accuracy)}" if run.accuracy is not None else ""
     head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
     curves = Table(box=None, pad_edge=False, show_header=False)
     validated = [value for step in run.history if (value := mean_validation(step)) is not None]
@@ -87,7 +88,7 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
     series += [(name, [v for step in trained if (v := step.get(*keys)) is not None]) for name, keys in CURVES]
     for name, values in series:
         if values:
-            curves.add_row(name, sparkline(values), f"{number(values[0])} → {number(values[-1])}")
+            curves.add_row(name, sparkline(values), " → ".join(map(number, values[:: max(1, len(values) - 1)])))
     lights = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings_of(run, rollouts):
         colour, light = LIGHTS[finding.status]
@@ -95,9 +96,11 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
         if finding.alarming:
             text += f"\n[dim]usually: {escape(finding.rule.meaning)}\ntry: {escape(finding.rule.advice)}[/]"
         lights.add_row(f"[{colour}]{light}[/]", finding.rule.name, text)
-    last = [escape(step_line(trained[-1], run.total))] if trained else ["no step yet"]
+    last = "no step yet"
+    if trained:
+        last = escape(step_line(trained[-1], run.total, rollouts.of(trained[-1].step)))
     notes = [f"[yellow]note: {escape(note)}[/]" for note in run.notes]
-    return Group(head, "", curves, "", lights, "", *last, *notes)
+    return Group(head, "", curves, "", lights, "", last, *notes)
 
 
 def watch(

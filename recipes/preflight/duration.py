@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recipes.config import Recipe
 from recipes.config.layers import flatten, read
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.monitor.progress import duration
 from recipes.paths import run_dir
 from recipes.preflight import resume
@@ -32,7 +32,7 @@ def estimate(recipe: Recipe, total: int) -> str:
         if not _has_same_sizes(recipe, folder / "config.yaml"):
             continue
         if seconds := seconds_per_step(read_history(folder / "metrics.jsonl")):
-            time = f"about {duration(steps * seconds)} for {steps} step{'s' * (steps != 1)}"
+            time = f"about {duration(steps * seconds)} for {counted(steps, 'step')}"
             return f"time: {time}, at {seconds:.3g} s a step as measured in the run {folder.name}"
     return "time: known after the first step; no run of these sizes has been measured here"
 

@@ -67,7 +67,7 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
     files = {step: file for step, file in validation_files(run).items() if step <= upto}
     if len(files) < 2:
         raise RecipeError(
-            f"{len(files)} validations are there, and a curve needs two",
+            f"a curve needs two validations, and the run has {len(files)}",
             where=str(run / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )

@@ -22,7 +22,7 @@ from recipes.config import Recipe, accounting, load
 from recipes.config.secrets import is_secret
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import Checkpoint, best_checkpoint, last_checkpoint
-from recipes.errors import RecipeError, nearest
+from recipes.errors import RecipeError, counted, nearest
 from recipes.paths import artifacts, checkpoint_dir, run_dir
 from recipes.runs.metrics import (
     Step,
@@ -207,7 +207,7 @@ def read(folder: Path) -> Run:
     metrics = [files.metrics, *files.attempts]
     history, notes = read_history(*metrics), []
     if torn := unreadable_lines(*metrics):
-        notes.append(f"{torn} line{'s' * (torn != 1)} of {files.metrics.name} cannot be read and are left out")
+        notes.append(f"{counted(torn, 'line')} of {files.metrics.name} cannot be read and are left out")
     recipe, total = None, None
     try:
         recipe = load(str(files.config), environ={})

@@ -75,6 +75,8 @@ def _differences(canvas: Any, _: Series, result: Result) -> None:
     rows: dict[str, Interval | None] = {"pass@1, greedy": result.comparison.primary.difference}
     rows["accuracy"] = sampled["accuracy"]
     rows |= {name: figure for name, figure in sampled.items() if name.startswith("pass@")}
+    if rows["accuracy"] == rows["pass@1"]:
+        del rows["accuracy"]
     rows["truncated"] = sampled["truncated"]
     axes = canvas.subplots()
     axes.axvline(0, color=MUTED, linewidth=1, zorder=1)

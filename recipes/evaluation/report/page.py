@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from recipes.drawing import STYLE_SHEET
+from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison
-from recipes.evaluation.metrics import METRICS, metrics_of
+from recipes.evaluation.metrics import METRICS, metrics_of, pass_name
 from recipes.evaluation.probe import SCALES
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.samples import Sample
@@ -83,7 +84,7 @@ def table(result: Result) -> list[tuple[str, list[Cell]]]:
     """The table of figures: a label, with a cell for each model and one for the difference if there are two.
 
     First the greedy pass's pass@1, then the sampled pass, then what else the greedy pass has. Flexible accuracy has a
-    row where the reward has that switch.
+    row where the reward has that switch, mean accuracy where it is not pass@1 of the same pass.
     """
     first = next(iter(result.models.values())).passes
     lines = [("sampled", metric, metric.label) for metric in metrics_of(first["sampled"].sampling.n)]
@@ -100,8 +101,17 @@ def table(result: Result) -> list[tuple[str, list[Cell]]]:
         if result.comparison:
             difference = result.comparison.differences[decoding][metric.name]
             cells.append(cell(difference, metric.style, difference=True))
-        rows.append((label, cells))
-    return rows
+        rows.append((decoding, metric.name, label, cells))
+
+    def values_of(cells: list[Cell]) -> list[str]:
+        return [each.value for each in cells]
+
+    right = {decoding: values_of(cells) for decoding, name, _, cells in rows if name == pass_name(1)}
+    return [
+        (label, cells)
+        for decoding, name, label, cells in rows
+        if name != "accuracy" or values_of(cells) != right.get(decoding)
+    ]
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,10 @@ def tiles(result: Result) -> list[Tile]:
     def tile(label: str, metric: str, note: str) -> Tile:
         return Tile(label, cell(sampled.figures[metric], styles[metric]).value, note, levels.get(metric, "plain"))
 
-    accuracy = tile("Accuracy", "accuracy", f"mean over {n} sampled answers")
-    reach = tile(f"pass@{n}", f"pass@{n}", f"at least one of {n} answers right")
+    accuracy = tile("Accuracy", "accuracy", f"mean over {counted(n, 'sampled answer')}")
+    reach = tile(
+        f"pass@{n}", f"pass@{n}", f"at least one of {n} answers right" if n > 1 else "the sampled answer is right"
+    )
     truncated = tile("Truncated", "truncated", "cut off at the limit")
     if probe is None:
         return [
@@ -159,8 +171,8 @@ def _comparison_tiles(comparison: Comparison) -> list[Tile]:
     return [
         Tile("pass@1, greedy", f"{100 * comparison.primary.difference.value:+.1f}", "points; the primary test", level),
         Tile("McNemar p", f"{test.p_value:.2g}", "chance of so uneven a split", level),
-        Tile("Won", f"{test.won:,}", "questions only the trained model solves"),
-        Tile("Lost", f"{test.lost:,}", "questions only the base model solves"),
+        Tile("Won", f"{test.won:,}", f"question{'s' * (test.won != 1)} only the trained model solves"),
+        Tile("Lost", f"{test.lost:,}", f"question{'s' * (test.lost != 1)} only the base model solves"),
         Tile(
             f"pass@{last.k}, sampled",
             f"{100 * last.difference.value:+.1f}",
@@ -215,6 +227,7 @@ def _render(template: str, result: Result, **values: Any) -> str:
     )
     environment.filters["printable"] = printable
     environment.filters["cell"] = lambda text: printable(text).replace("|", "\\|").replace("\n", " ")
+    environment.filters["counted"] = counted
     environment.filters["percent"] = "{:.1%}".format
     logs = [
         (f"{label} {name}" if result.comparison else name, counts)
@@ -263,7 +276,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
             facts.append((f"{label.capitalize()}, note", model.note))
     chosen = "the first rows" if identity.sample_seed is None else f"rows drawn with seed {identity.sample_seed}"
     which = chosen if identity.limit else "all rows"
-    facts.append(("Data", f"{data.path}, {data.questions} questions ({which}), sha256 {data.sha256[:16]}"))
+    facts.append(("Data", f"{data.path}, {counted(data.questions, 'question')} ({which}), sha256 {data.sha256[:16]}"))
     facts.append(("Reward", f"{identity.reward.path}, sha256 {identity.reward.sha256[:16]}"))
     for name, sampling in (("greedy", identity.greedy), ("sampled", identity.sampled)):
         if sampling:
@@ -271,7 +284,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     facts.append(("Versions", _listed(made.versions)))
     generated = sum(result.generated.values())
     spent = ", ".join(f"{name} {value:.1f} s" for name, value in result.seconds.items())
-    facts.append(("Time spent", f"{spent}; {generated} groups generated, the others from the cache"))
+    facts.append(("Time spent", f"{spent}; {counted(generated, 'group')} generated, the others from the cache"))
     return facts
 
 

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
@@ -42,6 +42,7 @@ def test_two_validations_of_one_model_have_no_question_won_or_lost_in_whatever_o
     assert (paired.questions, paired.mcnemar.won, paired.mcnemar.lost, paired.mcnemar.p_value) == (288, 0, 0, 1.0)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 30).map(str), st.tuples(st.booleans(), st.booleans()), min_size=1))
 def test_won_and_lost_are_counted_row_by_row(tmp_path_factory, answers):
     folder = tmp_path_factory.mktemp("dumps")
