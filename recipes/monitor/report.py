@@ -149,9 +149,9 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         axes = figure.subplots()
         score = series("critic/score/mean")
         line(axes, score, SLATE, "training score")
-        _whole_steps(axes)
         if curve:
             draw_accuracy(axes, curve, BLUE, "held-out accuracy, 95% interval")
+        _whole_steps(axes)
         axes.set(xlabel="step")
         if score[0] or curve:
             axes.legend()
