@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 VERSION = 4
 """Of the rows that are made; raise it where the same file gives other rows."""
 
+HELD_OUT = "in_validation_data"
+"""Key of a manifest's `dropped`: training rows whose prompt or image the validation data has."""
 TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
 """Variables of a template; `content` is EasyR1's name for the question, and `prompt` is the same."""
 
@@ -264,8 +266,37 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
     return row
 
 
+@dataclass(frozen=True)
+class SplitFacts:
+    """Facts of one converted split, for the user.
+
+    Attributes:
+        data_sources: rows by data source.
+        held_out: training rows that were left out because the validation data has their prompt or image.
+        repeated_prompts: records that repeat the prompt of another; known of the training split.
+    """
+
+    name: str
+    rows: int
+    data_sources: dict[str, int]
+    held_out: int
+    repeated_prompts: int
+
+    @classmethod
+    def of(cls, manifest: dict[str, Any]) -> SplitFacts:
+        """Read the facts from a split's manifest, of this version or of an earlier one."""
+        dropped = manifest.get("dropped", {})
+        return cls(
+            name=manifest["split"],
+            rows=manifest["rows"],
+            data_sources=manifest["data_sources"],
+            held_out=dropped.get(HELD_OUT, dropped.get("also in the validation data", 0)),
+            repeated_prompts=manifest.get("repeated_prompts", 0),
+        )
+
+
 def converted(folder: Path) -> list[dict[str, Any]] | None:
-    """The manifests of a finished conversion; None where it is missing, incomplete or of another size."""
+    """Return the manifests of a finished conversion; None if it is missing, incomplete or of another size."""
     paths = [folder / f"{name}.parquet" for name in ("train", "test")]
     if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
         return None
@@ -317,7 +348,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
                 staged.append(stage_split(folder / f"{name}.parquet", rows, manifest=manifest))
                 staged[-1].manifest["data_sources"] = dict(sorted(counts.items()))
             staged[0].manifest.update(
-                dropped={"also in the validation data": int(shared.sum()) if conversion.val else 0},
+                dropped={HELD_OUT: int(shared.sum()) if conversion.val else 0},
                 repeated_prompts=len(train.prompts) - train.prompts.different,
                 most_images=most_images,
             )
@@ -474,20 +505,22 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 
 def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversion) -> list[str]:
     """Return what was made, for the user."""
-    train, test = manifests
+    train, test = map(SplitFacts.of, manifests)
     counts = []
-    for each in manifests:
-        sources = ", ".join(f"{name} {count:,}" for name, count in each["data_sources"].items())
-        counts.append(f"{each['split']} {each['rows']:,} ({sources})")
+    for each in (train, test):
+        sources = ", ".join(f"{name} {count:,}" for name, count in each.data_sources.items())
+        counts.append(f"{each.name} {each.rows:,} ({sources})")
     lines = [f"rows: {'; '.join(counts)}; in {shown(folder)}"]
     if not conversion.val:
         share = f"{conversion.val_share:.0%} of each source's prompts"
         lines.append(f"note: no validation data given: {share} are held out for it")
-    if shared := train["dropped"]["also in the validation data"]:
-        lines.append(f"note: {shared} training rows have a prompt or an image of the validation data and were left out")
-    if train["repeated_prompts"]:
-        lines.append(f"note: {train['repeated_prompts']} records repeat the prompt of another")
-    if untrained := sorted(set(test["data_sources"]) - set(train["data_sources"])):
+    if train.held_out:
+        lines.append(
+            f"note: {train.held_out} training rows have a prompt or an image of the validation data and were left out"
+        )
+    if train.repeated_prompts:
+        lines.append(f"note: {train.repeated_prompts} records repeat the prompt of another")
+    if untrained := sorted(set(test.data_sources) - set(train.data_sources)):
         lines.append(f"note: validated, but not trained on: {', '.join(untrained)}")
     return lines
 

@@ -12,7 +12,7 @@ import pytest
 
 from recipes.config import load, to_yaml
 from recipes.data import custom, lengths
-from recipes.data.custom import Conversion, convert, converted, ready
+from recipes.data.custom import Conversion, SplitFacts, convert, converted, ready
 from recipes.engines import support, verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -126,7 +126,9 @@ def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
     assert [row["problem"] for row in rows] == [f"question {i}" for i in range(4)]
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
     assert len(test) == 4
-    assert manifest["dropped"] == {"also in the validation data": 2}
+    assert manifest["dropped"] == {"in_validation_data": 2}
+    assert SplitFacts.of(manifest).held_out == 2
+    assert SplitFacts.of(manifest | {"dropped": {"also in the validation data": 3}}).held_out == 3, "earlier manifests"
     with pytest.raises(RecipeError, match="nothing is left to train on"):
         made(Conversion((train,), (train,)))
 
