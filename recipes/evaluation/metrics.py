@@ -18,10 +18,9 @@ import numpy as np
 
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
+from recipes.runs.groups import is_flat
 from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
 
-# Rewards are sums such as 0.1 + 0.9: equal scores may differ in the last bits.
-NO_VARIANCE = 1e-12
 BINS = 20
 LENGTH_BINS = 40
 MISSING = float("nan")
@@ -217,6 +216,7 @@ class Collector:
         self.metrics = metrics_of(sampling.n)
         self.columns = {metric.name: array("d") for metric in self.metrics}
         self.variance = array("d")
+        self.flat: list[bool] = []
         self.right = array("q")
         self.reasons: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
@@ -228,6 +228,7 @@ class Collector:
             value = stats.pass_at[int(name[5:])] if name.startswith("pass@") else getattr(stats, name)
             column.append(MISSING if value is None else value)
         self.variance.append(stats.score_variance)
+        self.flat.append(is_flat(score.value for score in scores))
         self.right.append(stats.right)
         self.reasons.update(stats.reasons)
         self.outcomes[stats.outcome] += 1
@@ -269,7 +270,7 @@ class Collector:
     def _groups(self) -> Groups:
         questions = len(self.right)
         counts = [self.outcomes[outcome] for outcome in ("all right", "mixed", "all wrong")]
-        counts.append(int((np.asarray(self.variance) <= NO_VARIANCE).sum()))
+        counts.append(sum(self.flat))
         return Groups(*(Share(count, count / questions) for count in counts))
 
     def _quantiles(self) -> dict[str, int] | None:

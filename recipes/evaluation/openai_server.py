@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import os
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from recipes.chat_server import client_options, owner, payload, server_errors
 from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, data_url
@@ -22,11 +21,6 @@ NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 TAKES_NEUTRAL = ("vllm", "sglang")
 # vLLM writes minus infinity as this number, because JSON has none.
 MINUS_INFINITY = -9999.0
-REFUSALS = {
-    401: "set OPENAI_API_KEY to a key that it accepts",
-    403: "set OPENAI_API_KEY to a key that may use this model",
-    404: "check --api_base, which ends in /v1 as a rule, and --served_model",
-}
 
 
 @dataclass(frozen=True)
@@ -54,9 +48,11 @@ class ServerSampler:
     """A `Sampler` over a server; `engine` has the bounds of images."""
 
     def __init__(self, server: Server, engine: Engine) -> None:
+        from openai import AsyncOpenAI
+
         self.server, self._processor = server, engine.processor
         self._loop = asyncio.new_event_loop()
-        self._client = _client(server)
+        self._client = AsyncOpenAI(**client_options(server))
         self._extra = self._loop.run_until_complete(self._ask_models())
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
@@ -79,17 +75,10 @@ class ServerSampler:
 
     async def _ask_models(self) -> dict[str, Any]:
         """Check that the server has the model; return the extra keys that this kind of server takes."""
-        payload = await _payload(self._client.models.with_raw_response.list(), self.server)
-        listed = payload.get("data") or []
-        owners = {str(model["id"]): model.get("owned_by") for model in listed if "id" in model}
-        if owners and self.server.model not in owners:
-            raise RecipeError(
-                f"the server has no model {self.server.model}, but {', '.join(owners)}",
-                where=self.server.api_base,
-                fix="name it with --served_model (--base_served_model)",
-            )
-        self._is_vllm = owners.get(self.server.model) == "vllm"
-        return NEUTRAL if owners.get(self.server.model) in TAKES_NEUTRAL else {}
+        listed = await _payload(self._client.models.with_raw_response.list(), self.server)
+        served_by = owner(listed, self.server, "--served_model (--base_served_model)")
+        self._is_vllm = served_by == "vllm"
+        return NEUTRAL if served_by in TAKES_NEUTRAL else {}
 
     async def _stream(self, questions: Iterable[Question], sampling: Sampling) -> AsyncGenerator[Group, None]:
         """Keep `concurrency` requests in flight; only those hold memory.
@@ -122,17 +111,17 @@ class ServerSampler:
         responses: list[Response] = []
         while len(responses) < sampling.n:
             request = self._request(question, sampling, already=len(responses))
-            payload = await _payload(self._client.chat.completions.with_raw_response.create(**request), self.server)
+            reply = await _payload(self._client.chat.completions.with_raw_response.create(**request), self.server)
             try:
-                choices = payload["choices"]
-                usage = payload.get("usage") if len(choices) == 1 else None
+                choices = reply["choices"]
+                usage = reply.get("usage") if len(choices) == 1 else None
                 responses += [_response(choice, usage, sampling) for choice in choices]
                 choices[0]  # a reply without a choice would be asked for forever
             except (KeyError, TypeError, AttributeError, IndexError) as error:
                 raise RecipeError(
                     f"the server's reply to row {question.row} holds no chat completion",
                     where=self.server.api_base,
-                    fix=f"is that an OpenAI-compatible server? Its reply: {str(payload)[:300]}",
+                    fix=f"is that an OpenAI-compatible server? Its reply: {str(reply)[:300]}",
                 ) from error
         return Group(question.row, tuple(responses[: sampling.n]))
 
@@ -167,47 +156,11 @@ def _with_image_urls(question: Question) -> list[dict[str, Any]]:
     return messages
 
 
-def _client(server: Server) -> Any:
-    from openai import AsyncOpenAI
-
-    return AsyncOpenAI(
-        base_url=server.api_base,
-        api_key=os.environ.get("OPENAI_API_KEY") or "none",
-        max_retries=server.retries,
-        timeout=server.timeout,
-    )
-
-
 async def _payload(call: Any, server: Server) -> dict[str, Any]:
-    """The body of a reply. Parsing it here, not into the client's objects, keeps a reply of 16,000 tokens cheap."""
-    import openai
-
-    try:
-        raw = await call
-        payload = json.loads(raw.http_response.content)
-    except openai.APIConnectionError as error:
-        raise RecipeError(
-            f"the server did not answer, after {server.retries} more tries",
-            where=server.api_base,
-            fix="start it again, or check --api_base",
-        ) from error
-    except openai.APIStatusError as error:
-        said = error.body.get("message") if isinstance(error.body, dict) else None
-        raise RecipeError(
-            f"the server refused with status {error.status_code}: {str(said or error.message)[:300]}",
-            where=server.api_base,
-            fix=REFUSALS.get(
-                error.status_code,
-                "change what it names; --no_logprobs, a smaller --rollout_n or --max_tokens ask for less",
-            ),
-        ) from error
-    except json.JSONDecodeError as error:
-        raise RecipeError(
-            "the server's reply is not JSON", where=server.api_base, fix="is --api_base right?"
-        ) from error
-    if not isinstance(payload, dict):
-        raise RecipeError("the server's reply is no JSON object", where=server.api_base, fix="is --api_base right?")
-    return payload
+    with server_errors(
+        server, "change what it names; --no_logprobs, a smaller --rollout_n or --max_tokens ask for less"
+    ):
+        return payload(await call, server)
 
 
 def _response(choice: dict[str, Any], usage: dict[str, Any] | None, sampling: Sampling) -> Response:

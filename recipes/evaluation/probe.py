@@ -11,18 +11,18 @@ from typing import Any
 from recipes.data.rows import manifest_path, read_manifest, write_split
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
-from recipes.evaluation.metrics import NO_VARIANCE, Collector, PassSummary
+from recipes.evaluation.metrics import Collector, PassSummary
 from recipes.evaluation.questions import Question
 
 
 def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict[int, str]:
     """Row -> why its group has no variance: "all right", "all wrong", or "same score" (partial credit throughout)."""
     # A group that is right throughout scores alike; one without a right answer may still differ in partial credit.
-    groups = zip(questions, collector.variance, collector.right, collector.columns["mean_score"], strict=True)
+    groups = zip(questions, collector.flat, collector.right, collector.columns["mean_score"], strict=True)
     return {
         question.row: "all right" if right == collector.sampling.n else "all wrong" if mean <= 0.0 else "same score"
-        for question, variance, right, mean in groups
-        if variance <= NO_VARIANCE
+        for question, flat, right, mean in groups
+        if flat
     }
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recipes.chat_server import client_options, owner, payload, server_errors
 from recipes.data.rewards import Score
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode
@@ -23,6 +23,7 @@ from recipes.tasks.number_game.screens import Report, Screen, TapLost, check_agr
 
 RESULT = "result.json"
 SCREENSHOT_TRIES = 3
+KEPT = "finished episodes are kept"
 SAMPLING = ("temperature", "top_p", "max_tokens", "asks")
 
 
@@ -70,21 +71,9 @@ class Agent:
 
         self.server = server
         self._score = score
-        self._client = openai.OpenAI(
-            base_url=server.api_base,
-            api_key=os.environ.get("OPENAI_API_KEY") or "none",
-            max_retries=server.retries,
-            timeout=server.timeout,
-        )
-        names: list[str] = []
+        self._client = openai.OpenAI(**client_options(server))
         with self._server_errors(), suppress(openai.NotFoundError):  # not every server lists its models
-            names = [model.id for model in getattr(self._client.models.list(), "data", None) or []]
-        if names and server.model not in names:
-            raise RecipeError(
-                f"the server has no model {server.model}, but {', '.join(names)}",
-                where=server.api_base,
-                fix="name it with --model",
-            )
+            owner(payload(self._client.models.with_raw_response.list(), server), server, "--model")
 
     def decide(self, image: bytes) -> Decision:
         """Show a screenshot (PNG) until a response has an answer, `asks` times at most."""
@@ -108,41 +97,26 @@ class Agent:
         picture = "data:image/png;base64," + base64.b64encode(image).decode()
         content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": QUESTION}]
         with self._server_errors():
-            reply = self._client.chat.completions.create(
+            raw = self._client.chat.completions.with_raw_response.create(
                 model=self.server.model,
                 messages=[{"role": "user", "content": content}],
                 temperature=self.server.temperature,
                 top_p=self.server.top_p,
                 max_tokens=self.server.max_tokens,
             )
-        # Where a server answers 200 with something else, the client hands on what it could make of it.
-        choices = getattr(reply, "choices", None)
-        if choices is None:
+            reply = payload(raw, self.server)
+        try:
+            choices = reply["choices"]
+            return (choices[0]["message"].get("content") or "") if choices else ""
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise RecipeError(
                 f"the server's reply is not a chat completion: {str(reply)[:100]!r}",
                 where=self.server.api_base,
-                fix="is --api_base right? it usually ends in /v1; finished episodes are kept",
-            )
-        return (choices[0].message.content or "") if choices else ""
+                fix=f"is --api_base right? it usually ends in /v1; {KEPT}",
+            ) from error
 
-    @contextmanager
-    def _server_errors(self) -> Iterator[None]:
-        """Raise what the client raises as a RecipeError."""
-        import openai
-
-        try:
-            yield
-        except openai.APIConnectionError as error:
-            what = f"the server did not answer, after {self.server.retries} more tries"
-            fix = "start it again, or check --api_base; finished episodes are kept"
-            raise RecipeError(what, where=self.server.api_base, fix=fix) from error
-        except openai.APIStatusError as error:
-            what = f"the server refused with status {error.status_code}: {str(error.message)[:300]}"
-            fix = "does it serve a vision-language model under this name? finished episodes are kept"
-            raise RecipeError(what, where=self.server.api_base, fix=fix) from error
-        except ValueError as error:
-            what = f"the server's reply is not JSON: {error}"
-            raise RecipeError(what, where=self.server.api_base, fix="is --api_base right?") from error
+    def _server_errors(self) -> AbstractContextManager[None]:
+        return server_errors(self.server, "does it serve a vision-language model under this name?", KEPT)
 
 
 @dataclass
