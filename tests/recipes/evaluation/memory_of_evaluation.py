@@ -1,4 +1,4 @@
-"""Print the peak memory in MiB of evaluations of cached responses: `memory_of_evaluation.py RESPONSES...`."""
+"""Print the peak memory in MiB of evaluations of cached responses: `memory_of_evaluation.py GROUP...`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.evaluation.scoring import Reward
 
-GROUP = 16
+QUESTIONS = 250  # the same throughout, because a bootstrap of n questions takes n x n numbers
 THOUGHT = "Take the {0} apples and add the {1} that came later, which makes {2} in all. "
 
 
-def peak_mib(responses: int) -> float:
-    """Return this process's peak resident memory after an evaluation of cached responses."""
+def peak_mib(group: int) -> float:
+    """Return this process's peak resident memory after an evaluation with `group` cached responses a question."""
     with tempfile.TemporaryDirectory() as folder:
-        data = write_data(Path(folder), responses // GROUP)
-        sampling = Sampling(n=GROUP, temperature=1.0, max_tokens=1024)
+        data = write_data(Path(folder), QUESTIONS)
+        sampling = Sampling(n=group, temperature=1.0, max_tokens=1024)
         subject = Subject("model", "synthetic", "synthetic", "synthetic", Path(folder))
         reward = Reward("reward_functions/countdown.py")
         output = Path(folder) / "report"
@@ -63,7 +63,7 @@ def fill_cache(plan: EvaluationPlan) -> None:
         texts = [
             "<think>" + "".join(THOUGHT.format(sample, line, sample + line) for line in range(8)) + "</think>\n"
             f"<answer>1 + 2 {'+' if (sample * 7 + question.row) % 2 else '-'} {third}</answer>"
-            for sample in range(GROUP)
+            for sample in range(plan.sampled.n)
         ]
         file.append(Group(question.row, tuple(Response(text, len(text) // 4, "stop", -30.0) for text in texts)))
     file.close()
