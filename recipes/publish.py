@@ -17,6 +17,7 @@ import yaml
 
 from recipes import paths
 from recipes.config import Recipe, load, path_keys, to_yaml
+from recipes.config.rewards import shown_reward
 from recipes.data.rows import manifest_path
 from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoint, saved_steps
 from recipes.errors import RecipeError, reported_errors
@@ -96,7 +97,7 @@ def card(recipe: Recipe, checkpoint: Checkpoint, licence: str | None = None) -> 
         data=data_table(recipe),
         serve=serve_command(recipe, Path(".")),
         messages=json.dumps(_first_prompt(recipe), ensure_ascii=False),
-        reward=Path(str(recipe.worker.reward.reward_function or "-")).name,
+        reward=shown_reward(recipe),
         commit=git_commit(),
         configuration=_without_paths(to_yaml(recipe)).strip(),
     )

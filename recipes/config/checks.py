@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from recipes.config import kl, loss
+from recipes.config import kl, loss, rewards
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe
@@ -31,6 +31,7 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     """Every mistake, the most fundamental first."""
     yield from _groups(recipe)
     yield from _machines(recipe, gpus)
+    yield from rewards.problems(recipe)
     values = (_interpolations, _frequencies, _lengths, kl.problems, loss.problems, _combinations, _early_stop)
     for find in (batches, *values, _without_effect):
         yield from find(recipe)

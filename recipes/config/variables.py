@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from typing import NamedTuple
 
-from recipes.config.layers import Name, Setting, parse, parse_as
+from recipes.config.layers import Name, Setting, flow, parse, parse_as
 from recipes.config.schema import Source
 from recipes.errors import RecipeError
 
@@ -21,6 +22,8 @@ class Variable:
     Attributes:
         synonyms: other names of the same standing.
         options: short names on the command line, besides --name and --synonym in small letters; the first is the usual.
+        each: pattern of a value, where there may be several: with commas or blanks between them, and as the words
+            behind an option.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Variable:
     synonyms: str = ""
     also: tuple[str, ...] = ()
     options: str = ""
+    each: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -125,8 +129,11 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "REWARD_FUNCTION",
         "worker.reward.reward_function",
+        "REWARD_FUNC",
         options="reward_func",
+        each=r"[^\s,].*?\.py(?::\w+)?(?=[\s,]|$)",
     ),
+    Variable("REWARD_WEIGHTS", "worker.reward.reward_weights", each=r"[^\s,]+"),
     Variable("TOTAL_EPOCHS", "trainer.total_epochs", options="epochs"),
     Variable(
         "MAX_STEPS",
@@ -193,8 +200,20 @@ def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] 
             )
         for name, text in list(given.items())[:1]:
             source = Source("environment", f"variable {name}={text}")
-            settings += [Setting(key, text, source) for key in variable.keys]
+            settings += [Setting(key, listed(variable, [text]), source) for key in variable.keys]
     return settings
+
+
+def listed(variable: Variable, words: Sequence[str]) -> str:
+    """The text of a value that was typed as one word or several: a list where there are several values."""
+    if not variable.each or words[0].lstrip().startswith("["):
+        return " ".join(words)
+    values = []
+    for word in words:
+        found = re.findall(variable.each, word)
+        rest = re.sub(variable.each, "", word)
+        values += [word] if rest.strip(", \t\n") else found
+    return flow(values) if len(values) > 1 else " ".join(words)
 
 
 def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[str]:
@@ -328,11 +347,11 @@ def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIA
             )
         variable = options(variables).get(key.strip().lower())
         for path in variable.keys if variable else (key.strip(),):
-            yield Argument(path, text, (word,))
+            yield Argument(path, listed(variable, [text]) if variable else text, (word,))
 
 
 def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> Iterator[Argument]:
-    """One option; its value may be the next word."""
+    """One option; its value may be the next word, or those up to the next option or `key=value`."""
     typed, equals, text = word[2:].partition("=")
     name = typed.replace("-", "_").lower()
     variable = options(variables).get(name)
@@ -348,6 +367,10 @@ def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> I
     if not equals:
         if not waiting or waiting[0].startswith("--"):
             raise RecipeError(f"the option --{typed} has no value", where="arguments", fix=f"write --{typed} VALUE")
-        text = waiting.pop(0)
+        texts = [waiting.pop(0)]
+        while variable and variable.each and waiting and not waiting[0].startswith("--") and "=" not in waiting[0]:
+            texts.append(waiting.pop(0))
+    else:
+        texts = [text]
     for path in variable.keys if variable else (name,):
-        yield Argument(path, text, (word,) if equals else (word, text))
+        yield Argument(path, listed(variable, texts) if variable else texts[0], (word,) if equals else (word, *texts))

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from recipes.config.path_keys import split_function
+from recipes.config.rewards import helpers
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
@@ -39,13 +41,17 @@ def load_reward(location: str | Path) -> ModuleType:
     Raises:
         RecipeError: no such file, a file that fails while it is imported, or one without the function named.
     """
-    text, _, name = str(location).partition(":")
+    text, name = split_function(str(location))
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)
     if path is None:
         raise RecipeError(f"there is no reward file {text}", where=str(location), fix="give the path of a Python file")
     spec = importlib.util.spec_from_file_location(f"reward_file_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise RecipeError(f"{path} is not a Python file", where=str(location), fix="give a file that ends in .py")
+    beside = helpers(path)
+    if beside and str(path.resolve().parent) not in sys.path:
+        sys.path.append(str(path.resolve().parent))  # last, as `recipes.engines.hidden_arguments` has it
+    _refuse_taken_names(path, beside)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
     try:
@@ -57,6 +63,19 @@ def load_reward(location: str | Path) -> ModuleType:
     if name and not callable(getattr(module, name, None)):
         raise RecipeError(f"{path} has no function {name}", where=str(location), fix="name one that it defines")
     return module
+
+
+def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
+    """Raise for a module beside a reward whose name the reward's import would find elsewhere."""
+    for name, file in beside.items():
+        found = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
+        origin = found.origin if found else None
+        if origin is None or not Path(origin).resolve().is_relative_to(file.resolve()):
+            raise RecipeError(
+                f"the reward imports {name}, and Python has another module of that name ({origin or 'a folder'})",
+                where=f"{reward}; {file}",
+                fix=f"rename {file.name} to a name of its own",
+            )
 
 
 def gold_checked(

@@ -14,13 +14,14 @@ from recipes.config import kl
 from recipes.config.layers import flow
 from recipes.config.machine import logger_environment
 from recipes.config.path_keys import split_function
+from recipes.config.rewards import reward_call
 from recipes.config.schema import Recipe, leaves
 from recipes.engines import easyr1_source
 from recipes.engines.easyr1_compat.imports import ON_CPU, RANKS
 from recipes.engines.easyr1_compat.models import WEIGHTS
 from recipes.engines.easyr1_compat.reports import ROLLOUTS
 from recipes.engines.easyr1_compat.reports import VALIDATION as VALIDATIONS
-from recipes.engines.support import OWN, require_supported, secret_variables, without_secrets
+from recipes.engines.support import OWN, loaded_by_trainer, require_supported, reward_variables
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 
@@ -114,15 +115,14 @@ def reward(recipe: Recipe, for_trainer: bool = False) -> tuple[str, dict[str, An
     Asked of a recipe that has a reward function.
 
     Args:
-        for_trainer: leave out what the trainer may not print; `secret_variables` has it.
+        for_trainer: leave out what the trainer may not print; `reward_variables` has it.
     """
-    reward = recipe.worker.reward
-    path, name = split_function(str(reward.reward_function))
-    given = reward.reward_function_kwargs
+    location, given = reward_call(recipe) or ("", {})
+    path, name = split_function(location)
     if name is None and _defined(Path(path)).isdisjoint({BATCH}) and "compute_score" in _defined(Path(path)):
-        path, arguments = without_secrets(path, given) if for_trainer else (path, given)
+        path, arguments = loaded_by_trainer(path, given) if for_trainer else (path, given)
         return f"{ADAPTER}:{BATCH}", {"path": path, "arguments": arguments}
-    path, arguments = without_secrets(path, given) if for_trainer else (path, given)
+    path, arguments = loaded_by_trainer(path, given) if for_trainer else (path, given)
     return f"{path}:{name or BATCH}", arguments
 
 
@@ -159,7 +159,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         **logger_environment(loggers, folder, environ),
-        **secret_variables(recipe),
+        **reward_variables(recipe),
     }
     if "swanlab" in loggers and not environ.get("SWANLAB_DIR"):
         variables["SWANLAB_DIR"] = str(folder / "swanlab")

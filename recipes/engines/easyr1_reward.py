@@ -74,6 +74,7 @@ def _numbers(source: str, result: Any) -> dict[str, float]:
     parts = dict(result) if isinstance(result, dict) else {"score": result}
     score = parts.pop("score")
     numbers = {name: float(value) for name, value in parts.items() if isinstance(value, int | float)}
+    numbers.setdefault("accuracy", numbers.get("acc", float(score)))  # by which dynamic sampling chooses
     if source:
         own = {f"{source}/{name}": value for name, value in numbers.items() if name in ("acc", "accuracy")}
         numbers |= {**own, f"{source}/score": float(score)}

@@ -1,7 +1,8 @@
-"""A reward whose secret arguments come from the environment, so that no command line, configuration or log has them.
+"""A reward with what the trainer does not give it: secret arguments, and the modules that lie beside its file.
 
 The engines load this file by path instead of the reward's own, under the name of its function. The trainer prints its
-whole configuration, and hands it to loggers.
+whole configuration, and hands it to loggers; so secret arguments come from the environment. The reward's folder is the
+last on Python's path, so that no file there takes the place of another program's module.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ FILE, ARGUMENTS = "RECIPES_REWARD_FILE", "RECIPES_REWARD_SECRETS"
 @functools.cache
 def _reward() -> ModuleType:
     path = os.environ[FILE]
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.append(folder)
     spec = importlib.util.spec_from_file_location("reward_with_hidden_arguments", path)
     assert spec is not None
     assert spec.loader is not None
@@ -38,7 +42,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(_reward(), name)
     if not inspect.isroutine(value):
         return value
-    hidden = json.loads(os.environ[ARGUMENTS])
+    hidden = json.loads(os.environ.get(ARGUMENTS) or "{}")
     if inspect.iscoroutinefunction(value):
 
         @functools.wraps(value)

@@ -16,6 +16,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainer
 
 from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
+from recipes.engines.reward_metrics import reward_metrics
 
 _known: dict[str, dict[str, Any]] = {}
 """uid -> what a line of the dump gets, until it is written."""
@@ -43,9 +44,11 @@ def patch_dumps() -> None:
     of the row.
 
     `_log_rollout_data` reads scores and ground truths from the transfer queue and leaves the reward's result there;
-    `_dump_generations` takes further columns, one value a line, and this adds to them.
+    `_dump_generations` takes further columns, one value a line, and this adds to them. `_compute_metrics` gets those
+    of the rewards besides, before every logger has them.
     """
     dump, log = PPOTrainer._dump_generations, PPOTrainer._log_rollout_data
+    compute = PPOTrainer._compute_metrics
 
     @functools.wraps(dump)
     def _dump_generations(
@@ -76,6 +79,16 @@ def patch_dumps() -> None:
         finally:
             _results.clear()
 
+    @functools.wraps(compute)
+    def _compute_metrics(self: PPOTrainer, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        compute(self, batch, metrics, *args, **kwargs)
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        fields = ["rm_scores", "extra_fields"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        results = [(extra or {}).get("reward_extra_info") or {} for extra in data.pop("extra_fields").tolist()]
+        metrics.update(reward_metrics(map(_uid, keys), data["rm_scores"].sum(dim=1).tolist(), results))
+
+    PPOTrainer._compute_metrics = _compute_metrics
     PPOTrainer._dump_generations = _dump_generations
     PPOTrainer._log_rollout_data = _log_rollout_data
 

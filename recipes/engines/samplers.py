@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 POLL_SECONDS = 0.05
+ACCURACY = ("accuracy", "acc")
+"""Names under which a reward says whether a response is right; the first that is there counts."""
 
 
 class BoundedReplayBuffer(ReplayBuffer):
@@ -46,6 +49,25 @@ class BoundedReplayBuffer(ReplayBuffer):
         """A step's batch. Raises RuntimeError where too many groups in a row have zero variance."""
         self._replaced = 0
         return super().sample(*args, **kwargs)
+
+    def _dapo_filtered_keys(self, partition_id: str) -> Any:
+        """verl's choice of groups, by the accuracy that the reward reports under whichever name.
+
+        verl looks for one name, and a reward may say `accuracy`, or `acc`, which is verl's name for a number alone, or
+        only `score`: the order of `recipes.data.rewards.is_right`.
+        """
+        if self.filter_groups_metric in ACCURACY and partition_id != "val":
+            finished = self.finished_keys[partition_id]
+            key = next((key for key in self.partitions[partition_id] if key.split("_")[0] in finished), None)
+            if key is not None:
+                data = replay_buffer.tq.kv_batch_get(
+                    keys=[key], partition_id=partition_id, select_fields=["extra_fields"]
+                )
+                fields = next(iter(data["extra_fields"]))
+                parts = getattr(fields, "data", fields).get("reward_extra_info", {})
+                names = (self.filter_groups_metric, *ACCURACY, "score")
+                self.filter_groups_metric = next((name for name in names if name in parts), self.filter_groups_metric)
+        return super()._dapo_filtered_keys(partition_id)
 
     def _refill_within_bounds(self, prompts: int) -> Any:
         size = self.train_batch_size or 1

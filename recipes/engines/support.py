@@ -9,12 +9,14 @@ from typing import Any
 
 from recipes.config import secrets
 from recipes.config.path_keys import split_function
+from recipes.config.rewards import helpers, reward_call
 from recipes.config.schema import EarlyStop, Monitor, Recipe, leaves
 from recipes.engines import hidden_arguments
 from recipes.errors import RecipeError
 
 OWN = (
     *("name", "engine", "hardware", "prepare", "algorithm.preset", "verl", "trainer.keep_best"),
+    "worker.reward.reward_weights",
     *(f"trainer.early_stop.{name}" for name in EarlyStop.model_fields),
     *(f"monitor.{name}" for name in Monitor.model_fields),
 )
@@ -25,19 +27,23 @@ TITLES = {"verl": "verl", "easyr1": "EasyR1"}
 HIDDEN_ARGUMENTS = Path(hidden_arguments.__file__)
 
 
-def without_secrets(path: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A reward's file and arguments as the trainer may print them; secret arguments travel by `secret_variables`."""
+def loaded_by_trainer(path: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The file of a reward that the trainer loads, and the arguments that it may print.
+
+    A reward that has secret arguments, or imports what lies beside it, comes through `hidden_arguments.py`.
+    """
     visible, hidden = secrets.split(arguments)
-    return (str(HIDDEN_ARGUMENTS), visible) if hidden else (path, arguments)
+    return (str(HIDDEN_ARGUMENTS) if hidden or helpers(Path(path)) else path), visible
 
 
-def secret_variables(recipe: Recipe) -> dict[str, str]:
-    """The variables that hand a reward its secret arguments; none where it has none."""
-    reward = recipe.worker.reward
-    _, hidden = secrets.split(reward.reward_function_kwargs)
-    if not hidden or reward.reward_function is None:
+def reward_variables(recipe: Recipe) -> dict[str, str]:
+    """The variables that `hidden_arguments.py` reads; none where the trainer loads the reward itself."""
+    call = reward_call(recipe)
+    if call is None:
         return {}
-    path, _ = split_function(reward.reward_function)
+    (path, _), (_, hidden) = split_function(call[0]), secrets.split(call[1])
+    if loaded_by_trainer(path, call[1])[0] == path:
+        return {}
     return {hidden_arguments.FILE: path, secrets.VARIABLE: json.dumps(hidden)}
 
 

@@ -15,9 +15,10 @@ from recipes.config.layers import flatten
 from recipes.config.machine import has_atomic_compile_cache, logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.path_keys import split_function
+from recipes.config.rewards import reward_call
 from recipes.config.schema import Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
-from recipes.engines.support import OWN, is_used, require_supported, secret_variables, without_secrets
+from recipes.engines.support import OWN, is_used, loaded_by_trainer, require_supported, reward_variables
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 
@@ -273,9 +274,9 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     """The reward function, and the length penalty, which only verl's DAPO reward manager implements."""
     reward, longest = recipe.worker.reward, recipe.data.max_response_length
     keys: dict[str, Any] = {}
-    if reward.reward_function is not None:
-        path, name = split_function(reward.reward_function)
-        path, arguments = without_secrets(path, reward.reward_function_kwargs)
+    if call := reward_call(recipe):
+        path, name = split_function(call[0])
+        path, arguments = loaded_by_trainer(path, call[1])
         keys["reward.custom_reward_function.path"] = path
         keys["reward.custom_reward_function.reward_kwargs"] = arguments
         keys["reward.custom_reward_function.name"] = name or "compute_score"
@@ -448,7 +449,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
     variables = {
         "HYDRA_FULL_ERROR": "1",
-        **secret_variables(recipe),
+        **reward_variables(recipe),
         **logger_environment(list(recipe.trainer.logger), folder, environ),
     }
     if recipe.hardware == "cpu":

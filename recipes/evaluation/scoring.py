@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import inspect
 import math
 import os
@@ -11,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes import provenance
+from recipes.config.path_keys import split_function
+from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.config.secrets import revealed
 from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
@@ -61,7 +65,7 @@ class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments)."""
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None) -> None:
-        module, name = load_reward(location), location.partition(":")[2] or "compute_score"
+        module, name = load_reward(location), split_function(location)[1] or "compute_score"
         self.path, self.arguments = Path(module.__file__ or location), arguments or {}
         function = getattr(module, name, None)
         if function is None:
@@ -70,6 +74,9 @@ class Reward:
             )
         self._score: Callable[..., Any] = function
         self.sha256 = provenance.sha256(self.path)
+        if self.path == WEIGHTED:
+            each = [provenance.sha256(Path(load_reward(part).__file__ or part)) for part in self.arguments["rewards"]]
+            self.sha256 = hashlib.sha256(" ".join([self.sha256, *each]).encode()).hexdigest()
         # The switch for answers outside a marker, as base models give them; both figures stand side by side.
         self._has_switch = FLEXIBLE in inspect.signature(self._score).parameters and FLEXIBLE not in self.arguments
 
@@ -79,21 +86,28 @@ class Reward:
 
     def score_raw(self, data_source: str, text: str, ground_truth: str, extra_info: dict[str, Any]) -> Score:
         """`score` from the four values that verl hands to a reward."""
-        result = self._score(data_source, text, ground_truth, extra_info=extra_info, **self.arguments)
+        result = self._call(data_source, text, ground_truth, extra_info=extra_info, **self.arguments)
         score = as_score(result, str(self.path))
         if not self._has_switch:
             return score
         if score.right:
             return replace(score, flexible=score.accuracy)
-        result = self._score(
+        result = self._call(
             data_source, text, ground_truth, extra_info=extra_info, **self.arguments, **{FLEXIBLE: True}
         )
         return replace(score, flexible=as_score(result, str(self.path)).accuracy)
 
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """What the reward returns, plain or async."""
+        result = self._score(*args, **kwargs)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+
 
 def recipe_reward(recipe: Recipe) -> Reward:
     """The reward that training with a recipe uses."""
-    settings = recipe.worker.reward
-    location = settings.reward_function or f"reward_functions/{recipe.name}.py"
+    location, arguments = reward_call(recipe) or (
+        f"reward_functions/{recipe.name}.py",
+        recipe.worker.reward.reward_function_kwargs,
+    )
     where = "worker.reward.reward_function_kwargs"
-    return Reward(location, revealed(settings.reward_function_kwargs, os.environ, where))
+    return Reward(location, revealed(arguments, os.environ, where))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from recipes.engines.reward_metrics import PART, logged_parts
 from recipes.errors import counted
 from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step, seconds_per_step, validation
@@ -71,9 +72,10 @@ def step_line(step: Step, total: int | None, responses: Groups | None = None, le
     if responses and responses.by_source:
         accuracy += f" ({', '.join(f'{source} {number(share)}' for source, share in responses.by_source.items())})"
     speed = step.get("perf/throughput")
+    rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
-        f"reward {number(step.get('critic/score/mean'))}",
+        f"reward {number(step.get('critic/score/mean'))}" + (f" ({rewards})" if rewards else ""),
         f"accuracy {accuracy}",
         f"entropy {number(step.get('actor/entropy'))}",
         f"KL {number(step.get(*KL))}",

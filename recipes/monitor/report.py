@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe
 from recipes.documentation import official
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_accuracy, inline
+from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
 from recipes.monitor.compare import shown
@@ -127,8 +129,15 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
         axes.plot(*points, color=colour, label=label, marker="o" if alone else None)
 
     limit = run.recipe.data.max_response_length if run.recipe else 0
+    names = dict.fromkeys(name for step in trained for name in logged_parts(step.data))
+    rewards = list(zip(names, cycle((BLUE, GOOD, WEAK, SLATE)), strict=False))
     shares = {step.step: share for step in trained if (share := truncated(step, limit)) is not None}
     panels = [
+        (
+            "each reward, mean of the responses",
+            [(name.removeprefix(PART), colour, series(name)) for name, colour in rewards],
+        ),
+        ("standard deviation of the rewards in a group", [("", BLUE, series(REWARD_STD))]),
         ("entropy, nats a token", [("", BLUE, series("actor/entropy"))]),
         ("KL to the reference, nats a token", [("", BLUE, series(*KL))]),
         ("norm of the gradient", [("", BLUE, series("actor/grad_norm"))]),

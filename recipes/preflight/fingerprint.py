@@ -17,6 +17,7 @@ from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.config.path_keys import split_function
+from recipes.config.rewards import functions
 from recipes.config.schema import leaves
 from recipes.config.secrets import masked
 from recipes.engines.support import is_used
@@ -118,15 +119,19 @@ def _weights(file: Path) -> list[Any]:
 
 
 def _reward(recipe: Recipe) -> dict[str, str] | None:
-    """File -> hash, of the reward and of what it takes from its own folder; a relative name."""
-    location = recipe.worker.reward.reward_function
-    if location is None:
-        return None
-    path, function = split_function(location)
-    own = reward_files(Path(path))
-    return {f"{file.relative_to(Path(path).parent)}": _file(str(file)) or "" for file in own} | (
-        {"function": function} if function else {}
-    )
+    """File -> hash, of the reward and of what it takes from its own folder; a relative name.
+
+    Files of several rewards have the reward's place before their names.
+    """
+    located = functions(recipe)
+    found: dict[str, str] = {}
+    for place, location in enumerate(located, 1):
+        path, function = split_function(location)
+        prefix = f"{place}: " if len(located) > 1 else ""
+        own = reward_files(Path(path))
+        found |= {f"{prefix}{file.relative_to(Path(path).parent)}": _file(str(file)) or "" for file in own}
+        found |= {f"{prefix}function": function} if function else {}
+    return found if located else None
 
 
 def reward_files(reward: Path) -> list[Path]:

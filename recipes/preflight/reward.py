@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe
+from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
 from recipes.engines import easyr1
 from recipes.errors import RecipeError
 from recipes.preflight import data
@@ -28,13 +29,13 @@ def check_reward(recipe: Recipe) -> list[str]:
     Returns:
         Remarks: a constant score, a gold answer that scores no more than an empty response, slow calls.
     """
-    reward = recipe.worker.reward
-    if reward.reward_function is None:
+    call = reward_call(recipe)
+    if call is None:
         return []
     where = f"worker.reward.reward_function: {recipe.source_of('worker.reward.reward_function')}"
     files = [key.path for key in data.files(recipe) if Path(key.path).is_file()]
     rows, count = rows_by_source(files)
-    location, arguments = reward.reward_function, reward.reward_function_kwargs
+    location, arguments = call
     columns = ["data_source", "reward_model.ground_truth"]
     if recipe.engine == "easyr1":
         location, arguments = easyr1.reward(recipe)
@@ -43,6 +44,8 @@ def check_reward(recipe: Recipe) -> list[str]:
         "location": location,
         "engine": recipe.engine,
         "kwargs": arguments,
+        "parts": functions(recipe) if is_weighted(recipe) else [],
+        "shared": recipe.worker.reward.reward_function_kwargs,
         "rows": [_reward_input(row, recipe) for row in rows],
         "files": files,
         "columns": columns,
@@ -61,7 +64,7 @@ def check_reward(recipe: Recipe) -> list[str]:
     except ChildError as error:
         raise RecipeError(
             f"the reward ended its process: {error}",
-            where=f"{reward.reward_function} ({where})",
+            where=f"{shown_reward(recipe)} ({where})",
             fix="mend the reward file: it must return, and not exit",
         ) from error
     if "what" in verdict:

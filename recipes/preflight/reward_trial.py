@@ -20,6 +20,7 @@ from typing import Any
 
 from recipes.config import split_function
 from recipes.data.rewards import is_right, load_reward
+from recipes.engines import easyr1_reward, weighted_reward
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
 
@@ -52,7 +53,8 @@ def try_reward(question: dict[str, Any]) -> list[str]:
     Args:
         question: `location` (file.py or file.py:function), `engine`, `kwargs`, `filter_key`, `rows` to try it on,
             `files` whose every row a reward that judges by data source is asked about, their `columns` of source and
-            truth, and `of_the_recipe`: whether it is not the user's own.
+            truth, and `of_the_recipe`: whether it is not the user's own. `parts` are the functions of a weighted sum,
+            each of which is tried by itself as well, and `shared` the arguments that they share.
 
     Raises:
         RecipeError: the first thing that the trainer could not use.
@@ -69,19 +71,57 @@ def try_reward(question: dict[str, Any]) -> list[str]:
             where=path,
             fix=f"define {name}, or name another as file.py:function",
         )
-    for file in question["files"]:
-        _check_sources(module, file, question["columns"], question["kwargs"])
-    if unread := unread_arguments(function, set(question["kwargs"])):
-        raise RecipeError(
-            f"nothing in {name} reads {', '.join(sorted(unread))}, which worker.reward.reward_function_kwargs gives it",
-            where=path,
-            fix=f"use its own arguments: {inspect.signature(function)}",
-        )
+    if question.get("parts"):
+        _try_parts(question)
+    else:
+        for file in question["files"]:
+            _check_sources(module, file, question["columns"], question["kwargs"])
+        _refuse_unread(unread_arguments(function, set(question["kwargs"])), {path: function})
     trial = Trial(function, path, engine, question["kwargs"], question["filter_key"])
     remarks = trial.run(question["rows"])
     if question.get("of_the_recipe"):
         trial.refuse_other_data()
     return remarks
+
+
+def _try_parts(question: dict[str, Any]) -> None:
+    """Try each function of a weighted sum, as that calls it. Raises RecipeError for the first that it could not use."""
+    tried: dict[str, Callable[..., Any]] = {}
+    unread = set(question["shared"])
+    for location in question["parts"]:
+        path, named = split_function(location)
+        module = load_reward(location)
+        function = getattr(module, named or FUNCTION["verl"], None)
+        if not callable(function):
+            raise RecipeError(
+                f"the reward file has no function {FUNCTION['verl']}",
+                where=path,
+                fix="define it, or name another as file.py:function; several rewards judge one response at a time",
+            )
+        given = weighted_reward.arguments_of(function, question["shared"])
+        for file in question["files"]:
+            _check_sources(module, file, question["columns"], given)
+        Trial(function, path, "verl", given).run([_opened(row) for row in question["rows"]])
+        unread &= (set(question["shared"]) - set(given)) | unread_arguments(function, set(given))
+        tried[location] = function
+    _refuse_unread(unread, tried)
+
+
+def _opened(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose truth is out of the envelope in which EasyR1 hands on the data source."""
+    source, truth = easyr1_reward.opened(row["ground_truth"])
+    return {**row, "data_source": source, "ground_truth": truth} if source else row
+
+
+def _refuse_unread(unread: set[str], tried: dict[str, Callable[..., Any]]) -> None:
+    if unread:
+        signatures = [f"{function.__name__}{inspect.signature(function)}" for function in tried.values()]
+        raise RecipeError(
+            f"nothing in {', '.join(function.__name__ for function in tried.values())} reads "
+            f"{', '.join(sorted(unread))}, which worker.reward.reward_function_kwargs gives",
+            where=", ".join(tried),
+            fix=f"use its own arguments: {'; '.join(signatures)}",
+        )
 
 
 def unread_arguments(function: Callable[..., Any], names: set[str]) -> set[str]:
@@ -250,7 +290,9 @@ class Trial:
         self.seconds.append(time.perf_counter() - begin)
         score, keys = checked(result, self.engine, f"{self.where}, for the response {response[:60]!r}")
         have = keys or {"acc"}  # verl's name for a score that is no dict
-        if self.filter_key not in {*have, *WHOLE_REWARD}:
+        # On verl, `recipes.engines.samplers` finds the accuracy under any of its names.
+        always = {*WHOLE_REWARD, *(("accuracy", "acc") if self.engine == "verl" else ())}
+        if self.filter_key not in {*have, *always}:
             raise RecipeError(
                 f"algorithm.filter_key is {self.filter_key!r}, which the reward's answer does not have: {sorted(have)}",
                 where=self.where,

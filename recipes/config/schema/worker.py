@@ -239,14 +239,18 @@ class OverlongBuffer(Section):
 
 
 class Reward(Section):
-    """The function that scores a response."""
+    """The function that scores a response, or several of them, added up by weights."""
 
-    reward_function: str | None = key(
+    reward_function: str | list[str] | None = key(
         None,
-        "Python file, or file:function; the function defaults to compute_score (verl) or compute_score_batch (EasyR1)",
+        "Python file, or file:function; the function defaults to compute_score (verl) or compute_score_batch (EasyR1); "
+        "a list: several, whose weighted sum is the score",
         verl=("reward.custom_reward_function.path", "reward.custom_reward_function.name"),
         computed=True,
         path="input",
+    )
+    reward_weights: list[float] = key(
+        list, "one weight for each of several reward functions; empty: each counts 1", verl=(), computed=True
     )
     reward_function_kwargs: dict[str, Any] = key(
         dict,

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
+from recipes.engines.reward_metrics import reward_metrics
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
@@ -78,13 +79,16 @@ def scored(batch: Any, parts: Mapping[str, list[float]]) -> None:
 
 
 def end_step(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
-    """Write the step's responses, and add to its metrics how far vLLM and the trainer are apart."""
+    """Write the step's responses; add to its metrics those of the rewards, and how far vLLM and trainer are apart."""
     theirs, ours, mask = (batch.batch[name] for name in ("rollout_log_probs", "old_log_probs", "response_mask"))
     theirs, ours = theirs.float()[mask.bool()], ours.float()[mask.bool()]
     apart = (theirs.exp() - ours.exp()).abs()
     metrics["rollout_corr/kl"] = (theirs - ours).mean().item()
     metrics["training/rollout_probs_diff_max"] = apart.max().item()
     metrics["training/rollout_probs_diff_mean"] = apart.mean().item()
+    columns, scores = batch.non_tensor_batch, batch.batch["token_level_scores"].sum(dim=-1).tolist()
+    groups = columns["uid"] if "uid" in columns else range(len(scores))
+    metrics.update(reward_metrics(groups, scores, list(columns[PARTS])))
     _write(os.environ.get(ROLLOUTS), trainer.global_step, _rows(trainer, batch, batch.batch["token_level_scores"]))
 
 

@@ -11,7 +11,7 @@ from recipes.config import load, to_yaml
 from recipes.config.schema import Recipe, leaves
 from recipes.config.secrets import is_secret, masked, masked_word, revealed
 from recipes.engines import easyr1, verl
-from recipes.engines.support import secret_variables
+from recipes.engines.support import reward_variables
 from recipes.errors import RecipeError
 from recipes.runs.folder import script
 
@@ -47,7 +47,7 @@ def test_the_trainers_reward_gets_what_its_command_and_files_do_not_have(engine,
     recipe = load(
         "countdown", arguments=arguments, environ={"ENGINE": engine.__name__.rpartition(".")[2]}, hardware=hardware
     )
-    keys, variables = engine.translate(recipe), secret_variables(recipe)
+    keys, variables = engine.translate(recipe), reward_variables(recipe)
     assert KEY not in str(keys) + to_yaml(recipe) + script(["python"], variables)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -1,0 +1,122 @@
+"""The reward of a recipe as one call: a function, or several with weights through `engines/weighted_reward.py`."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recipes.config.path_keys import split_function
+from recipes.config.schema import Recipe
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
+OWN_ARGUMENTS = ("rewards", "weights")
+"""Arguments of `weighted_reward.py` that the recipe's own keys make."""
+_FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
+
+
+def functions(recipe: Recipe) -> list[str]:
+    """Return every reward function of a recipe as `file.py` or `file.py:name`."""
+    given = recipe.worker.reward.reward_function
+    return [given] if isinstance(given, str) else given or []
+
+
+def is_weighted(recipe: Recipe) -> bool:
+    """Return whether the reward is a weighted sum."""
+    return len(functions(recipe)) > 1 or bool(recipe.worker.reward.reward_weights)
+
+
+def reward_call(recipe: Recipe) -> tuple[str, dict[str, Any]] | None:
+    """Return the reward as `file.py` or `file.py:name`, and its further arguments; None where the recipe has none."""
+    located, arguments = functions(recipe), recipe.worker.reward.reward_function_kwargs
+    if not located:
+        return None
+    if not is_weighted(recipe):
+        return located[0], arguments
+    weights = recipe.worker.reward.reward_weights or [1.0] * len(located)
+    return str(WEIGHTED), {**arguments, "rewards": located, "weights": weights}
+
+
+def name_of(location: str) -> str:
+    """Return the name of a reward in metrics: its function's where that is given, else its file's."""
+    path, function = split_function(location)
+    return function or Path(path).stem
+
+
+def shown_reward(recipe: Recipe) -> str:
+    """Return the reward in words: `gsm8k.py`, or `1 x a.py + 0.2 x b.py:my_function`."""
+    names = [Path(location).name for location in functions(recipe)]
+    if not is_weighted(recipe):
+        return names[0] if names else "-"
+    weights = recipe.worker.reward.reward_weights or [1.0] * len(names)
+    return " + ".join(f"{weight:g} x {name}" for weight, name in zip(weights, names, strict=True))
+
+
+def problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Find rewards that share a name, and weights that do not fit them."""
+    located, weights = functions(recipe), recipe.worker.reward.reward_weights
+    named = Counter(map(name_of, located))
+    if twice := [name for name, count in named.items() if count > 1]:
+        yield recipe.error(
+            f"two rewards are named {twice[0]}, and each has a metric of its own, reward/{twice[0]}",
+            "name a file once, rename one, or name other functions as file.py:function",
+            _FUNCTION,
+        )
+    if weights and len(weights) != len(located):
+        yield recipe.error(
+            f"reward functions and weights differ in number: {len(located)} and {len(weights)}",
+            "give one weight for each, in their order, or none: then each counts 1",
+            _WEIGHTS,
+            _FUNCTION,
+        )
+    if bad := [weight for weight in weights if not (math.isfinite(weight) and weight >= 0)]:
+        yield recipe.error(
+            f"a reward has the weight {bad[0]:g}",
+            "give a finite number that is not negative; a penalty is a reward function that returns a negative score",
+            _WEIGHTS,
+        )
+    if weights and not any(weights):
+        yield recipe.error("every reward has the weight 0: nothing would be learned", "raise one", _WEIGHTS)
+    taken = [name for name in OWN_ARGUMENTS if name in recipe.worker.reward.reward_function_kwargs]
+    if taken and is_weighted(recipe):
+        yield recipe.error(
+            f"the argument {taken[0]} of a reward is taken where rewards are added up by weights",
+            "rename it in the reward",
+            "worker.reward.reward_function_kwargs",
+        )
+
+
+def helpers(reward: Path) -> dict[str, Path]:
+    """Return what a reward imports from its own folder: name -> file or folder; found without running it."""
+    found: dict[str, Path] = {}
+    waiting = [reward]
+    while waiting:
+        for name in _imported(waiting.pop()) - set(found):
+            module, package = reward.with_name(f"{name}.py"), reward.with_name(name)
+            if module.is_file():
+                found[name] = module
+                waiting.append(module)
+            elif (package / "__init__.py").is_file():
+                found[name] = package
+                waiting += package.rglob("*.py")
+    return found
+
+
+def _imported(file: Path) -> set[str]:
+    """Return the first words of what a Python file imports; nothing of one that cannot be read, which others report."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
