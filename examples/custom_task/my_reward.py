@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    """1.0 for a response whose last line states the ground truth, else 0.0."""
-    lines = solution_str.strip().splitlines()
-    right = bool(lines) and ground_truth.strip().lower() in lines[-1].lower()
+    """1.0 for a response whose last line states the ground truth, or one of several, else 0.0."""
+    several = json.loads(ground_truth) if ground_truth.startswith("[") else [ground_truth]
+    last = "".join(solution_str.strip().splitlines()[-1:]).lower()
+    right = any(str(truth).strip().lower() in last for truth in several)
     return {"score": 1.0 if right else 0.0, "acc": float(right)}

@@ -9,13 +9,14 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from recipes.engines.reward_metrics import PART
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
 from recipes.runs.groups import is_flat
@@ -70,6 +71,11 @@ def metrics_of(n: int) -> list[Metric]:
     return [*METRICS[:3], *passes, *others]
 
 
+def reward_metric(name: str) -> Metric:
+    """The metric of one of several rewards, `reward/<name>`."""
+    return Metric(name, f"Mean of {name}", "decimal")
+
+
 @dataclass(frozen=True, slots=True)
 class QuestionStats:
     """Figures of one question's group.
@@ -87,6 +93,7 @@ class QuestionStats:
         pass_at: k -> unbiased pass@k.
         truncated, mean_tokens: share of responses that the limit cut off; mean length, None where it is not known.
         reasons: reason code -> responses.
+        rewards: mean of each of several rewards, `reward/<name>`.
     """
 
     row: int
@@ -103,6 +110,7 @@ class QuestionStats:
     mean_tokens: float | None
     reasons: dict[str, int]
     flexible: float | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -134,6 +142,11 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
         mean_tokens=fmean(tokens) if len(tokens) == n else None,
         reasons=dict(Counter(score.reason for score in scores)),
         flexible=fmean(flexible) if len(flexible) == n else None,
+        rewards={
+            name: fmean(float(score.parts[name]) for score in scores)
+            for name in scores[0].parts
+            if name.startswith(PART)
+        },
     )
 
 
@@ -224,8 +237,14 @@ class Collector:
 
     def add(self, stats: QuestionStats, responses: Sequence[Response], scores: Sequence[Score]) -> None:
         """Take in one question."""
+        if not self.right:
+            self.metrics += map(reward_metric, stats.rewards)
+            self.columns |= {name: array("d") for name in stats.rewards}
         for name, column in self.columns.items():
-            value = stats.pass_at[int(name[5:])] if name.startswith("pass@") else getattr(stats, name)
+            if name.startswith(PART):
+                value = stats.rewards[name]
+            else:
+                value = stats.pass_at[int(name[5:])] if name.startswith("pass@") else getattr(stats, name)
             column.append(MISSING if value is None else value)
         self.variance.append(stats.score_variance)
         self.flat.append(is_flat(score.value for score in scores))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from recipes.drawing import STYLE_SHEET
+from recipes.engines.reward_metrics import PART
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison
-from recipes.evaluation.metrics import METRICS, metrics_of, pass_name
+from recipes.evaluation.metrics import METRICS, metrics_of, pass_name, reward_metric
 from recipes.evaluation.probe import SCALES
 from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.samples import Sample
@@ -87,7 +88,8 @@ def table(result: Result) -> list[tuple[str, list[Cell]]]:
     row where the reward has that switch, mean accuracy where it is not pass@1 of the same pass.
     """
     first = next(iter(result.models.values())).passes
-    lines = [("sampled", metric, metric.label) for metric in metrics_of(first["sampled"].sampling.n)]
+    parts = [reward_metric(name) for name in first["sampled"].figures if name.startswith(PART)]
+    lines = [("sampled", metric, metric.label) for metric in (*metrics_of(first["sampled"].sampling.n), *parts)]
     if "greedy" in first:
         metrics = {metric.name: metric for metric in metrics_of(1)}
         greedy = [("greedy", metrics[name], label) for name, label in GREEDY_LABELS.items()]

@@ -15,8 +15,8 @@ BATCH = 2
 class Queue:
     """As much of TransferQueue as the buffer asks for; every prompt has two wrong responses at once."""
 
-    def __init__(self):
-        self.tags, self.prompts = {}, 0
+    def __init__(self, name="accuracy"):
+        self.tags, self.prompts, self.name = {}, 0, name
 
     def add(self, prompts):
         for _ in range(prompts):
@@ -29,16 +29,16 @@ class Queue:
         return {"train": dict(self.tags)}
 
     def kv_batch_get(self, keys, partition_id, select_fields):
-        return {"extra_fields": [{"reward_extra_info": {"accuracy": 0}} for _ in keys]}
+        return {"extra_fields": [{"reward_extra_info": {self.name: 0, "format": len(key)}} for key in keys]}
 
     def kv_clear(self, partition_id, keys):
         for key in keys:
             self.tags.pop(key, None)
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_a_reward_that_never_differs_ends_the_step(monkeypatch, most):
-    queue = Queue()
+@pytest.mark.parametrize(("most", "name"), [(1, "accuracy"), (3, "accuracy"), (1, "acc"), (1, "score")])
+def test_a_reward_that_never_differs_ends_the_step_whatever_it_calls_its_accuracy(monkeypatch, most, name):
+    queue = Queue(name)
     monkeypatch.setattr(replay_buffer, "tq", queue)
     groups = {"enable": True, "metric": "accuracy", "max_num_gen_batches": most, "max_inflight_gen_batches": 1}
     buffer = BoundedReplayBuffer(
@@ -51,6 +51,6 @@ def test_a_reward_that_never_differs_ends_the_step(monkeypatch, most):
         poll_interval=0,
     )
     queue.add(BATCH)
-    with pytest.raises(RuntimeError, match=f"{most} batches of 2 prompts did not give 2 groups .* 'accuracy'"):
+    with pytest.raises(RuntimeError, match=f"{most} batches of 2 prompts did not give 2 groups .* '{name}'"):
         buffer.sample(global_steps=1, partition_id="train", batch_size=BATCH)
     assert queue.prompts == most * BATCH

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from recipes.config import load
 from recipes.evaluation.metrics import question_stats
 from recipes.evaluation.sampling import Response
-from recipes.evaluation.scoring import Reward
+from recipes.evaluation.scoring import Reward, recipe_reward
 
 
 def test_flexible_beside_strict():
@@ -18,3 +19,25 @@ def test_flexible_beside_strict():
     assert countdown.score_raw("countdown", "<answer>3</answer>", '{"target": 3, "numbers": [3]}', {}).flexible is None
     switched = Reward("reward_functions/gsm8k.py", {"flexible": True})
     assert switched.score_raw("gsm8k", "so it is 72", "72", {}).accuracy == 1.0
+
+
+def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
+    head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None): return "
+    (tmp_path / "right.py").write_text(
+        head + "{'score': float(ground_truth in solution_str), 'acc': ground_truth in solution_str}"
+    )
+    (tmp_path / "brief.py").write_text(f"async {head}1.0 / len(solution_str)")
+    words = ["--reward_func", f"{tmp_path}/right.py", f"{tmp_path}/brief.py", "--reward_weights", "2", "1"]
+    reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
+    scores = [reward.score_raw("x", text, "4", {}) for text in ("it is 4", "24", "none", "7")]
+    assert [(score.value, score.right) for score in scores] == [
+        (2 + 1 / 7, True),
+        (2.5, True),
+        (0.25, False),
+        (1, False),
+    ]
+    stats = question_stats(0, [Response("text", 1, "stop", None) for score in scores], scores)
+    assert stats.rewards == {"reward/right": 0.5, "reward/brief": (1 / 7 + 0.5 + 0.25 + 1) / 4}
+    changed = reward.sha256
+    (tmp_path / "brief.py").write_text(f"{head}2.0")
+    assert recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu")).sha256 != changed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from recipes.config.rewards import WEIGHTED
 from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import child, reward, reward_trial
+from recipes.preflight.fingerprint import fingerprint
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
@@ -171,3 +173,62 @@ def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_fo
     with pytest.raises(RecipeError, match="2 of 3 gold answers get no full marks: the reward is for other data"):
         tried(own, rows=[right, other, other], of_the_recipe=True)
     assert "another form of answer" in tried(own, rows=[right, other, other])[0]
+
+
+def weighted(*paths, engine="verl", **shared):
+    """The question that `check_reward` asks of several rewards, by one row."""
+    arguments = {**shared, "rewards": [str(path) for path in paths], "weights": [1.0] * len(paths)}
+    question = {"location": str(WEIGHTED), "engine": engine, "kwargs": arguments, "shared": shared, "rows": [ROW]}
+    return {**question, "parts": arguments["rewards"], "files": (), "columns": (), "filter_key": "accuracy"}
+
+
+def test_each_of_several_rewards_is_tried_by_itself(tmp_path):
+    good, bad = tmp_path / "solving.py", tmp_path / "odd.py"
+    good.write_text(PLAIN.replace("=None", "=None, scale=1.0") + SOLVES)
+    bad.write_text(f"def compute_score(): return 1.0\n{PLAIN.replace('compute_score', 'none')}    return None\n")
+    short = tmp_path / "short.py"
+    short.write_text(f"{PLAIN}    return 1.0 - len(solution_str) / 1e6")
+    assert reward_trial.try_reward(weighted(good, short, scale=2.0)) == []
+    for part, message in (
+        (bad, "cannot be called"),
+        (f"{bad}:none", "None, not a finite"),
+        (f"{bad}:no", "no function no"),
+    ):
+        with pytest.raises(RecipeError, match=message) as caught:
+            reward_trial.try_reward(weighted(good, part))
+        assert "odd.py" in caught.value.where
+    with pytest.raises(RecipeError, match="solving.py reads colour|reads colour"):
+        reward_trial.try_reward(weighted(good, short, colour="red"))
+
+
+def test_the_whole_check_takes_several_rewards(make, files):
+    for name, body in (("one", SOLVES), ("two", "    return len(solution_str) / 1e6")):
+        (files / f"{name}.py").write_text(PLAIN + body)
+    recipe = make(
+        f"worker.reward.reward_function=[{files}/one.py,{files}/two.py]", "worker.reward.reward_weights=[1,2]"
+    )
+    assert reward.check_reward(recipe) == []
+    assert set(fingerprint(recipe).content["reward"]) == {"1: one.py", "2: two.py"}
+    assert fingerprint(recipe).content["worker.reward.reward_weights"] == [1.0, 2.0]
+
+
+def test_a_reward_imports_what_lies_beside_it_and_counts_it(checked, make, files):
+    (files / "helper_of_mine.py").write_text("RIGHT = '3 * 8'")
+    source = f"from helper_of_mine import RIGHT\n{PLAIN}    return float(RIGHT in solution_str)"
+    assert checked(source) == []
+    recipe = make(f"worker.reward.reward_function={files}/my_reward.py")
+    assert set(fingerprint(recipe).content["reward"]) == {"helper_of_mine.py", "my_reward.py"}
+
+
+@pytest.mark.parametrize("name", ["json", "verl", "recipes", "tokenize"])
+def test_a_helper_with_the_name_of_another_module_is_refused(tried, tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("RIGHT = 1")
+    with pytest.raises(RecipeError, match=f"the reward imports {name}, and Python has another") as caught:
+        tried(f"from {name} import RIGHT\n{PLAIN}    return 1.0")
+    assert caught.value.fix == f"rename {name}.py to a name of its own"
+
+
+@pytest.mark.parametrize("body", ["1.0", "{'score': 0.5}", "{'score': 1, 'acc': True}", "{'score': 1, 'accuracy': 0}"])
+@pytest.mark.parametrize("key", ["accuracy", "overall", "acc"])
+def test_dynamic_sampling_takes_whatever_a_reward_calls_its_accuracy(tried, body, key):
+    tried(f"{PLAIN}    return {body}", filter_key=key)

@@ -1,0 +1,128 @@
+"""Several rewards as the trainers call them, and rewards that import what lies beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from recipes.config import load
+from recipes.data.rewards import is_right
+from recipes.engines import easyr1, easyr1_reward, verl, weighted_reward
+from recipes.engines.reward_metrics import logged_parts, reward_metrics
+from recipes.engines.support import reward_variables
+
+FILE = """
+import asyncio
+from helper_of_these import HALF
+
+HEAD = 1
+
+def number(data_source, solution_str, ground_truth, extra_info=None):
+    return HALF
+
+def acc(data_source, solution_str, ground_truth, extra_info=None, *, bonus=0.0):
+    return {"score": 1.0 + bonus, "acc": True}
+
+def accuracy(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return {"score": -1.0, "accuracy": 0.0, "reason": "wrong", "seen": len(kwargs)}
+
+async def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    await asyncio.sleep(0)
+    return float(ground_truth in solution_str)
+"""
+CALL = {"data_source": "x", "solution_str": "it is 4", "ground_truth": "4", "extra_info": {}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "helper_of_these.py").write_text("HALF = 0.5\n")
+    (tmp_path / "mine.py").write_text(FILE)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.parametrize(
+    ("names", "weights", "expected"),
+    [
+        ([":number"], [2], {"score": 1.0, "acc": 0.5, "accuracy": 0.5, "reward/number": 0.5}),
+        (
+            [":number", ":acc", ""],
+            [1, 0, 0.25],
+            {"score": 0.75, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1.5, "reward/mine": 1.0},
+        ),
+        (
+            [":accuracy", ":acc"],
+            [1, 2],
+            {"score": 2.0, "acc": 0.0, "accuracy": 0.0, "reward/accuracy": -1.0, "reward/acc": 1.5, "reason": "wrong"},
+        ),
+    ],
+)
+def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, weights, expected):
+    rewards = [f"{path}{name}" for name in names]
+    found = weighted_reward.compute_score(**CALL, rewards=rewards, weights=weights, bonus=0.5)
+    assert found == pytest.approx(expected)
+    assert is_right(found) == (expected["accuracy"] == 1.0)
+    entries = [{"response": "it is 4", "ground_truth": json.dumps({"data_source": "x", "ground_truth": "4"})}]
+    arguments = {"rewards": rewards, "weights": weights, "bonus": 0.5}
+    (of_easyr1,) = easyr1_reward.compute_score_batch(entries, weighted_reward.__file__, arguments)
+    assert of_easyr1["overall"] == pytest.approx(expected["score"])
+    assert {name: of_easyr1[name] for name in expected if name.startswith("reward/")} == {
+        name: value for name, value in found.items() if name.startswith("reward/")
+    }
+
+
+BARE = """
+import json, sys
+from verl.utils.import_utils import load_extern_object
+call, path, name, arguments = json.load(sys.stdin)
+result = load_extern_object(path, name)(**call, **arguments)
+assert "numbers" not in sys.modules or "numbers.py" in sys.modules["numbers"].__file__
+print(json.dumps(result))
+"""
+
+
+def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path):
+    """As verl's worker does, which knows a file's path and nothing of its folder."""
+    (tmp_path / "statistics.py").write_text("raise RuntimeError('a file beside a reward took another module's place')")
+    for rewards, expected in ((":number", 0.5), (":number :acc", None)):
+        words = [f"--reward_func={path}{rewards}"] if expected else ["--reward_func", f"{path}:number", f"{path}:acc"]
+        recipe = load("custom", arguments=words, environ={}, hardware="cpu")
+        keys = verl.translate(recipe)
+        place = "reward.custom_reward_function"
+        arguments = {name.removeprefix(f"{place}.reward_kwargs."): value for name, value in keys.items()}
+        arguments = {name: value for name, value in arguments.items() if name in ("rewards", "weights")}
+        done = subprocess.run(
+            [sys.executable, "-c", BARE],
+            input=json.dumps([CALL, keys[f"{place}.path"], keys[f"{place}.name"], arguments]),
+            env={**os.environ, **reward_variables(recipe)},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout.splitlines()[-1])
+        assert result == (
+            expected or {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}
+        )
+
+
+def test_easyr1_gets_the_sum_through_its_adapter(path):
+    words = ["--reward_func", f"{path}:number", f"{path}:acc", "engine=easyr1"]
+    location, arguments = easyr1.reward(load("custom", arguments=words, environ={}, hardware="cpu"))
+    assert location == f"{easyr1.ADAPTER}:compute_score_batch"
+    assert arguments["path"] == weighted_reward.__file__
+    assert arguments["arguments"] == {"rewards": [f"{path}:number", f"{path}:acc"], "weights": [1.0, 1.0]}
+
+
+def test_metrics_of_rewards_are_means_and_the_spread_is_of_groups():
+    results = [{"reward/a": value, "acc": 1} for value in (0.0, 1.0, 1.0, 1.0)]
+    metrics = reward_metrics(["p", "p", "q", "q"], [0.0, 1.0, 3.0, 3.0], results)
+    assert metrics == pytest.approx({"reward/a": 0.75, "reward_std": 0.5 * 2**-0.5})
+    assert reward_metrics(["p", "q"], [0.0, 1.0], [{}, {}]) == {}, "groups of one have no spread"
+    assert logged_parts(metrics) == ["reward/a"]
+    of_easyr1 = ["reward/overall", "reward/accuracy", "reward/reward/a", "reward/a"]
+    assert logged_parts(of_easyr1) == ["reward/a"]
