@@ -208,7 +208,7 @@ def listed(variable: Variable, words: Sequence[str]) -> str:
     """The text of a value that was typed as one word or several: a list where there are several values."""
     if not variable.each or words[0].lstrip().startswith("["):
         return " ".join(words)
-    values = []
+    values: list[str] = []
     for word in words:
         found = re.findall(variable.each, word)
         rest = re.sub(variable.each, "", word)

@@ -28,6 +28,8 @@ class BoundedReplayBuffer(ReplayBuffer):
     verl's own buffer.
     """
 
+    filter_groups_metric: str | None
+
     def __init__(
         self, *, sampler_kwargs: Any, refill_fn: Any = None, poll_interval: float = POLL_SECONDS, **kwargs: Any
     ) -> None:
