@@ -84,4 +84,4 @@ def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head)
     first, second = called(location, arguments, INPUTS)
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)
     assert first == {"overall": 0.2, "qa/score": 0.2, **accuracies}
-    assert second == {"overall": 0.4, "acc": 0.0}
+    assert second == {"overall": 0.4, "acc": 0.0, "accuracy": 0.0}
