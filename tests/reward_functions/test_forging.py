@@ -92,7 +92,7 @@ STATUSES = {
     "def f(x): return 'x' * 10 ** 7": "output_limit",
     "def f(x):\n    import os\n    os._exit(0)": "runtime_error",
     "def f(x):\n    while True: pass": "timeout",
-    'def f(x):\n    while True: print(x, "x" * 9999)': "output_limit",
+    "def f(x):\n    while True: print(x)": "timeout",
     "def g(x): return 9": "runtime_error",
     "def f(": "syntax_error",
     "raise ValueError": "runtime_error",

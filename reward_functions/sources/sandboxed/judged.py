@@ -16,31 +16,33 @@ import values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than starting Python
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     Test = tuple[str, list[str], dict[str, str], list[str]]  # see `names.read`
 
 MAX_GUESSES = 1000  # calls of a test that is tried with a constant for a program
 STOPS = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would end a loop of the test's in silence
-GONE = ("gone", "output_limit")  # statuses behind which there is no program to ask
 
 
 class Fault(BaseException):
     """The test is over, whatever it catches."""
 
 
+class Gone(Exception):
+    """The program has ended; the argument is the status."""
+
+
 class Talk:
     """The conversation with the program.
 
     Args:
-        send: sends a message. Raises OSError: the program is gone.
-        lines: its answers. Raises OverflowError: too much.
+        answer: the line with which the program answers a message. Raises Gone.
         data_names: what an object must not be asked for, since data has it.
     """
 
-    def __init__(self, send: Callable[[str], None], lines: Iterator[str], data_names: list[str]) -> None:
-        self.send, self.lines, self.data_names = send, lines, frozenset(data_names)
+    def __init__(self, answer: Callable[[str], str], data_names: list[str]) -> None:
+        self.answer, self.data_names, self.gone = answer, frozenset(data_names), False
         self.codec = values.Codec(describe, {"object": self.stand_in, "iterator": iter}, shares=True)
         self.stand_ins: dict[int, Object] = {}
         self.by_name: dict[str, Object] = {}
@@ -66,10 +68,14 @@ class Talk:
         except (TypeError, ValueError, RecursionError):  # the test gives the program what is no data
             raise self.stop("gold_unparsable") from None
         try:
-            status, value, changed, out = self.codec.decode(self.answer(message))
+            line = self.answer(message)
+        except Gone as gone:
+            self.gone = True
+            raise self.stop(str(gone)) from None
+        try:
+            status, value, changed = self.codec.decode(line)
             for number, content in changed:
                 update(self.codec.shared[number], content)
-            sys.stdout.write(out)
             error = None if status == "ok" or value is None else rebuilt(*value)
         except Exception:  # allowed: the program may have written anything
             raise self.stop("runtime_error") from None
@@ -79,19 +85,6 @@ class Talk:
             raise self.stop(status if status in values.FAILURES else "runtime_error")
         self.raised.append(error)
         raise error
-
-    def answer(self, message: str) -> str:
-        """Return the line with which the program answers."""
-        try:
-            self.send(message)
-            line = next(self.lines, None)
-        except OSError:
-            line = None
-        except OverflowError:
-            raise self.stop("output_limit") from None
-        if line is None:
-            raise self.stop("gone")
-        return line
 
     def stand_in(self, number: int) -> Object:
         """Return the stand-in for an object, always the same."""
@@ -281,6 +274,7 @@ def execute(test: Test, look: Callable[[str], Any]) -> None:
     """Execute a test. Raises anything: it does not hold."""
     text, wanted, imports, _ = test
     sys.stdout = io.StringIO()
+    warnings.filterwarnings("error", "NotImplemented should not be used")  # else it is true
     scope: dict[str, Any] = {"__name__": "test", "__builtins__": Names(wanted, look)}
     for name, path in imports.items():
         parent, _, child = path.partition(".")
@@ -309,29 +303,3 @@ def judged(test: Test, talk: Talk) -> str:
         broken = "gold_unparsable" if isinstance(error, SyntaxError) else "failed"
         status = values.failure(error) if by_the_program else broken
     return talk.status or status
-
-
-def run(
-    tests: list[Test],
-    data_names: list[str],
-    first: int,
-    send: Callable[[str], None],
-    lines: Iterator[str],
-    report: Callable[[str], None],
-) -> None:
-    """Report what tests a constant passes ("b"), that the program is loaded, and the status of each test from `first`
-    on, up to one behind which there is no program to ask."""
-    if first == 0:
-        warnings.filterwarnings("error", "NotImplemented should not be used")  # else it is true
-        report("".join("b" if guessed(test, True) or guessed(test, False) else "-" for test in tests))
-    talk = Talk(send, lines, data_names)
-    try:
-        status = "loaded" if next(lines, None) is not None else "gone"
-    except OverflowError:
-        status = "output_limit"
-    report(status)
-    for test in tests[first:]:
-        if status in GONE:
-            return
-        status = judged(test, talk)
-        report(status)

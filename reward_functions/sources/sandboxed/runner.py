@@ -1,9 +1,9 @@
-"""The first process in the sandbox: forks one child per test of a script, or one for the program and one for the tests
-that call it, limits them, and reports what they did.
+"""The first process in the sandbox: forks one child per test of a script, or one for a program that is called, limits
+it, and reports what it did.
 
-`sandbox.run` sends this file's code and the request; the answer is, per test and in order, a line `status length` and
-that many bytes. The request has no expected answer in it, and neither has this process, so there is nothing in a child
-with a program to be found. The tests that follow the request are read by the child that executes them alone.
+`sandbox.run` sends this file's code and the request; the answer is, per test and in order, a line `status, length, CPU
+milliseconds` and that many bytes. The request has no expected answer in it, and neither has this process when it forks,
+so there is nothing in a child with a program to be found. Only then it reads the texts of tests, and executes them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import select
 import site
 import sys
 import time
-from _signal import SIGKILL, SIGXCPU  # the module signal takes as long to import as Python to start
+from _signal import (
+    ITIMER_PROF,
+    SIGKILL,
+    SIGXCPU,
+    setitimer,
+)  # the module signal takes as long to import as Python to start
 
 import judged
 import seccomp
@@ -23,15 +28,14 @@ import served
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than starting Python
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    Job = tuple[Callable[..., Any], Any]  # what a child does: `run_script`, `serve` or `judge`, and its argument
+    Job = tuple[Callable[..., Any], Any]  # what a child does: `run_script` or `serve`, and its argument
 
 NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
 STATUS = {0: "ran", NO_MEMORY: "memory_limit", BAD_SYNTAX: "syntax_error"}
 POLL_MS = 20
-LEAVING_S = 0.5  # for a child that closed its pipes to end
 MOVED = 200  # where files are put that are about to get their numbers
 TESTS = 0  # the file with the request and, behind it, the tests
 PROGRAM = "/tmp/program.py"
@@ -47,29 +51,19 @@ class Child:
 
     Args:
         request: see `sandbox.run`.
-        stdin: the text on its standard input, or None where it reports lines.
+        source: a file for its standard input, which is closed here.
         job: what it does.
-        talk: the two ends of pipes on which it hears and speaks to another child.
         cpu_s: CPU seconds that it may use.
         deadline: on the monotonic clock.
     """
 
-    def __init__(
-        self, request: dict, stdin: str | None, job: Job, cpu_s: float, deadline: float, talk: tuple = ()
-    ) -> None:
+    def __init__(self, request: dict, source: int, job: Job, cpu_s: float, deadline: float) -> None:
         self.limits, self.deadline = request["limits"], deadline
-        self.output, self.status = b"", ""
-        self.seen = 0  # bytes whose lines were handed out
-        if job[0] is judge:
-            source = os.dup(TESTS)
-        else:
-            source = os.memfd_create("stdin")
-            write(source, (stdin or "").encode("utf-8", "surrogatepass"))
-            os.lseek(source, 0, os.SEEK_SET)
+        self.output, self.status, self.used = b"", "", 0.0
         self.pipe, there = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            become_child(request, source, there, stdin is not None, cpu_s, talk)
+            become_child(request, source, there, job[0] is run_script, cpu_s)
             raise InChild(*job)
         os.close(source)
         os.close(there)
@@ -79,35 +73,33 @@ class Child:
         self.poll = select.poll()
         self.poll.register(self.pipe, select.POLLIN)
         self.poll.register(self.ended, select.POLLIN)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a test: its limits count from here."""
+        self.began, self.cpu_before = time.monotonic(), self.cpu()
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
+        """Return the CPU seconds so far."""
         if self.status:
             return self.used
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
 
-    def line(self, others: list[Child]) -> bytes | None:
-        """Return the next line that the child wrote, or None where it ended, or was ended, before one; see `status`.
-
-        Args:
-            others: children whose CPU time counts too.
-        """
-        began, cpu_before = time.monotonic(), self.cpu() + sum(each.cpu() for each in others)
-        while (at := self.output.find(b"\n", self.seen)) == -1:
-            if not self.more(began, cpu_before, others) and b"\n" not in self.output[self.seen :]:
+    def line(self) -> bytes | None:
+        """Return the next line that the child wrote, or None where it ended, or was ended, before one; see `status`."""
+        while b"\n" not in self.output:
+            if not self.more() and b"\n" not in self.output:
                 return None
-        line = self.output[self.seen : at]
-        self.seen = at + 1
+        line, _, self.output = self.output.partition(b"\n")
         return line
 
     def all(self) -> bytes:
-        """Everything that the child wrote until it ended, or was ended."""
-        began = time.monotonic()
-        while self.more(began, 0.0):
+        """Return everything that the child wrote until it ended, or was ended."""
+        while self.more():
             pass
         return self.output
 
-    def more(self, began: float, cpu_before: float, others: Iterable[Child] = ()) -> bool:
+    def more(self) -> bool:
         """Wait for output or the end; False once the child is gone and `status` is known."""
         if self.status:
             return False
@@ -119,24 +111,19 @@ class Child:
             self.end("output_limit")
         elif gone:
             self.end("")
-        elif self.late(began, cpu_before - sum(each.cpu() for each in others)):
+        elif self.late():
             self.end("timeout")
         return not self.status
 
-    def late(self, began: float, cpu_before: float) -> bool:
-        """Is this test's CPU time, this test's time by the clock, or the program's time over?"""
+    def late(self) -> bool:
+        """Return whether this test's CPU time, this test's time by the clock, or the program's time is over."""
         now = time.monotonic()
-        by_the_clock = now > self.deadline or now - began > self.limits["wall_s"]
-        return by_the_clock or self.cpu() - cpu_before > self.limits["test_s"]
+        by_the_clock = now > self.deadline or now - self.began > self.limits["wall_s"]
+        return by_the_clock or self.cpu() - self.cpu_before > self.limits["test_s"]
 
-    def left(self) -> str:
-        """The status of a child that ended by itself, or is about to."""
-        began = time.monotonic()
-        while not self.status and time.monotonic() - began < LEAVING_S:
-            self.more(began, self.cpu())
-        if not self.status:
-            self.end("runtime_error")
-        return self.status
+    def failure(self) -> str:
+        """Return the status of a test in which the program ended."""
+        return "runtime_error" if self.status == "ran" else self.status
 
     def read(self, everything: bool) -> None:
         while True:
@@ -168,10 +155,10 @@ class Child:
         self.status = status or STATUS.get(os.WEXITSTATUS(code), "runtime_error")
 
 
-def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float, talk: tuple) -> None:
+def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float) -> None:
     """In the child: give up everything but the program's own input and output, and accept the limits for good."""
     nothing = os.open("/dev/null", os.O_RDWR)
-    files = [source, there if as_script else nothing, nothing, nothing if as_script else there, *talk]
+    files = [source, there if as_script else nothing, nothing, nothing if as_script else there]
     for at, fd in enumerate(files):
         os.dup2(fd, MOVED + at)
     for at in range(len(files)):
@@ -250,42 +237,20 @@ def serve(job: tuple) -> None:
     sys.argv = ["program.py"]
     sys.path.insert(0, "/tmp")
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
+    asked = os.dup(0)
+    os.dup2(1, 0)
     try:
-        if calls is None:
-            output = sys.stdout = served.Output()
-            served.Server(lambda line: write(5, line.encode() + b"\n"), output).run(program, PROGRAM, lines(4))
-        else:
-            served.Server(report).run(program, PROGRAM, calls)
+        served.Server(report).run(program, PROGRAM, lines(asked) if calls is None else calls)
     except MemoryError:
         os._exit(NO_MEMORY)
     os._exit(0)
 
 
-def judge(job: tuple) -> None:
-    """Execute the tests from this one on, in a process in which no program runs."""
-    first, at, most = job
-    size = int.from_bytes(os.pread(TESTS, 8, at), "little")
-    tests, data_names = marshal.loads(os.pread(TESTS, size, at + 8))
-    os.dup2(2, TESTS)
-    judged.run(tests, data_names, first, lambda line: write(5, line.encode() + b"\n"), lines(4, most), report)
-    os._exit(0)
-
-
-def lines(fd: int, most: int = 1 << 40) -> Iterator[str]:
-    """Yield what comes through a pipe, line by line. Raises OverflowError: a longer line than this many bytes."""
-    rest = b""
-    while True:
-        blocks, size = [rest], len(rest)
-        while b"\n" not in blocks[-1]:
-            block = os.read(fd, 1 << 20)
-            if not block:
-                return
-            blocks.append(block)
-            size += len(block)
-            if size > most:
-                raise OverflowError
-        line, _, rest = b"".join(blocks).partition(b"\n")
-        yield line.decode("ascii", "replace")
+def lines(fd: int) -> Iterator[str]:
+    """Yield what comes through a pipe, line by line."""
+    with open(fd, "rb", 1 << 20) as file:
+        for line in file:
+            yield line[:-1].decode()
 
 
 def main(request: dict) -> tuple:
@@ -314,70 +279,80 @@ def answer(request: dict) -> None:
             file.write(program)  # for programs that read themselves
     except OSError:
         pass  # a sandbox without a scratch folder
-    if request["kind"] == "script":
-        left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
-        for stdin in request["inputs"]:
-            if left < 0 or time.monotonic() > deadline:
-                send("timeout")
-                continue
-            child = Child(request, stdin, (run_script, program), limits["test_s"], deadline)
-            output = child.all()
-            left -= child.used
-            send(child.status, output if child.status == "ran" else b"")
-        return
-    for status, content in in_turn(request):
-        send(status, content)
+    {"script": run_scripts, "calls": run_calls, "asserts": run_asserts}[request["kind"]](request, limits)
 
 
-def send(status: str, content: bytes = b"") -> None:
+def send(status: str, content: bytes = b"", used: float = 0.0) -> None:
     """Send one test's result to `sandbox.run`."""
-    write(1, f"{status} {len(content)}\n".encode() + content)
+    write(1, f"{status} {len(content)} {used * 1000:.0f}\n".encode() + content)
 
 
-def in_turn(request: dict) -> list[tuple[str, bytes]]:
-    """Return the status of each call or test, and what the program answers, or "b" for a test that a constant passes;
-    behind one that ended the program it starts anew."""
-    limits, calls, count = request["limits"], request["inputs"], request["count"]
-    left, deadline, at = limits["total_s"], time.monotonic() + limits["total_wall_s"], os.lseek(TESTS, 0, os.SEEK_CUR)
-    results: list[tuple[str, bytes]] = []
-    flags = b""
-    while len(results) < count:
+def run_scripts(request: dict, limits: dict) -> None:
+    """Run the program once for each standard input."""
+    left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
+    for stdin in request["inputs"]:
         if left < 0 or time.monotonic() > deadline:
-            results.append(("timeout", b""))
+            send("timeout")
             continue
-        if calls is not None:
-            job = (serve, (request["program"], calls[len(results) :]))
-            reader = program = Child(request, None, job, left, deadline)
-            others = []
-        else:
-            hears, speaks = os.pipe(), os.pipe()  # of the program
-            job = (judge, (len(results), at, limits["output_bytes"]))
-            reader = Child(request, None, job, left, deadline, (speaks[0], hears[1]))
-            if not results:
-                flags = reader.line([])
-                if flags is None:
-                    return [("gold_unparsable", b"")] * count  # a test takes too long by itself
-            job = (serve, (request["program"], None))
-            program = Child(request, None, job, left, deadline, (hears[0], speaks[1]))
-            for fd in (*hears, *speaks):
-                os.close(fd)
-            others = [program]
-        loaded, over = False, False
-        while not over and len(results) < count:
-            line = reader.line(others)
-            over = line is None
-            status, content = (reader.status, b"") if line is None else ("ran", line)
-            if line is not None and calls is None:
-                status, content = line.decode(), flags[len(results) : len(results) + 1]
-                over = status in judged.GONE
-                status = program.left() if status == "gone" else status
-            if not loaded and not over:
-                loaded = True
-                continue
-            status = "runtime_error" if over and status == "ran" else status
-            results += [(status, content)] * (1 if loaded else count - len(results))
-        for child in {program, reader}:
-            if not child.status:
-                child.end("ran")
-            left -= child.used
-    return results
+        source = os.memfd_create("stdin")
+        write(source, stdin.encode("utf-8", "surrogatepass"))
+        os.lseek(source, 0, os.SEEK_SET)
+        child = Child(request, source, (run_script, request["program"]), limits["test_s"], deadline)
+        output = child.all()
+        left -= child.used
+        send(child.status, output if child.status == "ran" else b"")
+
+
+def run_calls(request: dict, limits: dict) -> None:
+    """Run the program, and send what it answers to calls, up to one that ends it."""
+    calls, room = request["inputs"], limits["output_bytes"]
+    job, deadline = (serve, (request["program"], calls)), time.monotonic() + limits["total_wall_s"]
+    child = Child(request, os.open("/dev/null", os.O_RDONLY), job, limits["total_s"], deadline)
+    if child.line() is None:
+        for _ in calls:
+            send(child.failure(), used=child.used)
+        return
+    for _ in calls:
+        child.begin()
+        line = child.line()
+        room -= len(line or b"")
+        if line is None or room < 0:
+            send("output_limit" if room < 0 else child.failure(), used=child.cpu())
+            break
+        send("ran", line, child.cpu())
+
+
+def run_asserts(request: dict, limits: dict) -> None:
+    """Run the program, read the tests, and execute them, up to one that ends the program. The process that a test makes
+    too slow by itself ends, and `sandbox.run` sees how far it came."""
+    hears, speaks = os.pipe()
+    job, deadline = (serve, (request["program"], None)), time.monotonic() + limits["total_wall_s"]
+    child = Child(request, hears, job, limits["total_s"], deadline)
+    tests, data_names = marshal.loads(os.read(TESTS, int.from_bytes(os.read(TESTS, 8), "little")))
+    resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"], limits["memory_bytes"]))
+
+    def begin() -> None:
+        child.begin()
+        setitimer(ITIMER_PROF, limits["test_s"])
+
+    def answer(message: str) -> str:
+        try:  # noqa: SIM105
+            write(speaks, message.encode() + b"\n")
+        except BrokenPipeError:
+            pass
+        line = child.line()
+        if line is None:
+            raise judged.Gone(child.failure())
+        return line.decode("ascii", "replace")
+
+    send("started")
+    begin()
+    guesses = [judged.guessed(test, True) or judged.guessed(test, False) for test in tests]
+    send("tested")
+    begin()
+    loaded, talk = child.line() is not None, judged.Talk(answer, data_names)
+    for test, guess in zip(tests, guesses):  # noqa: B905
+        begin()
+        send(judged.judged(test, talk) if loaded else child.failure(), b"b" if guess else b"", child.cpu())
+        if talk.gone:
+            return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import _operator
 import builtins
-import io
 import sys
 
 import values
@@ -17,7 +16,6 @@ if TYPE_CHECKING:  # importing typing takes longer than starting Python
     from collections.abc import Callable, Iterable
     from typing import Any
 
-MAX_OUTPUT = 1 << 20  # characters that wait to be sent
 MAX_ITEMS = 100_000  # of an iterator, which comes as a whole
 
 
@@ -29,32 +27,15 @@ def module(name: str, path: str) -> Any:
     return made
 
 
-class Output(io.StringIO):
-    """The program's standard output: goes along with each answer, so that a test may capture it."""
-
-    def write(self, text: str) -> int:
-        if self.tell() + len(text) > MAX_OUTPUT:
-            raise OSError("too much output")
-        return super().write(text)
-
-    def taken(self) -> str:
-        """Return what was written since the last time."""
-        text = self.getvalue()
-        self.seek(0)
-        self.truncate()
-        return text
-
-
 class Server:
     """The program's names and objects.
 
     Args:
         send: sends a line.
-        output: the program's standard output, where it goes along.
     """
 
-    def __init__(self, send: Callable[[str], None], output: Output | None = None) -> None:
-        self.send, self.output = send, output
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self.send = send
         self.names: dict[str, Any] = {}
         self.objects: list[Any] = []
         self.known: dict[int, int] = {}  # id of an object -> its number
@@ -70,7 +51,7 @@ class Server:
         self.send("loaded")
         for message in messages:
             if failed is not None:
-                self.send(f'["{values.failure(failed)}", null, [], ""]')
+                self.send(f'["{values.failure(failed)}", null, []]')
                 continue
             self.codec.forget()
             held: dict[int, list[Any]] = {}
@@ -100,7 +81,7 @@ class Server:
         return Made(value) if operation == "make" else value
 
     def answer(self, status: str, value: Any, held: dict[int, list[Any]]) -> None:
-        """Send a value or an exception, and what happened meanwhile: containers of the caller's, output."""
+        """Send a value or an exception, and what happened meanwhile to containers of the caller's."""
         shared = self.codec.shared
         try:
             content = self.codec.content(told(value)) if status != "ok" else self.codec.encode(value)
@@ -109,8 +90,7 @@ class Server:
             ]
         except BaseException:  # allowed: encoding calls what the program defined
             status, content, changed = "runtime_error", '["ValueError", []]', []
-        out = values.quoted(self.output.taken()) if self.output else '""'
-        self.send(f'["{status}", {content}, [{", ".join(changed)}], {out}]')
+        self.send(f'["{status}", {content}, [{", ".join(changed)}]]')
 
     def describe(self, value: Any) -> tuple[str, Any]:
         """Return the items of an iterator, or the number that stands for an object."""
