@@ -109,6 +109,51 @@ def test_how_a_program_fails(program):
     assert [each["status"] for each in results] == [STATUSES[program]] * 2
 
 
+HOSTILE = {
+    "100 MB": "return 'x' * (100 << 20)",
+    "a recursive list": "a = []; a.append(a); return a",
+    "NaN": "return float('nan')",
+    "a class called int": "return type('int', (), {'__eq__': lambda s, o: True, '__module__': 'builtins'})()",
+    "a number that fills the memory": "import decimal; return decimal.Decimal('1E999999999')",
+    "a signalling NaN": "import decimal; return decimal.Decimal('sNaN')",
+    "brackets without an end": "import os; os.write(3, b'[' * 200000 + b'\\n')",
+    "lines of its own": "import os; os.write(3, b'\\xff\\n\\n3\\n[]\\n[1]\\n[[], 1, 1]\\n[\"held\", 9, []]\\n')",
+    "the exit code of success": "import os; os._exit(0)",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_values_are_wrong_and_nothing_more(body):
+    program = f"```\ndef f(x):\n    {body}\n```"
+    calls = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1.5, [True]]}
+    for truth in (calls, {"asserts": ["assert f(1) == 1.5", "assert 3 < f(2) < 4 or f(2) == [True]"]}):
+        result = dispatch.compute_score("code", program, truth)
+        assert result["score"] == 0.0
+        assert result["reason"] in ("wrong", "runtime_error", "memory_limit", "output_limit")
+
+
+@needs_sandbox
+def test_a_class_is_one_where_the_truth_says_so():
+    program = """```
+class Vec:
+    def __init__(self, x): self.x = x
+    def __mul__(self, k): return Vec(self.x * k)
+    def __eq__(self, other): return self.x == other.x
+    def __len__(self): return 2
+class Solution:
+    def twoSum(self, a, b): return [0, 1]
+    def reverse(self, x): return x[::-1]
+```"""
+    asserts = ["assert Vec(1) * 3 == Vec(3) and len(Vec(1)) == 2", "assert Solution().twoSum([2, 7], 9) == [0, 1]"]
+    asserts.append("assert Solution().reverse('ab') == 'ba' and Vec(1).x == 1 and Vec(1) == Vec(1)")
+    assert dispatch.compute_score("code", program, {"asserts": asserts, "classes": ["Vec"]})["score"] == 1.0
+    assert dispatch.compute_score("code", program, {"asserts": asserts})["score"] == 2 / 3
+    for classes in (["Vec", "Other"], "Vec", [1], ["a b"]):
+        with pytest.raises(programs.TruthError, match="classes"):
+            programs.read({"asserts": asserts, "classes": classes})
+
+
 JSON = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 NUMBERS = st.integers(2**1020, 2**1030) | st.complex_numbers(allow_nan=False) | st.fractions()
 OTHERS = st.decimals(allow_nan=False) | st.binary(max_size=4) | st.datetimes() | st.dates() | st.times()
