@@ -144,9 +144,10 @@ def _once(
 def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
     """Return what the sandbox reads; asserts come behind what the program's process knows."""
     hidden = kind == "asserts"
-    request = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine(), "parts": PARTS}
-    request |= {"count": len(tests), "inputs": None if hidden else tests}
-    blocks = [marshal.dumps((_code(), request)), marshal.dumps((tests, _data_names()) if hidden else None)]
+    code = [(name, part) for name, part in _code() if hidden or name != "judged"]
+    request = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine()}
+    request |= {"parts": [name for name, _ in code], "inputs": None if hidden else tests}
+    blocks = [marshal.dumps((code, request)), marshal.dumps((tests, _data_names()) if hidden else None)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
 
 

@@ -22,7 +22,6 @@ from _signal import (
     setitimer,
 )  # the module signal takes as long to import as Python to start
 
-import judged
 import seccomp
 import served
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:  # importing typing takes longer than starting Python
 NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
 STATUS = {0: "ran", NO_MEMORY: "memory_limit", BAD_SYNTAX: "syntax_error"}
 POLL_MS = 20
-MOVED = 200  # where files are put that are about to get their numbers
 TESTS = 0  # the file with the request and, behind it, the tests
 PROGRAM = "/tmp/program.py"
 FRAMES = 12  # at most so many are below a program's calls, which shall recurse as deep as in a file of their own
@@ -158,12 +156,11 @@ class Child:
 def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float) -> None:
     """In the child: give up everything but the program's own input and output, and accept the limits for good."""
     nothing = os.open("/dev/null", os.O_RDWR)
-    files = [source, there if as_script else nothing, nothing, nothing if as_script else there]
-    for at, fd in enumerate(files):
-        os.dup2(fd, MOVED + at)
-    for at in range(len(files)):
-        os.dup2(MOVED + at, at)
-    os.closerange(len(files), 256)
+    os.dup2(source, 0)
+    os.dup2(there if as_script else nothing, 1)
+    os.dup2(nothing, 2)
+    os.dup2(nothing if as_script else there, 3)
+    os.closerange(4, 256)
     limits = request["limits"]
     bounds = {"AS": limits["memory_bytes"], "CPU": int(cpu_s) + 1, "FSIZE": limits["file_bytes"], "NOFILE": 64}
     bounds |= {"NPROC": limits["threads"], "CORE": 0, "MSGQUEUE": 0, "MEMLOCK": 0}
@@ -328,6 +325,8 @@ def run_asserts(request: dict, limits: dict) -> None:
     hears, speaks = os.pipe()
     job, deadline = (serve, (request["program"], None)), time.monotonic() + limits["total_wall_s"]
     child = Child(request, hears, job, limits["total_s"], deadline)
+    import judged  # now: scripts do without it, and a fork copies less
+
     tests, data_names = marshal.loads(os.read(TESTS, int.from_bytes(os.read(TESTS, 8), "little")))
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"], limits["memory_bytes"]))
 
