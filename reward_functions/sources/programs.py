@@ -86,7 +86,7 @@ def read(truth: Any) -> Tests:
     """The tests of a problem.
 
     Raises:
-        TruthError: not one of the three forms, no tests, too many, or an assert that cannot be decided.
+        TruthError: not one of the three forms, no tests, too many, or a text that is no test.
     """
     if not isinstance(truth, dict):
         raise TruthError('the tests are not {"inputs": [...], "outputs": [...]} or {"asserts": [...]}')
