@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recipes.engines.checkpoints import last_checkpoint
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import hash_model
 from recipes.evaluation.openai_server import Server, ServerSampler
@@ -39,21 +40,18 @@ class Model:
         return parts[-1]
 
 
-def find_model(asked: str, option: str = "--model_path", *, newest: bool = False) -> Model:
-    """The folder of a model: a path, a checkpoint's root with one exported model in it, or a name on the hub.
-
-    Args:
-        newest: of several models below a root take the last step's instead of asking for one.
+def find_model(asked: str, option: str = "--model_path") -> Model:
+    """The folder of a model: a path, a run's checkpoints (the last whole step), or a name on the hub.
 
     Raises:
-        RecipeError: there is none, it is not a model, it has no weights, or the root holds several. For a checkpoint
-            that does not exist the message lists those that do.
+        RecipeError: there is none, it is not a model, it has no weights, or the folder holds the checkpoints of several
+            runs. For a step that does not exist the message lists the steps of its own run.
     """
     path = Path(asked).expanduser()
     if path.is_file():
         raise RecipeError(f"{asked} is a file, not a model's folder", where=option, fix=f"use {path.parent}")
     if not path.exists():
-        _refuse_wrong_step(path, asked, option)
+        _refuse_wrong_step(path.absolute(), asked, option)
         return _from_hub(asked, option)
     path = path.absolute()
     if (path / "config.json").exists():
@@ -65,39 +63,51 @@ def find_model(asked: str, option: str = "--model_path", *, newest: bool = False
             where=option,
             fix="name a folder with config.json, weights and tokenizer, such as global_step_<n>/actor/huggingface",
         )
-    last = models[-1]
-    if len(models) > 1 and not newest:
+    last = _last_whole(path, models)
+    if len(models) > 1 and last.parents[2] != path:
         raise RecipeError(
             f"{asked} holds {len(models)} models: {_listed(models, path)}",
             where=option,
-            fix=f"name one of them; the last is {last}",
+            fix=f"name one of them, or the folder of one run, whose last whole step is taken; the last is {last}",
         )
-    note = f"{asked} is a checkpoint's root; evaluating {last}, its {'last' if len(models) > 1 else 'only'} model"
+    note = f"{asked} is a checkpoint's root; evaluating {last}, its {'last whole' if len(models) > 1 else 'only'} model"
     return Model(_with_weights(last, option), asked, note)
 
 
+def _last_whole(run: Path, models: list[Path]) -> Path:
+    """The last model whose save ended: the engine names a step after everything else of it is written."""
+    named = last_checkpoint(run)
+    whole = [model for model in models if _weights(model) and (named is None or _step(model) <= named.step)]
+    return (whole or models)[-1]
+
+
 def _refuse_wrong_step(path: Path, asked: str, option: str) -> None:
-    """Raise for a path below a folder that has checkpoints, and list them."""
-    above = next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
-    above = above.parents[1] if above.name == "actor" else above
-    models = _exported(above, EXPORTED[2:]) if "global_step_" in asked else []
-    if models:
-        raise RecipeError(
-            f"there is no {asked}; the checkpoints that exist: {_listed(models, above)}",
-            where=option,
-            fix=f"name one of them; the last is {models[-1]}",
-        )
+    """Raise for a step that was not saved, and list those of the same run that were."""
+    step = next((folder for folder in (path, *path.parents) if folder.name.startswith("global_step_")), None)
+    if step is None:
+        return
+    run = step.parent
+    models = _exported(run, ("global_step_*/actor/huggingface",))
+    raise RecipeError(
+        f"there is no {asked}; "
+        + (f"the checkpoints of {run.name}: {_listed(models, run)}" if models else f"{run} has no checkpoint"),
+        where=option,
+        fix=f"name {run}, whose last whole step is taken, or one of these"
+        if models
+        else "train first, or name a model",
+    )
 
 
 def _exported(root: Path, patterns: Sequence[str]) -> list[Path]:
     """The exported models below a folder, by step."""
     folders = [path for pattern in patterns for path in root.glob(pattern) if (path / "config.json").exists()]
+    return sorted(folders, key=lambda path: (_step(path), str(path)))
 
-    def step(path: Path) -> int:
-        found = re.search(r"global_step_(\d+)", str(path))
-        return int(found[1]) if found else -1
 
-    return sorted(folders, key=lambda path: (step(path), str(path)))
+def _step(model: Path) -> int:
+    """The step in a checkpoint's path; -1 where it has none."""
+    step = re.search(r"global_step_(\d+)", str(model))
+    return int(step[1]) if step else -1
 
 
 def _listed(models: list[Path], root: Path) -> str:
@@ -105,7 +115,7 @@ def _listed(models: list[Path], root: Path) -> str:
 
 
 def _with_weights(folder: Path, option: str) -> Path:
-    if any(next(folder.glob(pattern), None) for pattern in WEIGHTS):
+    if _weights(folder):
         return folder
     shards = next(folder.parent.glob("model_world_size_*.pt"), None)
     raise RecipeError(
@@ -116,6 +126,10 @@ def _with_weights(folder: Path, option: str) -> Path:
         if shards
         else "train with trainer.save_hf_model=true, or name another folder",
     )
+
+
+def _weights(folder: Path) -> bool:
+    return any(next(folder.glob(pattern), None) for pattern in WEIGHTS)
 
 
 def _from_hub(asked: str, option: str) -> Model:
@@ -171,7 +185,7 @@ class Subject:
         return VllmSampler(self.source, questions, max_tokens, engine)
 
 
-def find_subject(label: str, asked: str, option: str, server: Server | None = None, *, newest: bool = False) -> Subject:
+def find_subject(label: str, asked: str, option: str, server: Server | None = None) -> Subject:
     """The model that `asked` names, run by vLLM in this process, or by `server`.
 
     A model behind a server is identified by its weights where `asked` is a folder here too, otherwise by its name.
@@ -180,5 +194,5 @@ def find_subject(label: str, asked: str, option: str, server: Server | None = No
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return Subject(label, server.model, asked, identity, server, note)
-    model = find_model(asked, option, newest=newest)
+    model = find_model(asked, option)
     return Subject(label, model.name, asked, hash_model(model.folder), server or model.folder, model.note)

@@ -224,9 +224,9 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
 
 def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
     """One model, or base and trained; of a run without further options, its last checkpoint and what it began from."""
-    asked, base_asked, newest = options.model_path, options.base_model_path, False
+    asked, base_asked = options.model_path, options.base_model_path
     if not asked and options.run:
-        asked, newest = str(recipe.trainer.save_checkpoint_path), True
+        asked = str(recipe.trainer.save_checkpoint_path)
         base_asked = base_asked or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
     if not asked:
         raise RecipeError(
@@ -234,7 +234,7 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
         )
     server = _server(options, options.api_base, options.served_model or asked)
     label = "trained" if base_asked else "model"
-    trained = find_subject(label, asked, "--model_path", server, newest=newest)
+    trained = find_subject(label, asked, "--model_path", server)
     if not base_asked:
         return (trained,)
     server = _server(options, options.base_api_base or options.api_base, options.base_served_model or base_asked)

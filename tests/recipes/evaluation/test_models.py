@@ -33,15 +33,29 @@ def test_the_only_model_of_a_checkpoint_is_taken_and_named(make_model, tmp_path,
     assert f"evaluating {folder}, its only model" in model.note
 
 
-@pytest.mark.parametrize("asked", ["", "/global_step_60/actor"])
-def test_several_checkpoints_are_listed_by_step(make_model, tmp_path, asked):
+def test_a_run_is_its_last_whole_step(make_model, tmp_path):
+    """The tracker is written last, so a later step was cut off; a step without weights is no model."""
     folders = [make_model(f"run/global_step_{step}/actor/huggingface") for step in (5, 20, 100)]
-    with pytest.raises(RecipeError, match="the checkpoints that exist: " if asked else "holds 3 models") as error:
-        find_model(f"{tmp_path}/run{asked}")
-    assert ", ".join(str(folder.relative_to(tmp_path / "run")) for folder in folders) in error.value.what
-    assert f"the last is {folders[-1]}" in error.value.fix
-    newest = find_model(str(tmp_path / "run"), newest=True)
-    assert (newest.folder, "its last model" in newest.note) == (folders[-1], True)
+    assert find_model(str(tmp_path / "run")).folder == folders[-1]
+    (tmp_path / "run" / "latest_checkpointed_iteration.txt").write_text("20")
+    assert find_model(str(tmp_path / "run")).folder == folders[1]
+    assert "its last whole model" in find_model(str(tmp_path / "run")).note
+    (folders[1] / "model.safetensors").unlink()
+    assert find_model(str(tmp_path / "run")).folder == folders[0]
+
+
+def test_a_missing_step_lists_those_of_its_own_run(make_model, tmp_path):
+    for name in ("run/global_step_100", "run/global_step_20", "other/global_step_7"):
+        make_model(f"{name}/actor/huggingface")
+    with pytest.raises(RecipeError, match="the checkpoints of run: ") as error:
+        find_model(f"{tmp_path}/run/global_step_60/actor")
+    assert "global_step_20/actor/huggingface, global_step_100/actor/huggingface" in error.value.what
+    assert "global_step_7" not in str(error.value)
+    with pytest.raises(RecipeError, match="has no checkpoint") as error:
+        find_model(f"{tmp_path}/untrained/global_step_60/actor/huggingface")
+    assert "global_step_7" not in str(error.value)
+    with pytest.raises(RecipeError, match="holds 3 models"):
+        find_model(str(tmp_path))
 
 
 def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
