@@ -50,7 +50,7 @@ def train(task: str, keys: Mapping[str, object] | None = None, **options: object
 
     Args:
         task: a recipe in `configs/`, or the path of one.
-        keys: dotted keys of docs/CONFIGURATION.md, such as `{"worker.rollout.n": 8}`.
+        keys: dotted keys of docs/CONFIGURATION_REFERENCE.md, such as `{"worker.rollout.n": 8}`.
         options: the launcher's options without their dashes, such as `max_steps=1` or `data="my.json"`.
 
     Raises:

@@ -60,8 +60,8 @@ def show_options(console: Console, task: str) -> None:
         ]
     lines += [
         "",
-        "--option value, --option=value and the variable set one key; options win over variables. Any other key of",
-        "docs/CONFIGURATION.md, and any of verl's own, is given as key=value: actor_rollout_ref.model.lora_rank=8",
+        "--option value, --option=value and the variable set one key; options win over variables. Any other key, of",
+        "docs/CONFIGURATION_REFERENCE.md or verl's own, is given as key=value: actor_rollout_ref.model.lora_rank=8",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 

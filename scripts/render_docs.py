@@ -76,7 +76,7 @@ PAGES = tuple(
     for name in (
         "ALGORITHMS",
         "COMPARISON",
-        "CONFIGURATION",
+        "CONFIGURATION_REFERENCE",
         "MEMORY",
         "MONITORING",
         "POINTER_SELECTOR",

@@ -15,7 +15,7 @@
 #   LR                    2e-06          learning rate
 #   KL_COEF               0.01           weight of KL, taken from the reward
 #   EXPERIMENT_NAME       countdown      names the run and its folders
-# Every other variable and key: docs/CONFIGURATION.md.
+# Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
 
 exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" countdown "$@"

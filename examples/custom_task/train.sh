@@ -12,7 +12,7 @@
 #   LEARNING_RATE        1e-06
 #   TOTAL_EPOCHS         15
 #   MAX_RESPONSE_LENGTH  1024        tokens
-# Every other variable and key: docs/CONFIGURATION.md.
+# Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
 
 exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" custom "$@"

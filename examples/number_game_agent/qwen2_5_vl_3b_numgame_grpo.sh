@@ -16,7 +16,7 @@
 #   LR                    1e-06                        learning rate
 #   KL_COEF               0.01                         weight of KL, a term of the loss
 #   EXPERIMENT_NAME       number_game                  names the run and its folders
-# Every other variable and key: docs/CONFIGURATION.md.
+# Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
 
 exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" number_game "$@"

@@ -214,7 +214,7 @@ Name = Callable[[str, Source], str]
 """Turns a name as it is written into the dotted key that it means; raises RecipeError for an unknown one."""
 
 
-def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION.md") -> Name:
+def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION_REFERENCE.md") -> Name:
     """The rule of names for a schema without other spellings: every key has its own."""
 
     def name(written: str, source: Source) -> str:

@@ -94,7 +94,7 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
     shared = [path for path in verl_defaults() if path.split(".")[0] == root]
-    fix = _in_full(name) or did_you_mean(name, [*leaves(Recipe), *shared]) or "see docs/CONFIGURATION.md for every key"
+    fix = _in_full(name) or did_you_mean(name, [*leaves(Recipe), *shared]) or "see docs/CONFIGURATION_REFERENCE.md"
     return RecipeError(f"unknown key {name}", where=source.where, fix=fix)
 
 

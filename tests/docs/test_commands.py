@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from shutil import copyfile
 from zipfile import ZipFile
 
 import docs_markdown
@@ -32,8 +33,11 @@ def users_folder(tmp_path, monkeypatch):
     (tmp_path / "my.json").write_text(json.dumps(rows))
     for name in ("my.csv", "val.csv"):
         (tmp_path / name).write_text("prompt,ground_truth\n" + "".join(f"{name} {i}?,{i}\n" for i in range(300)))
+    (tmp_path / "questions.csv").write_text("question,answer\n" + "".join(f"{i} + 1?,{i + 1}\n" for i in range(300)))
     (tmp_path / "system.txt").write_text("Be brief.")
     (tmp_path / "template.jinja").write_text("{{ content }} Think first.")
+    for name, task in (("my_recipe.yaml", "countdown"), ("my_task.yaml", "custom")):
+        copyfile(ROOT / "configs" / f"{task}.yaml", tmp_path / name)
     (tmp_path / "my_reward.py").write_text(REWARD.search(KIT.read_text(encoding="utf-8"))[1])
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
     monkeypatch.chdir(tmp_path)
