@@ -122,8 +122,8 @@ def train(
         return rollouts.of(step, since=start)
 
     def after_step(step: Step) -> str | None:
-        health.saw(step)
-        return stop.saw(step)
+        health.add_step(step)
+        return stop.add_step(step)
 
     with shared_memory_cleared(), Progress(console, total, responses) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")

@@ -79,7 +79,7 @@ def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1] and path not in own}
 
 
-def shown(interval: Interval | None) -> str:
+def percent(interval: Interval | None) -> str:
     """A share with its interval, in percent."""
     if interval is None:
         return "-"
@@ -98,7 +98,7 @@ def table(result: Compared) -> RenderableType:
     for head in ("step", *names):
         shares.add_column(head, overflow="fold")
     for step in sorted(result.curves[0].keys() | result.curves[1].keys()):
-        shares.add_row(str(step), *(shown(curve.get(step)) for curve in result.curves))
+        shares.add_row(str(step), *(percent(curve.get(step)) for curve in result.curves))
     for name, keys in TRAINING:
         series = [[value for step in run.history if (value := step.get(*keys)) is not None] for run in result.runs]
         shares.add_row(f"last {name}", *(number(values[-1] if values else None) for values in series))

@@ -63,14 +63,14 @@ class EarlyStop:
 
     @property
     def reason(self) -> str | None:
-        """Why the run is to end, where it is."""
+        """Return why the run is to end; None while it goes on."""
         now = self._standing
         if self._keys.patience is None or now.waited < self._keys.patience:
             return None
         best = "no finite value" if now.best is None else f"best {number(now.best)} at step {now.step}"
         return f"{self._keys.metric} has not gained for {counted(now.waited, 'value')} ({best})"
 
-    def saw(self, step: Step) -> str | None:
+    def add_step(self, step: Step) -> str | None:
         """Take in a step's metrics. Returns why the run is to end now; None while it goes on or has to save first."""
         value = self._value(step)
         if value is None:

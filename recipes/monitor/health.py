@@ -485,7 +485,7 @@ class Health:
         self._recipe, self._history, self._rollouts, self._log = recipe, list(history), rollouts, log
         self._known: dict[str, Status] = {}
 
-    def saw(self, step: Step) -> None:
+    def add_step(self, step: Step) -> None:
         """Take in a step's metrics, and print what changed."""
         self._history.append(step)
         steps = [each.step for each in self._history if "timing_s/step" in each.data]

@@ -15,7 +15,7 @@ from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_ac
 from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
-from recipes.monitor.compare import shown
+from recipes.monitor.compare import percent
 from recipes.monitor.health import Finding, findings_of, truncated
 from recipes.monitor.progress import KL, duration, number
 from recipes.paths import ROOT
@@ -105,7 +105,7 @@ def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
     seconds = sum((step.get("timing_s/step") or 0) + (step.get("timing_s/testing") or 0) for step in run.history)
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
-        ("held-out accuracy", number(run.accuracy), f"{shown(first)} → {shown(last)} %" if curve else ""),
+        ("held-out accuracy", number(run.accuracy), f"{percent(first)} → {percent(last)} %" if curve else ""),
         ("best kept", number(run.best[1]) if run.best else "-", f"step {run.best[0]}" if run.best else ""),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
         ("time", duration(seconds), f"{duration(run.left_s)} to go" if run.left_s else "in steps and validations"),

@@ -96,7 +96,7 @@ def next_commands(
 
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
-    """Why a run ended early, and how to go on, one message a line; `outcome` is that of a run that failed."""
+    """Return why a run ended early, and how to go on, one message a line; `outcome` is that of a run that failed."""
     lines = []
     if outcome.left:
         lines.append(f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")

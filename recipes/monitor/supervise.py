@@ -86,20 +86,20 @@ class Watchdog:
         self._stepped = False
         self._cpu: deque[tuple[float, float]] = deque()
 
-    def saw_output(self, now: float, alarming: bool) -> None:
+    def note_output(self, now: float, alarming: bool) -> None:
         """Note new lines; `alarming` if one of them reports an exception."""
         self._sign(now)
         if alarming:
             self._alarmed_at = now
 
-    def saw_step(self, now: float) -> None:
+    def note_step(self, now: float) -> None:
         """Note a completed step: what was raised before it did no harm, unless both came about at once."""
         self._sign(now)
         self._stepped = True
         if self._alarmed_at is not None and now - self._alarmed_at > _SAME_MOMENT_S:
             self._alarmed_at = None
 
-    def saw_cpu(self, now: float, seconds: float) -> None:
+    def note_cpu(self, now: float, seconds: float) -> None:
         """Note the CPU time that the run's processes have used together."""
         self._cpu.append((now, seconds))
         while len(self._cpu) > 2 and now - self._cpu[1][0] >= self._window:
@@ -110,7 +110,7 @@ class Watchdog:
             self._idleness.since = max(self._cpu[0][0], self._silence.since or 0.0)
 
     def verdict(self, now: float) -> str | None:
-        """Why the run has to be ended; None while it may go on."""
+        """Return why the run has to be ended; None while it may go on."""
         patience = 1.0 if self._stepped else STARTING
         idle, silent = self._idleness.lasted(now), self._silence.lasted(now)
         measured = LONGER * self._idleness.longest
@@ -201,15 +201,15 @@ class _Follower:
         self.fault: str | None = None
         self.enough: str | None = None
 
-    def look(self, last: bool = False) -> None:
+    def read(self, last: bool = False) -> None:
         """Take in what is new; at the last look no step waits for its responses."""
         now = time.monotonic()
         if lines := self._reader.read():
-            self._watchdog.saw_output(now, any(is_alarming(line) for line in lines))
+            self._watchdog.note_output(now, any(is_alarming(line) for line in lines))
         for phase in filter(None, map(phase_of, lines)):
             self._progress.phase(phase)
         if steps := self._metrics.poll():
-            self._watchdog.saw_step(now)
+            self._watchdog.note_step(now)
             self._waiting += [(now, step) for step in steps]
         while self._waiting and (last or self._is_complete(*self._waiting[0], now)):
             _, step = self._waiting.popleft()
@@ -250,12 +250,12 @@ def supervise(
     looked_at_processes, hung = 0.0, None
     with _caught_signals() as caught:
         while child.poll() is None and not caught:
-            new.look()
+            new.read()
             now = time.monotonic()
             if now - looked_at_processes >= _PROCESSES_EVERY_S:
                 looked_at_processes = now
                 child.refresh()
-                watchdog.saw_cpu(now, child.cpu_seconds())
+                watchdog.note_cpu(now, child.cpu_seconds())
             hung = watchdog.verdict(now)
             if hung or new.fault or new.enough:
                 break
@@ -267,7 +267,7 @@ def supervise(
         asked = len(caught)
         left = child.stop(terminate_s=1.0 if hung or new.fault else 15.0, abort=lambda: len(caught) > asked)
     stopped = new.enough
-    new.look(last=True)
+    new.read(last=True)
     code = child.poll() or 0
     failed = hung is not None or (code != 0 and not caught and not new.fault and not stopped)
     return Outcome(

@@ -46,7 +46,7 @@ def test_the_best_is_kept_beyond_the_limit_and_the_run_ends_at_a_saved_step(tmp_
     for step, value in ((0, 0.2), (2, 0.5), (4, 0.4), (6, 0.5)):
         if step:
             save(tmp_path, step)
-        reasons.append(stop.saw(Step(step, {ACCURACY: value})))
+        reasons.append(stop.add_step(Step(step, {ACCURACY: value})))
     assert reasons[:3] == [None] * 3
     assert "not gained for 2 values (best 0.500 at step 2)" in reasons[3]
     (tmp_path / "global_step_2" / "actor" / "huggingface" / "model.safetensors").unlink()
@@ -55,7 +55,7 @@ def test_the_best_is_kept_beyond_the_limit_and_the_run_ends_at_a_saved_step(tmp_
 
     save(tmp_path, 8)
     stop = EarlyStop(recipe(tmp_path, "trainer.keep_best=true"), [Step(2, {ACCURACY: 0.5})], lines.append)
-    assert stop.saw(Step(8, {ACCURACY: 0.6})) is None
+    assert stop.add_step(Step(8, {ACCURACY: 0.6})) is None
     assert best_checkpoint(tmp_path) == (8, 0.6)
 
 

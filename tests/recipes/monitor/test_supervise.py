@@ -119,11 +119,11 @@ def test_when_the_watchdog_gives_a_run_up(cpu, events, seconds, verdict):
     watchdog = Watchdog(Limits.from_environment({"WATCHDOG_MINUTES": "10"}), 0.0)
     for second in range(seconds + 1):
         if second % 2 == 0:
-            watchdog.saw_cpu(second, cpu * second)
+            watchdog.note_cpu(second, cpu * second)
         if events.get(second) == STEP:
-            watchdog.saw_step(second)
+            watchdog.note_step(second)
         elif second in events:
-            watchdog.saw_output(second, alarming=events[second] == ALARM)
+            watchdog.note_output(second, alarming=events[second] == ALARM)
     said = watchdog.verdict(seconds)
     assert said is None if verdict is None else said.startswith(verdict)
 
@@ -132,9 +132,9 @@ def test_a_run_that_shares_its_cores_with_many_others_is_not_taken_for_idle():
     """Ten threads a core: what would be idle on a machine of its own is this run's fair part."""
     for crowd, gives_up in ((1.0, True), (10.0, False)):
         watchdog = Watchdog(Limits(60, 6000), 0.0, crowding=lambda crowd=crowd: crowd)
-        watchdog.saw_step(0)
+        watchdog.note_step(0)
         for second in range(0, 200, 2):
-            watchdog.saw_cpu(second, 0.1 * second)
+            watchdog.note_cpu(second, 0.1 * second)
         assert bool(watchdog.verdict(199)) is gives_up
 
 
