@@ -44,6 +44,13 @@ def test_its_data_its_tests_its_dry_run_and_its_reward(clone):
     tested = run(sys.executable, *words)
     assert "7 passed" in tested.stdout
 
+    written = [name for name, _ in BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))]
+    python = [name for name in written if name.endswith(".py")]
+    assert len(python) == 3
+    for words in (["check"], ["format", "--check"]):
+        linted = run(sys.executable, "-m", "ruff", *words, "--config", str(ROOT / "pyproject.toml"), *python)
+        assert linted.returncode == 0, linted.stdout
+
     dry = run(sys.executable, "-m", "recipes.launch", "reverse", DRY_RUN="1", HARDWARE="cpu")
     assert dry.returncode == 0, dry.stderr
     assert "data.train_batch_size=16" in dry.stdout

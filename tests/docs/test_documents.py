@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import docs_markdown
 import pytest
@@ -51,6 +52,16 @@ def test_commands_name_real_files_and_variables():
         if script.endswith((".sh", ".py")) and "/path/to/" not in script:
             folder = ROOT if (ROOT / script).exists() else (ROOT / command.page).parent
             assert (folder / script).is_file(), command
+
+
+def test_the_page_on_architecture_has_the_layers_of_the_import_contract():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [
+        {name.removeprefix("recipes.") for name in layer.split(" | ")} for layer in contract["contracts"][0]["layers"]
+    ]
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    block = page.partition("## The layers of `recipes`")[2].partition("```text\n")[2].partition("```")[0]
+    assert [set(re.split(r"\s{2,}", line)[0].split(", ")) for line in block.splitlines()] == layers
 
 
 @functools.cache
