@@ -120,6 +120,7 @@ class ForkServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _leave(self) -> None:
+        signal.set_wakeup_fd(-1)  # or Python reports, at each signal, that the closed end cannot be written to
         for end in (self._listener, self._wake, self._waker):
             end.close()
 

@@ -44,9 +44,12 @@ def tolerate() -> None:
 
 
 def built_for_cuda(package: str) -> bool:
-    """True if the package's `version.py`, read without importing the package, says `+cu`."""
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
+    """True if the package's `version.py`, read without importing the package, says `+cu`; False where it cannot be."""
+    try:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            return False
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):  # no such file; a stand-in in `sys.modules` that says not where it comes from
         return False
-    version = Path(spec.origin).parent / "version.py"
-    return version.is_file() and bool(re.search(r"__version__ = .*\+cu", version.read_text(encoding="utf-8")))
+    return bool(re.search(r"__version__ = .*\+cu", text))

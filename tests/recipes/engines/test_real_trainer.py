@@ -207,6 +207,9 @@ DAPO = {
     "worker.actor.global_batch_size": 2,  # two updates, so that in the second one the policy has moved
     "worker.actor.model.lora.rank": 8,
     "worker.actor.optim.lr": 5e-3,
+    "worker.actor.optim.lr_scheduler_type": "linear",
+    "worker.actor.optim.lr_warmup_steps": 0,
+    "worker.actor.optim.min_lr_ratio": 0.5,
     "worker.reward.overlong_buffer.len": LONGEST - 4,  # nearly every response ends inside it
     "trainer.max_steps": 2,
     "trainer.save_freq": 2,
@@ -244,6 +247,12 @@ def test_dapo_reports_what_follows_from_the_responses_that_it_wrote_down(dapo: R
     assert found["critic/advantages/max"] == pytest.approx(max(wanted), abs=1e-4)
     assert found["critic/advantages/min"] == pytest.approx(min(wanted), abs=1e-4)
     assert found["actor/ppo_kl"] != 0, "the second update sees a policy that has moved"
+
+
+def test_the_learning_rate_falls_along_a_line(dapo: Run) -> None:
+    """verl logs the rate of the next update: after two of two steps the least one."""
+    rates = [dapo.metrics[step]["actor/lr"] for step in (1, 2)]
+    assert rates == pytest.approx([0.75 * 5e-3, 0.5 * 5e-3])
 
 
 def test_lora_with_kl_as_loss(dapo: Run) -> None:

