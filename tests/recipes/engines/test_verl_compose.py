@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, get_args, get_origin
+
 import pytest
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recipes.config import load, tasks
 from recipes.config.layers import flatten
 from recipes.config.names import verl_defaults
+from recipes.config.schema import Recipe, leaves
 from recipes.engines import verl
 from recipes.paths import CONFIGS
 
@@ -53,3 +57,43 @@ def test_what_only_some_gpus_use_reaches_verls_dataclasses(composed):
     assert (actor.engine.strategy, actor.engine.model_dtype) == ("fsdp2", "bf16")
     assert actor.engine.mixed_precision["param_dtype"] == "fp16"
     assert (rollout.limit_images, rollout.engine_kwargs["vllm"]) == (2, {"max_logprobs": 5})
+
+
+def listed(annotation: Any) -> list[Any]:
+    """The values that a type lists, in an option or a list too."""
+    inner = get_args(annotation)
+    return list(inner) if get_origin(annotation) is Literal else [value for each in inner for value in listed(each)]
+
+
+LISTED = [
+    (path, value)
+    for path, leaf in leaves(Recipe).items()
+    for value in (leaf.info.values_on.get("verl") or listed(leaf.field.annotation))
+    if not path.startswith(("worker.ref.", "worker.critic.fsdp."))  # the actor's types again
+    if listed(leaf.field.annotation) and leaf.info.verl and isinstance(value, str) and "verl" not in leaf.info.not_on
+]
+
+
+@pytest.mark.parametrize(("path", "value"), LISTED)
+def test_verl_takes_every_value_that_the_schema_lists(composed, path, value):
+    """In its check, in the dataclasses of its workers, and in the registries in which it looks names up."""
+    from verl.trainer.ppo import core_algos
+    from verl.utils.config import omega_conf_to_dataclass
+
+    written = f"[console,{value}]" if path == "trainer.logger" else value
+    critic = path.startswith("worker.critic.") or value == "gae"
+    config = composed(f"{path}={written}", algorithm="ppo" if critic else "")
+    check(config)
+    for part in (config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout):
+        omega_conf_to_dataclass(part)
+    if critic:
+        omega_conf_to_dataclass(config.critic)
+    if path == "algorithm.adv_estimator" and value != "gae":
+        assert core_algos.get_adv_estimator_fn(config.algorithm.adv_estimator)
+    if path == "worker.actor.loss_type":
+        assert core_algos.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
+    if path in ("algorithm.kl_penalty", "algorithm.kl_loss_type"):
+        core_algos.kl_penalty(torch.zeros(1, 2), torch.ones(1, 2), value)
+    if path == "worker.actor.loss_agg_mode":
+        ones = torch.ones(1, 2)
+        core_algos.agg_loss(ones, ones, config.actor_rollout_ref.actor.loss_agg_mode)
