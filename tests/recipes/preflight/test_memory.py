@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.config import load
+from recipes.config import load, tasks
 from recipes.errors import RecipeError
 from recipes.memory import gpus, phases
 from recipes.memory.shape import published_shape
@@ -135,3 +135,9 @@ def test_gpus_that_others_use_are_read_from_nvidia_smi(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert gpus.gpu_memory() == H100
     assert (gpus.in_use(1), gpus.in_use()) == (4 << 20, 71_234 << 20)
+
+
+@pytest.mark.parametrize("task", tasks())
+def test_every_shipped_recipe_fits_eight_h100(monkeypatch, task):
+    lines = memory.check_memory(recipe_on(monkeypatch, H100, 8, task=task, EMBEDDED="0"))
+    assert any(line.startswith("memory of a GPU, estimated") for line in lines), lines
