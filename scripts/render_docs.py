@@ -14,7 +14,7 @@ ensure()
 
 import typer
 
-from recipes.documentation import upstream
+from recipes.documentation import chinese, upstream
 from recipes.documentation.learning import results_table
 from recipes.documentation.official import block as comparison
 from recipes.documentation.tables import BLOCKS as RECIPE_BLOCKS
@@ -62,6 +62,7 @@ def easyr1_table() -> str:
 BLOCKS = {
     **RECIPE_BLOCKS,
     "comparison": comparison,
+    "comparison-zh": chinese.block,
     "memory": memory_table,
     "pointer-selector-keys": key_table,
     "health-rules": documented,
@@ -82,6 +83,7 @@ PAGES = tuple(
         "POINTER_SELECTOR",
         "RESULTS",
         "VERSIONS",
+        "zh/COMPARISON",
     )
 )
 

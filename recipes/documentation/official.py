@@ -325,15 +325,25 @@ def page(table: Table, level: str = "##") -> str:
         heads = ["key", "ours", *titles, "ran on" if status == "aligned" else "reason"]
         parts += [f"{level} {kind}", markdown(heads, rows)]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
-    notes = [f"- {each.title}: {each.origin}." for each in table.official]
+    notes = [origins(table)]
     notes += [f"- Outside the schema: `{key}: {shown(value)}` ({why})." for key, (value, why) in outside.items()]
     return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 
 
+def origins(table: Table) -> str:
+    """A list of the examples: repository, commit and file of each."""
+    return "\n".join(f"- {each.title}: {each.origin}." for each in table.official)
+
+
 def _markdown_cells(row: Row, recipe: str) -> list[str]:
-    *values, status, reason = cells(row)
-    coded = [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
-    return [*coded, ran_on(recipe, values[0]) if status == "aligned" else reason]
+    *_, status, reason = cells(row)
+    return [*shown_cells(row), ran_on(recipe, row.key) if status == "aligned" else reason]
+
+
+def shown_cells(row: Row) -> list[str]:
+    """Key, our value and the official ones as code; an official default says so behind it."""
+    values = cells(row)[:-2]
+    return [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
 
 
 RUNS = ROOT / "docs" / "results" / "both_engines.json"
