@@ -54,13 +54,17 @@ def test_commands_name_real_files_and_variables():
             assert (folder / script).is_file(), command
 
 
-def test_the_page_on_architecture_has_the_layers_of_the_import_contract():
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [("docs/ARCHITECTURE.md", "## The layers of `recipes`"), ("docs/zh/ARCHITECTURE.md", "## `recipes` 的层")],
+)
+def test_the_page_on_architecture_has_the_layers_of_the_import_contract(page, heading):
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     layers = [
         {name.removeprefix("recipes.") for name in layer.split(" | ")} for layer in contract["contracts"][0]["layers"]
     ]
-    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    block = page.partition("## The layers of `recipes`")[2].partition("```text\n")[2].partition("```")[0]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    block = text.partition(heading)[2].partition("```text\n")[2].partition("```")[0]
     assert [set(re.split(r"\s{2,}", line)[0].split(", ")) for line in block.splitlines()] == layers
 
 
