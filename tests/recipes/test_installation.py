@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 
@@ -90,3 +91,12 @@ def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_pat
         assert done.returncode == 2
         assert "fix:   bash scripts/setup_env.sh" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_installed_package_has_its_entry_points():
+    """Without the one of torch every process with torchvision's wheel of PyPI stops at its import."""
+    try:
+        registered = {each.name for each in distribution("grpo-recipes").entry_points}
+    except PackageNotFoundError:
+        pytest.skip("the package is not installed in this environment")
+    assert registered >= {"recipes_cuda_wheels", "grpo-recipes"}
