@@ -42,7 +42,8 @@ def memory_table() -> str:
 
 def learning_table() -> str:
     """Return what each recipe's tiny model learned, from the files of `scripts/plot_learning.py`."""
-    return results_table(sorted((ROOT / "docs" / "results").glob("*_tiny_cpu.json")))
+    folder = ROOT / "docs" / "results"
+    return results_table([*sorted(folder.glob("*_tiny_cpu.json")), *sorted(folder.glob("*_h200.json"))])
 
 
 def versions_table() -> str:
