@@ -70,7 +70,7 @@ print(typer.NAME, sys.argv[1:])
 @pytest.mark.parametrize(("environment", "is_whole"), [(".venv", True), (".venv.cpu", True), (".venv", False)])
 def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_path, environment, is_whole):
     (tmp_path / "recipes").mkdir()
-    for name in ("__init__.py", "interpreter.py", "paths.py"):
+    for name in ("__init__.py", "interpreter.py", "paths.py", "errors.py"):
         shutil.copy(ROOT / "recipes" / name, tmp_path / "recipes" / name)
     (tmp_path / "script.py").write_text(SCRIPT.format(root=str(tmp_path)))
     base = os.path.realpath(sys.executable)
