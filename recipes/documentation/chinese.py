@@ -16,7 +16,7 @@ RAN = {
 """The engines that ran with an aligned key, as `ran_on` names them -> the same in Chinese."""
 REASONS = {
     "1,152 screenshots of our own page, 9 steps": "自己页面的 1,152 张截图，一轮 9 步",
-    "288 screenshots, no deal shared with training": "288 张截图，与训练没有同一局",
+    "288 screenshots, no deal shared with training": "288 张截图，与训练没有共同的发牌",
     "a row has one column for each engine": "每个引擎在数据行里各有一列",
     "screenshots are drawn as 560 x 1008 or the like and take 448 to 748 tokens "
     "(720 x 1280 would take 1,196 and never fit)": (
