@@ -18,6 +18,7 @@ import typer
 from recipes.data.custom import Conversion, convert, converted
 from recipes.data.lengths import count_split
 from recipes.data.prepare import print_splits
+from recipes.data.readers import Columns
 from recipes.errors import RecipeError, reported_errors
 from recipes.provenance import command_line
 
@@ -33,6 +34,9 @@ def main(
     data_source: Annotated[
         str | None, typer.Option("--data_source", help="Data source of records that name none.")
     ] = None,
+    prompt_key: Annotated[str, typer.Option("--prompt_key", help="The files' column of the prompt.")] = "",
+    answer_key: Annotated[str, typer.Option("--answer_key", help="The files' column of the gold answer.")] = "",
+    image_key: Annotated[str, typer.Option("--image_key", help="The files' column of the images.")] = "",
     system_prompt: Annotated[
         Path | None, typer.Option("--system_prompt", help="Text file with the system message.")
     ] = None,
@@ -51,12 +55,14 @@ def main(
     with reported_errors():
         if not 0 < val_share < 1:
             raise RecipeError(f"a share of {val_share}", where="--val_share", fix="between 0 and 1, such as 0.05")
+        ours = Columns()
         conversion = Conversion(
             tuple(path.absolute() for path in data),
             tuple(path.absolute() for path in val_data or ()),
             system_prompt and system_prompt.absolute(),
             template and template.absolute(),
             data_source,
+            Columns(prompt_key or ours.prompt, answer_key or ours.ground_truth, image_key or ours.images),
             val_share,
             seed,
         )

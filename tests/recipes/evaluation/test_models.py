@@ -16,7 +16,7 @@ def test_what_is_no_model(make_model, tmp_path):
     (shards.parent / "model_world_size_1_rank_0.pt").write_bytes(b"")
     for asked, what, fix in (
         (tmp_path / "none", "there is no model", "owner/name"),
-        (bare, "no weights", "save_contents"),
+        (bare, "no weights", "trainer.save_hf_model=true"),
         (shards, "no weights", "verl.model_merger merge"),
     ):
         with pytest.raises(RecipeError, match=what) as error:
