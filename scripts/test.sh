@@ -13,5 +13,5 @@ echo "== linter"
 bash scripts/lint.sh
 echo "== unit tests: about 5 minutes on two cores"
 "$python" -m pytest -n 2 --dist loadfile -m "not trainer" --durations 5 -rfEs
-echo "== the real trainer: about 9 minutes on two cores"
+echo "== the real trainer: about 17 minutes on two cores"
 exec "$python" -m pytest -m trainer --durations 0 -rfEs
