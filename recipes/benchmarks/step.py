@@ -9,8 +9,9 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,9 +29,19 @@ from recipes.paths import ROOT, artifacts, run_dir, shown
 from recipes.preflight.memory import plan_of
 from recipes.runs.metrics import Step, read_history
 
+WITHOUT_LEVERS = {
+    "worker.actor.model.enable_gradient_checkpointing": True,
+    "worker.actor.model.use_liger": False,
+    "worker.actor.use_fused_kernels": False,
+    "worker.actor.recompute_old_log_probs": True,
+}
+"""Keys that both examples leave at the trainer's defaults."""
 VALUES: dict[str, dict[str, Any]] = {
     "ours": {},
+    "tp2": {"worker.rollout.tensor_parallel_size": 2},
+    "fsdp2": {"worker.actor.strategy": "fsdp2"},
     "easyr1": {
+        **WITHOUT_LEVERS,
         # examples/config.yaml of EasyR1 (configs/official/easyr1_config.yaml), and what its trainer does besides.
         "worker.actor.micro_batch_size_per_device_for_update": 1,
         "worker.actor.micro_batch_size_per_device_for_experience": 2,
@@ -41,6 +52,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "worker.rollout.max_num_seqs": 1024,
     },
     "verl": {
+        **WITHOUT_LEVERS,
         # examples/grpo_trainer/run_qwen3-8b.sh of verl (configs/official/verl_qwen3_8b_gsm8k.yaml), and its defaults.
         "worker.actor.dynamic_batching": False,
         "worker.actor.micro_batch_size_per_device_for_update": 32,
@@ -49,14 +61,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "worker.rollout.max_num_seqs": 1024,
     },
 }
-"""Settings to compare: this repository's defaults, and the same trainer at the values of EasyR1's examples."""
-WITHOUT_LEVERS = {
-    "worker.actor.model.enable_gradient_checkpointing": True,
-    "worker.actor.model.use_liger": False,
-    "worker.actor.use_fused_kernels": False,
-    "worker.actor.recompute_old_log_probs": True,
-}
-"""Keys that both examples leave at the trainer's defaults."""
+"""Settings to compare: this repository's defaults, single keys besides, and the values of both engines' examples."""
 
 STANDSTILL = {"worker.actor.optim.lr": 1e-12}
 """A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
@@ -101,6 +106,7 @@ class Measured:
 
     Attributes:
         name: which of `VALUES`.
+        gpus: that shared a step.
         exit_code: of the launcher; steps before a failure count.
         steps: that the medians are over.
         step_s: seconds of a step.
@@ -115,6 +121,7 @@ class Measured:
     """
 
     name: str
+    gpus: int
     exit_code: int
     steps: int
     step_s: float
@@ -154,6 +161,7 @@ def measured(
     }
     return Measured(
         name=name,
+        gpus=work.gpus,
         exit_code=exit_code,
         steps=len(kept),
         step_s=step_s,
@@ -238,14 +246,14 @@ def run(name: str, work: Workload) -> Measured:
 
     Raises RecipeError where no step was completed; the launcher's last lines are printed before.
     """
-    experiment = f"bench_step_{work.model.name}_{name}"
+    experiment = f"bench_step_{work.model.name}_{name}_{work.gpus}_gpus"
     values = {
         "data.max_response_length": work.max_response,
         "trainer.val_before_train": False,
         **STANDSTILL,
-        **({} if name == "ours" else {**WITHOUT_LEVERS, **VALUES[name]}),
+        **VALUES[name],
     }
-    arguments = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
     command = [sys.executable, "-m", "recipes.launch", work.task, *arguments, *work.extra]
     environment = {
         "MODEL_PATH": str(work.model),
@@ -273,8 +281,36 @@ def run(name: str, work: Workload) -> Measured:
     return measured(name, seen.exit_code, read_history(history), work, estimated_peak(recipe))
 
 
-def table(runs: Sequence[Measured]) -> list[list[str]]:
-    """Rows for people: a measurement, then its value in each run; the last is the ratio of speeds to the first run."""
+def on_one_gpu(report: Path, batch: dict[str, Any]) -> dict[str, float]:
+    """Tokens a second of each of the settings on one GPU, from what `--out` wrote.
+
+    Raises RecipeError where the file is of another model or batch, or has no run on one GPU.
+    """
+    try:
+        found = json.loads(report.read_text(encoding="utf-8"))
+        speeds = {each["name"]: each["tokens_per_gpu_s"] for each in found["runs"] if each["gpus"] == 1}
+        other = {name: found[name] for name in batch if found[name] != batch[name]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fix = "name a file that --out wrote"
+        raise RecipeError(f"not the report of a run: {error!r}", where=f"--one-gpu {report}", fix=fix) from error
+    if other or not speeds:
+        what = ", ".join(f"{name} {value}" for name, value in other.items())
+        raise RecipeError(
+            f"the report is of {what}" if other else "the report has no run on one GPU",
+            where=f"--one-gpu {report}",
+            fix="measure one GPU with the same options, or leave --one-gpu out",
+        )
+    return speeds
+
+
+def table(runs: Sequence[Measured], one_gpu: Mapping[str, float] | None = None) -> list[list[str]]:
+    """Rows for people: a measurement, then its value in each run; the last is the ratio of speeds to the first run.
+
+    Args:
+        one_gpu: tokens a second of the settings on one GPU, where no run here has it.
+    """
+    alone = {**(one_gpu or {}), **{run.name: run.tokens_per_gpu_s for run in runs if run.gpus == 1}}
+    several = len({run.gpus for run in runs}) > 1
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.1f} s"
@@ -282,11 +318,15 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
     def counted(run: Measured) -> str:
         return f"{run.steps}, then exit code {run.exit_code}" if run.exit_code else f"{run.steps}"
 
-    rows = [["", *(run.name for run in runs)], ["steps counted", *map(counted, runs)]]
+    names = [f"{run.name}, {run.gpus} GPU{'s' * (run.gpus > 1)}" if several else run.name for run in runs]
+    rows = [["", *names], ["steps counted", *map(counted, runs)]]
     rows.append(["step", *(seconds(run.step_s) for run in runs)])
     rows += [[phase, *(seconds(run.phase_s.get(phase)) for run in runs)] for phase in PHASES]
     rows.append(["tokens a step", *(f"{run.tokens:,.0f}" for run in runs)])
     rows.append(["tokens/s/GPU", *(f"{run.tokens_per_gpu_s:,.0f}" for run in runs)])
+    if any(run.gpus > 1 and run.name in alone for run in runs):
+        shares = (run.tokens_per_gpu_s / alone[run.name] if run.name in alone else None for run in runs)
+        rows.append(["of one GPU's", *("-" if share is None else f"{share:.2f}" for share in shares)])
     for phase in (name for name, (_, operations) in PHASES.items() if operations):
         shares = (run.utilisation.get(phase) for run in runs)
         rows.append([f"{phase}, of the matrix rate", *("-" if share is None else f"{share:.0%}" for share in shares)])
@@ -296,8 +336,16 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
     )
     rows.append(["rollout_corr/kl", *("-" if run.rollout_kl is None else f"{run.rollout_kl:.1e}" for run in runs)])
     speeds = [run.tokens_per_gpu_s for run in runs]
-    rows.append([f"{runs[0].name} is faster by", *(f"{speeds[0] / speed:.2f}" for speed in speeds)])
+    rows.append([f"{names[0]} is faster by", *(f"{speeds[0] / speed:.2f}" for speed in speeds)])
     return rows
+
+
+def _numbers(text: str) -> list[int]:
+    """`1,2` as numbers. Raises RecipeError for anything else."""
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise RecipeError(f"not numbers of GPUs: {text!r}", where="--gpus", fix="write 2, or 1,2,4,8")
+    return [int(part) for part in parts]
 
 
 def command(
@@ -308,15 +356,18 @@ def command(
     prompts: Annotated[int, typer.Option(help="prompts a step", min=1)] = 32,
     n: Annotated[int, typer.Option(help="responses a prompt", min=2)] = 8,
     max_response: Annotated[int, typer.Option(help="longest response, in tokens", min=1)] = 1024,
+    own_batch: Annotated[bool, typer.Option(help="prompts, responses and length of the recipe itself")] = False,
     mean_response: Annotated[float, typer.Option(help="average length of responses that nothing cuts off")] = 600.0,
     steps: Annotated[int, typer.Option(help="steps of each run; the first is left out", min=1)] = 3,
-    gpus: Annotated[int, typer.Option(help="GPUs that share a step", min=1)] = 1,
+    gpus: Annotated[str, typer.Option(help="GPUs that share a step; several, as 1,2,4: one after the other")] = "1",
+    one_gpu: Annotated[Path | None, typer.Option(help="report of an earlier run on one GPU, to compare with")] = None,
     only_model: Annotated[bool, typer.Option(help="write the model, and stop")] = False,
     out: Annotated[Path | None, typer.Option(help="JSON file for the measurements")] = None,
 ) -> None:
     """Time training steps at a model's shape.
 
-    Builds a model with random weights, runs the launcher once for each of the settings, and prints what it measured.
+    Builds a model with random weights, runs the launcher once for each of the settings and numbers of GPUs, and prints
+    what it measured, and how fast a GPU is beside others, of what it is alone.
     The learning rate is so low that nothing moves: every step has the first one's lengths. A run that fails or is
     stopped is reported with the steps that it completed.
     """
@@ -325,7 +376,13 @@ def command(
         chosen = values.split(",")
         if unknown := [name for name in chosen if name not in VALUES]:
             raise RecipeError(f"no settings {unknown[0]!r}", where="--values", fix=f"choose from {', '.join(VALUES)}")
+        numbers = _numbers(gpus)
         recipe = load(task, arguments=extra or (), environ={**os.environ, "EXPERIMENT_NAME": "bench_step"})
+        if own_batch:
+            data = recipe.data
+            prompts, n, max_response = data.rollout_batch_size, recipe.worker.rollout.n, data.max_response_length
+        batch = {"shape": shape, "prompts": prompts, "n": n, "max_response": max_response}
+        one = on_one_gpu(one_gpu, batch) if one_gpu else {}
         make_missing(recipe, console.print)
         folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
         if not (folder / "config.json").is_file():
@@ -336,25 +393,24 @@ def command(
             return
         parameters, rate = shapes.parameters(folder), matrix_rate()
         console.print(f"{parameters / 1e9:.3g} billion parameters; a matrix product reaches {rate / 1e12:.3g} TFLOP/s")
-        work = Workload(task, folder, parameters, rate, prompts, n, max_response, steps, gpus, extra or ())
+        work = Workload(task, folder, parameters, rate, prompts, n, max_response, steps, numbers[0], extra or ())
         runs, failed = [], []
-        for name in chosen:
+        for number, name in product(numbers, chosen):
             try:
-                runs.append(run(name, work))
+                runs.append(run(name, replace(work, gpus=number)))
             except RecipeError as error:
                 failed.append(error)
                 continue
+            if out:  # also of those that a lost machine leaves unfinished
+                about = {"machine": platform.processor(), "matrix_rate": rate, "parameters": parameters}
+                report = {**batch, **about, "runs": [asdict(each) for each in runs]}
+                out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
             if runs[-1].exit_code in INTERRUPTED:
                 break
         if runs:
-            head, *rows = table(runs)
+            head, *rows = table(runs, one)
             view = Table(*head)
             for row in rows:
                 view.add_row(*row)
             console.print(view)
-        if out:
-            about = {"shape": shape, "machine": platform.processor(), "matrix_rate": rate, "parameters": parameters}
-            sizes = {"prompts": prompts, "n": n, "gpus": gpus}
-            report = {**about, **sizes, "runs": [asdict(each) for each in runs]}
-            out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         raise_together(failed)

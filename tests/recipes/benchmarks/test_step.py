@@ -1,16 +1,19 @@
 """The benchmark of a step: arithmetic, runs that fail, and random weights that end as often as asked."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
 
 from recipes.benchmarks import shapes, step
 from recipes.benchmarks.watching import Watched
 from recipes.config import load
+from recipes.errors import RecipeError
 from recipes.runs.metrics import Step
 
 WORK = step.Workload("countdown", Path("model"), 1, 1.0, prompts=32, n=8, max_response=64, steps=3, gpus=1)
@@ -30,7 +33,7 @@ def test_utilisation_counts_the_model_and_the_gpus():
     assert found.utilisation == pytest.approx(expected), "the trainer left the pass for old log-probabilities out"
     alone = step.measured("other", 0, steps[2:], WORK)
     rows = {row[0]: row[1:] for row in step.table([found, alone])}
-    assert (rows["tokens/s/GPU"], rows["ours is faster by"]) == (["50", "100"], ["1.00", "0.50"])
+    assert (rows["tokens/s/GPU"], rows["ours, 2 GPUs is faster by"]) == (["50", "100"], ["1.00", "0.50"])
 
 
 def test_steps_before_a_failure_count_and_nothing_moves_between_them(tmp_path, monkeypatch, capsys):
@@ -66,3 +69,38 @@ def test_random_weights_end_as_often_as_asked(tmp_path):
     ends = torch.softmax(model(input_ids=torch.randint(0, 1024, (8, 64))).logits, -1)[..., tokenizer.eos_token_id]
     assert ends.mean().item() == pytest.approx(1 / 40, rel=0.2)
     assert ends.std().item() < 0.01
+
+
+def test_a_gpu_beside_others_is_compared_with_one_alone(tmp_path):
+    more = {"perf/total_num_tokens": 1000}
+    alone, four = (
+        step.measured("ours", 0, [metrics_at(1, seconds, **more)], replace(WORK, gpus=gpus))
+        for gpus, seconds in ((1, 10.0), (4, 3.125))
+    )
+    rows = {row[0]: row[1:] for row in step.table([alone, four])}
+    assert (rows[""], rows["of one GPU's"]) == (["ours, 1 GPU", "ours, 4 GPUs"], ["1.00", "0.80"])
+    report, batch = tmp_path / "one.json", {"prompts": 64}
+    report.write_text(json.dumps({**batch, "runs": [asdict(alone)]}))
+    rows = {row[0]: row[1:] for row in step.table([four], step.on_one_gpu(report, batch))}
+    assert rows["of one GPU's"] == ["0.80"]
+    for text, other, message in (
+        (report.read_text(), {"prompts": 32}, "the report is of prompts 64"),
+        (json.dumps({**batch, "runs": [asdict(four)]}), batch, "no run on one GPU"),
+        ("{}", batch, "not the report of a run"),
+    ):
+        report.write_text(text)
+        with pytest.raises(RecipeError, match=message):
+            step.on_one_gpu(report, other)
+
+
+def test_settings_are_refused_before_anything_is_built():
+    for option in (["--gpus", "two"], ["--values", "theirs"]):
+        done = CliRunner().invoke(_app(), [*option, "--only-model"])
+        assert done.exit_code == 1
+        assert option[1] in done.output + done.stderr
+
+
+def _app():
+    app = typer.Typer()
+    app.command()(step.command)
+    return app
