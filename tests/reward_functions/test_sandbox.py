@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from recipes.data.rewards import load_reward
@@ -149,6 +157,111 @@ def test_nothing_that_is_expected_goes_to_the_program(truth, monkeypatch):
     for_the_program, for_the_tests = sent[0][: 8 + size], sent[0][8 + size :]
     assert b"EXPECTED" not in for_the_program
     assert (b"EXPECTED" in for_the_tests) is ("asserts" in truth)
+
+
+WAITS = "import time\nif input() == 'wait': time.sleep(1000)\nprint('judged')"
+PATIENT = sandbox.Limits(wall_s=100.0, total_wall_s=100.0)
+JUDGE = """
+import sys
+from recipes.data.rewards import load_reward
+sandbox = load_reward("reward_functions/dispatch.py").sandbox
+sandbox.run("script", sys.argv[1], ["wait"], sandbox.Limits(wall_s=500.0, total_wall_s=500.0))
+"""
+
+
+def processes(judge: int, others: tuple[psutil.Process, ...] = ()) -> list[psutil.Process]:
+    """The processes of a judge's sandbox, once the limits hold in the last one, which is the program's."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        inside = [each for each in psutil.Process(judge).children(recursive=True) if each not in others]
+        try:
+            limits = Path(f"/proc/{inside[-1].pid}/limits").read_text(encoding="utf-8")
+        except (IndexError, OSError):
+            limits = ""
+        if "Max open files 64 64" in " ".join(limits.split()):
+            return inside
+        time.sleep(0.01)
+    raise AssertionError("no program runs")
+
+
+@contextmanager
+def judged_here(*inputs: str) -> Iterator[tuple[list[psutil.Process], list[dict]]]:
+    """The processes of a sandbox in which WAITS waits until the block ends it; behind it its results."""
+    results, before = [], tuple(psutil.Process().children(recursive=True))
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(script, WAITS, *inputs, limits=PATIENT)
+        inside = processes(os.getpid(), before)
+        yield inside, results
+        results += run.result()
+
+
+def is_gone(inside: list[psutil.Process]) -> bool:
+    deadline = time.monotonic() + 60
+    while any(map(runs, inside)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(runs, inside))
+
+
+def runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_a_signal_ends_all_processes_and_the_verdict_is_not_that_of_a_program_that_ran(name):
+    """To the judge, to the program, and to the sandbox around it."""
+    sent = getattr(signal, name)
+    with subprocess.Popen([sys.executable, "-c", JUDGE, WAITS], stderr=subprocess.DEVNULL) as judge:
+        inside = processes(judge.pid)
+        judge.send_signal(sent)
+    assert is_gone(inside), "a judge that is ended leaves no program behind"
+    for place, statuses in ((-1, ["runtime_error", "ran"]), (0, ["sandbox_error"] * 2)):
+        with judged_here("wait", "go on") as (inside, results):
+            inside[place].send_signal(sent)
+        assert ([result["status"] for result in results], is_gone(inside)) == (statuses, True)
+
+
+def test_root_is_lost_on_both_sides_of_the_namespaces():
+    """User 65534 without capabilities inside; outside too, where nobody may start bubblewrap: threads are limited."""
+    with judged_here("wait") as (inside, _):
+        lines = Path(f"/proc/{inside[-1].pid}/status").read_text(encoding="utf-8").splitlines()
+        inside[-1].kill()
+    status = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+    assert {name: int(status[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+        "CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapBnd": 0, "CapAmb": 0,
+    }  # fmt: skip
+    assert (status["NoNewPrivs"], status["Seccomp"]) == (["1"], ["2"])
+    assert eval(printed("import os\nprint((os.getresuid(), os.getresgid()))")) == ((65534,) * 3, (65534,) * 3)
+    as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    tried = [*as_nobody, "bwrap", "--unshare-user", "--ro-bind", "/", "/", os.path.realpath(sys.executable), "-c", ""]
+    if os.getuid() == 0 and shutil.which("setpriv") and subprocess.run(tried, check=False).returncode == 0:
+        assert (status["Uid"], status["Gid"]) == (["65534"] * 4, ["65534"] * 4)
+    if status["Uid"][0] != "0":
+        program = "import threading, time\nthreading.stack_size(65536)\nnumber = 0\nwhile number < 200:\n  try:\n"
+        program += "    threading.Thread(target=time.sleep, args=(0.1,)).start()\n  except RuntimeError: break\n"
+        assert int(printed(f"{program}  number += 1\nprint(number)")) < sandbox.Limits().threads
+
+
+def test_scratch_space_is_bounded_kept_for_the_next_test_and_gone_afterwards(tmp_path):
+    mark = f"left_by_{tmp_path.name}_{os.getpid()}"
+    fill = f"""
+import errno, os
+print(len(os.listdir('.')))
+try:
+    for number in range(64):
+        with open('{mark}' + str(number), 'ab') as file:
+            file.write(bytes(1 << 20))
+except OSError as error:
+    print(errno.errorcode[error.errno])
+print(sum(os.path.getsize(name) for name in os.listdir('.')) >> 20)
+"""
+    limits = replace(TIGHT, file_bytes=8 << 20, test_s=2.0, total_s=4.0)
+    first, second = (result["output"].split() for result in script(fill, "", "", limits=limits))
+    assert (first[:2], 4 <= int(first[2]) <= 8) == (["1", "ENOSPC"], True)
+    assert int(second[0]) > 4, "what a test leaves is there for the next"
+    assert printed("import os\nprint(os.listdir('/tmp'))") == "['program.py']"
+    assert not [*Path("/tmp").glob(f"{mark}*"), *Path("/dev/shm").glob(f"{mark}*")]
 
 
 def test_nothing_is_left_behind():

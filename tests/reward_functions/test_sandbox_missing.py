@@ -56,6 +56,20 @@ def test_a_bubblewrap_that_does_not_work(path):
         assert (result["score"], result["reason"]) == (0.0, "sandbox_error")
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_root_starts_the_sandbox_as_nobody_where_that_works(path, monkeypatch, works):
+    """The kernel holds root to no limit on threads. Without it the program is still judged, as root may be."""
+    monkeypatch.setattr(sandbox.os, "getuid", lambda: 0)
+    fake(path, 'printf "ran 6 0\\nworks\\n"')
+    fake(path, f'echo "$@" > {path}/asked; printf "ran 6 0\\n{"works" if works else "wrong"}\\n"', "setpriv")
+    assert sandbox.run("script", "", [""], sandbox.Limits()) == [
+        {"status": "ran", "output": "works\n"},
+    ]
+    prefix = "--reuid 65534 --regid 65534 --clear-groups --no-new-privs"
+    assert (path / "asked").read_text().startswith(f"{prefix} {path}/bwrap")
+    assert sandbox._as_nobody(f"{path}/bwrap") == ((f"{path}/setpriv", *prefix.split()) if works else ())
+
+
 def test_a_lock_folder_of_somebody_else(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"reward_sandbox_{os.getuid()}").symlink_to(tmp_path / "elsewhere")
