@@ -29,7 +29,7 @@ from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
-from recipes.paths import ROOT, python_path, script_command, shown
+from recipes.paths import ROOT, python_path, relative_to_cwd, script_command
 from recipes.preflight import cluster, duration, prompt_filter, resume
 from recipes.runs import folder as runs
 from recipes.runs.groups import Groups, Rollouts
@@ -76,7 +76,9 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
             if mark_lost_step(files.metrics, last):
                 console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
             history, limits = read_history(files.metrics), rollout_mismatch.bounds(recipe, os.environ)
-            rollout_mismatch.refuse_checkpoint_after_mismatch(history, last, limits, str(shown(resume.folder(recipe))))
+            rollout_mismatch.refuse_checkpoint_after_mismatch(
+                history, last, limits, str(relative_to_cwd(resume.folder(recipe)))
+            )
             done = [step for step in history if step.step <= last]
         stop = EarlyStop(recipe, done, console.print)
         outcome = None
@@ -112,7 +114,7 @@ def train(
     cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)
     offset = runs.begin_attempt(files, to_yaml(recipe), command, variables)
-    console.print(f"the trainer's own output goes to {shown(files.log)}")
+    console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
     folder = recipe.trainer.rollout_data_dir
     rollouts = Rollouts(Path(folder) if folder else None)
     health = Health(recipe, done, rollouts, console.print)
@@ -167,8 +169,8 @@ def close(
     commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
     if checkpoint and checkpoint.model:
         card = publish.write_card(recipe, checkpoint)
-        commands.append(("serve", publish.serve_command(recipe, shown(checkpoint.model), here=True)))
-        commands.append(("model card", f"{shown(card)}; {script_command('publish.py', '--help')}"))
+        commands.append(("serve", publish.serve_command(recipe, relative_to_cwd(checkpoint.model), here=True)))
+        commands.append(("model card", f"{relative_to_cwd(card)}; {script_command('publish.py', '--help')}"))
     if outcome and outcome.enough:
         console.print(f"ended before its last step: {outcome.enough}")
     best = best_checkpoint(resume.folder(recipe))

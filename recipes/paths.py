@@ -42,7 +42,7 @@ def checkpoint_dir(experiment: str) -> Path:
     return artifacts() / "checkpoints" / experiment
 
 
-def shown(path: Path) -> Path:
+def relative_to_cwd(path: Path) -> Path:
     """A path as a user in the working folder would type it."""
     base = Path.cwd()
     return path.relative_to(base) if path.is_relative_to(base) else path
@@ -54,7 +54,7 @@ def script_command(name: str, *arguments: str) -> str:
     Any Python will do, because the scripts go on with the repository's own environment (recipes/interpreter.py).
     """
     python = "python" if shutil.which("python") else "python3"
-    return shlex.join([python, str(shown(ROOT / "scripts" / name)), *arguments])
+    return shlex.join([python, str(relative_to_cwd(ROOT / "scripts" / name)), *arguments])
 
 
 def python_path() -> str:

@@ -257,8 +257,8 @@ def main(
     with reported_errors():
         recipe, checkpoint = find(experiment, step)
         path = write_card(recipe, checkpoint, licence=licence, overwrite=overwrite)
-        print(f"card: {paths.shown(path)}")
-        print(f"serve: {serve_command(recipe, paths.shown(path.parent), here=True)}")
+        print(f"card: {paths.relative_to_cwd(path)}")
+        print(f"serve: {serve_command(recipe, paths.relative_to_cwd(path.parent), here=True)}")
         if repository:
             print(f"pushed: {push(path.parent, repository, private=private)}")
         else:

@@ -21,7 +21,8 @@ from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.provenance import command_line
-from recipes.tasks.countdown.data import PRESETS, Settings, from_hub, generated, row_gold_response
+from recipes.tasks.countdown.problems import PRESETS, Settings
+from recipes.tasks.countdown.rows import from_hub, generated, row_gold_response
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 
@@ -91,7 +92,7 @@ def main(
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
         manifests = prepare(
             "countdown",
-            problems.splits(),
+            problems,
             folder,
             score=score,
             gold_response=row_gold_response,

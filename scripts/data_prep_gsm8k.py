@@ -22,9 +22,8 @@ from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.provenance import command_line
-from recipes.tasks.gsm8k.data import SplitSource, generated, published, splits
 from recipes.tasks.gsm8k.problems import TINY
-from recipes.tasks.gsm8k.rows import row_gold_response
+from recipes.tasks.gsm8k.rows import SplitSource, generated, published, row_gold_response, splits
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}

@@ -25,8 +25,8 @@ from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
 from recipes.provenance import command_line
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
-from recipes.tasks.number_game.data import SPLITS, HubScreens, from_journal, row_gold_response, splits
 from recipes.tasks.number_game.openers import openers
+from recipes.tasks.number_game.rows import SPLITS, HubScreens, from_journal, row_gold_response, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}

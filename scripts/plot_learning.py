@@ -17,7 +17,7 @@ ensure()
 import typer
 
 from recipes.errors import counted, reported_errors
-from recipes.paths import shown
+from recipes.paths import relative_to_cwd
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -48,7 +48,7 @@ def main(
         notes = {name: kept.get(name, "") if value is None else value for name, value in given.items()}
         file.write_text(json.dumps({**notes, **asdict(result)}, indent=1) + "\n", encoding="utf-8")
         draw(result, output.with_suffix(".svg"))
-        print(f"wrote {shown(file.absolute())} and {shown(output.with_suffix('.svg').absolute())}")
+        print(f"wrote {relative_to_cwd(file.absolute())} and {relative_to_cwd(output.with_suffix('.svg').absolute())}")
     for curve in result.curves:
         for note in curve.notes:
             print(f"note: {curve.run}: {note}", file=sys.stderr)

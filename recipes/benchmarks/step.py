@@ -25,7 +25,7 @@ from recipes.config import Recipe, load
 from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.memory.phases import GENERATE, gpu_phases
-from recipes.paths import ROOT, artifacts, run_dir, shown
+from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
 from recipes.preflight.memory import plan_of
 from recipes.runs.metrics import Step, read_history
 
@@ -273,7 +273,7 @@ def run(name: str, work: Workload) -> Measured:
     history = folder / "metrics.jsonl"
     history.unlink(missing_ok=True)
     log = folder / "launcher.log"
-    print(f"{name}: {work.steps} steps; the launcher's output goes to {shown(log)}", flush=True)
+    print(f"{name}: {work.steps} steps; the launcher's output goes to {relative_to_cwd(log)}", flush=True)
     seen = watch(command, environment=environment, metrics=history, log=log, interval_s=5.0)
     if seen.exit_code:
         print(f"{name}: the launcher ended with {seen.exit_code}; its last lines:\n{last_lines(log)}", flush=True)

@@ -25,7 +25,7 @@ from recipes.data.rows import (
     make_row,
     manifest_path,
     pack_envelope,
-    publish,
+    put_in_place,
     read_manifest,
     stage_split,
     staging,
@@ -34,7 +34,7 @@ from recipes.data.rows import (
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config, text_config
-from recipes.paths import data_dir, shown
+from recipes.paths import data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
                 repeated_prompts=len(train.prompts) - train.prompts.different,
                 most_images=most_images,
             )
-            return publish(staged, force=True)
+            return put_in_place(staged, force=True)
 
 
 def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
@@ -510,7 +510,7 @@ def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversi
     for each in (train, test):
         sources = ", ".join(f"{name} {count:,}" for name, count in each.data_sources.items())
         counts.append(f"{each.name} {each.rows:,} ({sources})")
-    lines = [f"rows: {'; '.join(counts)}; in {shown(folder)}"]
+    lines = [f"rows: {'; '.join(counts)}; in {relative_to_cwd(folder)}"]
     if not conversion.val:
         share = f"{conversion.val_share:.0%} of each source's prompts"
         lines.append(f"note: no validation data given: {share} are held out for it")
@@ -528,7 +528,7 @@ def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversi
 def _prompt_lengths(recipe: Recipe, folder: Path, fetch: bool) -> str:
     """Count the prompts in the model's tokens, where its tokenizer is here or can be fetched; one line for the user.
 
-    `recipes.preflight.data` judges the counts.
+    `recipes.preflight.data_files` judges the counts.
     """
     tokenizer, template = tokenizer_of(recipe)
     here = local_model(tokenizer)

@@ -11,7 +11,7 @@ from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.data.rewards import Score, gold_checked
-from recipes.data.rows import publish, stage_split, staging
+from recipes.data.rows import put_in_place, stage_split, staging
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.progress_bar import progress_bar, tracked
@@ -69,7 +69,7 @@ def prepare(
         force: replace files that hold other data.
 
     Returns:
-        The manifests, each with its `status` (see `publish`).
+        The manifests, each with its `status` (see `put_in_place`).
 
     Raises:
         RecipeError: a gold response that does not score 1.0; files with other data, without `force`.
@@ -80,7 +80,7 @@ def prepare(
             manifest = {"task": task, "split": split.name, "command": command, **split.manifest}
             staged.append(stage_split(folder / f"{split.name}.parquet", rows, manifest=manifest))
             staged[-1].manifest.update(split.facts())
-        return publish(staged, force=force)
+        return put_in_place(staged, force=force)
 
 
 def sorted_counts(counts: dict[Any, int]) -> dict[str, int]:

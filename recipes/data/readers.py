@@ -213,7 +213,7 @@ def checked(
 ) -> Record:
     """Return the record behind a JSON value. Raises RecordError that names the place, the field and an example."""
     if not isinstance(raw, dict):
-        raise RecordError(f"{_shown(raw)} is not a record with fields", place)
+        raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
     given = {name: value for name, value in columns.ours(raw).items() if value is not None}
     if default_source is not None:
         given.setdefault("data_source", default_source)
@@ -224,9 +224,9 @@ def checked(
             raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
     source, solution = given["data_source"], given.get("solution", "")
     if not isinstance(source, str) or not source.strip():
-        raise RecordError(f"data_source is {_shown(source)}, not the name of a reward", place)
+        raise RecordError(f"data_source is {_abbreviated(source)}, not the name of a reward", place)
     if not isinstance(solution, str):
-        raise RecordError(f"solution is {_shown(solution)}, not the text of a response", place)
+        raise RecordError(f"solution is {_abbreviated(solution)}, not the text of a response", place)
     return Record(
         place,
         _messages(given["prompt"], place),
@@ -244,13 +244,13 @@ def _messages(prompt: Any, place: Place) -> tuple[tuple[str, str], ...]:
             raise RecordError("prompt is empty", place)
         return (("user", prompt),)
     if not isinstance(prompt, list) or not prompt:
-        raise RecordError(f"prompt is {_shown(prompt)}, neither a text nor chat messages", place)
+        raise RecordError(f"prompt is {_abbreviated(prompt)}, neither a text nor chat messages", place)
     for message in prompt:
         what = ""
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            what = f"the chat message {_shown(message)} has not just role and content"
+            what = f"the chat message {_abbreviated(message)} has not just role and content"
         elif not isinstance(message["content"], str) or not message["content"].strip():
-            what = f"the content of a chat message is {_shown(message['content'])}, not a text"
+            what = f"the content of a chat message is {_abbreviated(message['content'])}, not a text"
         if what:
             raise RecordError(what, place, example=CHAT_EXAMPLE)
     roles = [message["role"] for message in prompt]
@@ -281,7 +281,7 @@ def _images(value: Any, place: Place) -> tuple[Any, ...]:
     for image in images:
         inner = (image.get("bytes") or image.get("path")) if isinstance(image, dict) else image
         if not isinstance(inner, str | bytes) or not inner:
-            raise RecordError(f"the image {_shown(image)} is neither a path nor a data URI", place)
+            raise RecordError(f"the image {_abbreviated(image)} is neither a path nor a data URI", place)
     return tuple(images)
 
 
@@ -309,7 +309,7 @@ def _unmapped(first: Mapping[str, Any], path: Path, default_source: str | None, 
     return RecordError(what, Place(str(path), 0), f"add {' '.join(options)}; or rename them in the file", "")
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

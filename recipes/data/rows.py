@@ -141,7 +141,7 @@ def _parts(content: Any) -> Any:
 
 
 class Staged(NamedTuple):
-    """A split that is written beside its final `path`, as `draft`, and not yet published."""
+    """A split that is written beside its final `path`, as `draft`, and not yet in its place."""
 
     path: Path
     draft: Path
@@ -151,10 +151,10 @@ class Staged(NamedTuple):
 def write_split(
     path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[str, Any], force: bool = False
 ) -> dict[str, Any]:
-    """Write one split and its manifest; `stage_split` and `publish` do the same for several splits together."""
+    """Write one split and its manifest; `stage_split` and `put_in_place` do the same for several splits together."""
     with staging() as staged:
         staged.append(stage_split(path, rows, manifest=manifest))
-        return publish(staged, force=force)[0]
+        return put_in_place(staged, force=force)[0]
 
 
 def stage_split(path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[str, Any]) -> Staged:
@@ -186,7 +186,7 @@ def stage_split(path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[st
 
 @contextmanager
 def staging() -> Iterator[list[Staged]]:
-    """A list for staged splits; drafts that were not published when it ends are removed."""
+    """A list for staged splits; drafts that were not put in place when it ends are removed."""
     staged: list[Staged] = []
     try:
         yield staged
@@ -195,7 +195,7 @@ def staging() -> Iterator[list[Staged]]:
             split.draft.unlink(missing_ok=True)
 
 
-def publish(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, Any]]:
+def put_in_place(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, Any]]:
     """Put staged splits in place, all or none; each returned manifest has a `status` beside what is on disk.
 
     `status` is "written", "unchanged" (the same bytes were there already) or "replaced". Different data are replaced

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recipes.documentation.official import Row, Table, compare, examples, origins, ran_on, shown_cells
+from recipes.documentation.official import Row, Table, compare, examples, origins, ran_on, row_cells
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
 
@@ -84,11 +84,11 @@ def block(task: str = "", *against: str) -> str:
 
 
 def _remarkable(row: Row) -> bool:
-    return not all(row.defaults) and shown_cells(row)[1].strip("`") not in PLAIN
+    return not all(row.defaults) and row_cells(row)[1].strip("`") not in PLAIN
 
 
 def _cells(row: Row, task: str) -> list[str]:
-    values = [cell.replace(" (default)", "（默认）") for cell in shown_cells(row)]
+    values = [cell.replace(" (default)", "（默认）") for cell in row_cells(row)]
     if row.status == "aligned":
         return [*values, KINDS[row.status], RAN[ran_on(task, row.key)]]
     if row.reason not in REASONS:

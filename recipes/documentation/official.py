@@ -296,14 +296,14 @@ KINDS: dict[Status, str] = {
 def cells(row: Row) -> list[str]:
     """Key, our value, the official values, status and reason; an official default says so."""
     official = [
-        shown(value) + (" (default)" if default and value is not ABSENT else "")
+        cell_text(value) + (" (default)" if default and value is not ABSENT else "")
         for value, default in zip(row.official, row.defaults, strict=True)
     ]
     reason = "" if row.status == "aligned" else row.reason or "NO REASON GIVEN"
-    return [row.key, shown(row.ours), *official, row.status, reason]
+    return [row.key, cell_text(row.ours), *official, row.status, reason]
 
 
-def shown(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as YAML on one line; a dash where a side does not have the key."""
     return ABSENT if value is ABSENT else flow(value)
 
@@ -326,7 +326,7 @@ def page(table: Table, level: str = "##") -> str:
         parts += [f"{level} {kind}", markdown(heads, rows)]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [origins(table)]
-    notes += [f"- Outside the schema: `{key}: {shown(value)}` ({why})." for key, (value, why) in outside.items()]
+    notes += [f"- Outside the schema: `{key}: {cell_text(value)}` ({why})." for key, (value, why) in outside.items()]
     return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 
 
@@ -337,10 +337,10 @@ def origins(table: Table) -> str:
 
 def _markdown_cells(row: Row, recipe: str) -> list[str]:
     *_, status, reason = cells(row)
-    return [*shown_cells(row), ran_on(recipe, row.key) if status == "aligned" else reason]
+    return [*row_cells(row), ran_on(recipe, row.key) if status == "aligned" else reason]
 
 
-def shown_cells(row: Row) -> list[str]:
+def row_cells(row: Row) -> list[str]:
     """Key, our value and the official ones as code; an official default says so behind it."""
     values = cells(row)[:-2]
     return [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
@@ -397,7 +397,7 @@ def html(table: Table) -> str:
         summary=_summary(table).replace("`", ""),
         kinds=[(kind, [cells(row) for row in table.rows if row.status == status]) for status, kind in KINDS.items()],
         outside=[
-            (key, shown(value), why, each.title)
+            (key, cell_text(value), why, each.title)
             for each in table.official
             for key, (value, why) in each.outside.items()
         ],

@@ -39,7 +39,7 @@ class Citation:
     owner: str
 
     @property
-    def shown(self) -> str:
+    def location(self) -> str:
         return f"{self.package}/{self.path}:{self.line}"
 
     @property
@@ -150,7 +150,7 @@ def stale_citation(citation: Citation, easyr1: Path | None = None) -> str | None
         citation: a line of an installed package, of another version of it, or of EasyR1.
         easyr1: folder of EasyR1's source; without it, its lines are not looked at.
     """
-    here = f"{citation.module} ({citation.owner or 'module'}) cites {citation.shown}"
+    here = f"{citation.module} ({citation.owner or 'module'}) cites {citation.location}"
     if not citation.code:
         return f"{here} without the code that the line has"
     package = citation.package.partition("-")[0]
@@ -194,7 +194,7 @@ def tests_of(module: Path) -> tuple[str, ...]:
 
 def citation_table() -> str:
     """Line, code, who cites it, and the tests of that."""
-    rows = [(f"`{each.shown}`", f"`{each.code}`", _place(each.module, each.owner), _tests(each.module))
+    rows = [(f"`{each.location}`", f"`{each.code}`", _place(each.module, each.owner), _tests(each.module))
             for each in citations()]  # fmt: skip
     return markdown(("line", "has", "here", "tests"), rows)
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from recipes.errors import RecipeError, counted, reported_errors
-from recipes.paths import shown
+from recipes.paths import relative_to_cwd
 from recipes.runs import folder as runs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -56,7 +56,7 @@ def report(
 
     with reported_errors():
         folder = runs.find(name)
-        print(f"wrote {shown(write(folder, output or folder / 'report.html'))}")
+        print(f"wrote {relative_to_cwd(write(folder, output or folder / 'report.html'))}")
 
 
 @app.command()
@@ -73,7 +73,7 @@ def compare(
         Console().print(table(result))
         if output:
             draw(result, output)
-            print(f"wrote {shown(output.absolute())}")
+            print(f"wrote {relative_to_cwd(output.absolute())}")
 
 
 @app.command()

@@ -18,7 +18,7 @@ from recipes.data.rows import data_sources
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.errors import counted, did_you_mean
 from recipes.monitor.progress import number
-from recipes.paths import shown
+from recipes.paths import relative_to_cwd
 from recipes.runs.metrics import Step, mean_validation
 
 
@@ -107,7 +107,7 @@ class EarlyStop:
         except OSError as error:
             self._log(f"warning: the best checkpoint, step {step}, could not be kept: {error}")
         else:
-            self._log(f"best so far: step {step}, {self._keys.metric} {number(value)}, kept in {shown(kept)}")
+            self._log(f"best so far: step {step}, {self._keys.metric} {number(value)}, kept in {relative_to_cwd(kept)}")
 
     def _warn_if_missing(self, step: Step) -> None:
         validated = mean_validation(step) is not None

@@ -15,7 +15,7 @@ from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.monitor import rollout_mismatch
 from recipes.monitor.progress import number
 from recipes.monitor.supervise import Outcome
-from recipes.paths import ROOT, run_dir, script_command, shown
+from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
 from recipes.runs.metrics import Step, validation
 
 
@@ -45,12 +45,12 @@ def summary(
         (at, before), (then, after) = values[0], values[-1]
         later = f" -> {number(after)} (step {then})" if then != at else ""
         rows.append(("validation accuracy", f"{source}: {number(before)} (step {at}){later}"))
-    saved = str(shown(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
+    saved = str(relative_to_cwd(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
     rows.append(("checkpoint", saved))
     if best and checkpoint:
-        kept = shown(checkpoint.folder.parent / BEST)
+        kept = relative_to_cwd(checkpoint.folder.parent / BEST)
         rows.append(("best checkpoint", f"{kept} (step {best[0]}, {number(best[1])})"))
-    return [*rows, ("log", str(shown(log))), *next_commands]
+    return [*rows, ("log", str(relative_to_cwd(log))), *next_commands]
 
 
 def table(rows: list[tuple[str, str]]) -> str:
@@ -65,8 +65,8 @@ def launcher(task: str) -> str:
     execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
     launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
     if len(launchers) == 1:
-        return f"bash {shown(launchers[0])}"
-    return f"bash {shown(ROOT / 'scripts' / 'launch.sh')} {task}"
+        return f"bash {relative_to_cwd(launchers[0])}"
+    return f"bash {relative_to_cwd(ROOT / 'scripts' / 'launch.sh')} {task}"
 
 
 def next_commands(
@@ -85,7 +85,7 @@ def next_commands(
     name = recipe.trainer.experiment_name or recipe.name
     commands = [("report", script_command("monitor.py", "report", name))]
     if checkpoint and checkpoint.model:
-        commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(shown(run_dir(name))))))
+        commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name))))))
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
@@ -103,12 +103,14 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
     if outcome.interrupted:
         lines.append(f"stopped by {outcome.interrupted.name}")
     elif outcome.fault:
-        lines += [f"error: {outcome.fault}", f"  log:   {shown(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
+        lines += [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
     else:
         lines += _trainer_error(outcome, log)
     if outcome.fault:
         if checkpoint:
-            lines.append(f"this run's checkpoints are not to be used: remove {shown(checkpoint.folder.parent)}")
+            lines.append(
+                f"this run's checkpoints are not to be used: remove {relative_to_cwd(checkpoint.folder.parent)}"
+            )
     elif checkpoint:
         lines.append(f"the run can be resumed from step {checkpoint.step}: the same command again")
     else:
@@ -125,7 +127,7 @@ def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
     lines.append(f"{'cause' if outcome.hung else 'error'}: {cause}")
     if error and error.frame:
         lines.append(f"  where: {error.frame}{f' {error.speaker}' if error.speaker else ''}")
-    lines.append(f"  log:   {shown(log)}")
+    lines.append(f"  log:   {relative_to_cwd(log)}")
     if error and error.hint:
         lines.append(f"  fix:   {error.hint}")
     return lines

@@ -21,7 +21,7 @@ import torch
 from recipes.config.layers import flatten
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PointerRecipe, PolicyConfig
-from recipes.pointer_selector.data import PointerData
+from recipes.pointer_selector.dataset import PointerData
 from recipes.pointer_selector.policy import PointerPolicy
 
 LATEST = "latest_checkpointed_iteration.txt"

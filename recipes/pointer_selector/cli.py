@@ -20,7 +20,7 @@ from rich.table import Table
 
 from recipes.config.variables import Variable, not_read
 from recipes.errors import RecipeError, reported_errors
-from recipes.paths import checkpoint_dir, run_dir, shown
+from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
@@ -124,7 +124,7 @@ def _run(recipe: PointerRecipe, prepared: Prepared, folder: Path, console: Conso
     (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
     _write_json(folder / "data.json", {**asdict(prepared.counts), "dropped": prepared.dropped})
     device = choose_device(recipe.trainer.device)
-    console.print(f"training on {device.type}; metrics: {shown(folder / 'metrics.jsonl')}")
+    console.print(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
     checkpoints = checkpoint_dir(recipe.trainer.experiment_name)
 
     def show(report: EpochReport) -> None:
@@ -164,7 +164,7 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
     for phase, end in progress.ends.items():
         console.print(f"{phase}: {end}")
     console.print(
-        f"best: {best.phase} epoch {best.epoch}, {shown(folder / best.folder)}; "
+        f"best: {best.phase} epoch {best.epoch}, {relative_to_cwd(folder / best.folder)}; "
         f"{seconds:.0f} s before the test, {memory_peak_mib():.0f} MiB"
     )
     command = ["python", "scripts/eval_pointer_selector.py", *differences(recipe)]
@@ -251,7 +251,7 @@ def sweep_command(
         baselines = accuracies(baseline_results(test, prepared.model, recipe.validation.shots))
         out = out or folder
         words = [*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against]
-        words += ["--out", str(shown(out))]
+        words += ["--out", str(relative_to_cwd(out))]
         command = f"python scripts/sweep_pointer_selector.py {shlex.join(words)}"
         report.write(finished, baselines, against, command, len(test), out)
         console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(finished)} arms")

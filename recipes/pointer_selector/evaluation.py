@@ -18,7 +18,7 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector.checkpoints import load_policy, marked
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.data import PointerData, collate, query_inputs
+from recipes.pointer_selector.dataset import PointerData, collate, query_inputs
 from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.preparation import prepare
 from recipes.pointer_selector.workload import FrozenModel, Outcome

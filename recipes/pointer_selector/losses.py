@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PointerRecipe, RewardConfig
-from recipes.pointer_selector.data import PointerData
+from recipes.pointer_selector.dataset import PointerData
 
 QUALITY = "quality"
 """The score that `reward.quality` names, stretched to 0 to 1 within its group, so that its scale is correctness's."""

@@ -18,7 +18,7 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PolicyConfig
 
 if TYPE_CHECKING:
-    from recipes.pointer_selector.data import Batch
+    from recipes.pointer_selector.dataset import Batch
 
 MASKED = -1e9
 """Logit of a slot that may not be picked. Finite, so that a row without any free slot gives no NaN."""

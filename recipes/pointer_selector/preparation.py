@@ -15,7 +15,7 @@ from recipes.paths import data_dir
 from recipes.pointer_selector import workload
 from recipes.pointer_selector.candidates import METHODS, SPLITS
 from recipes.pointer_selector.config import DataConfig, FilterConfig, PointerRecipe, SplitConfig
-from recipes.pointer_selector.data import PointerData, read_data
+from recipes.pointer_selector.dataset import PointerData, read_data
 from recipes.pointer_selector.workload import FrozenModel
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

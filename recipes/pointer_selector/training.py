@@ -16,7 +16,7 @@ from torch import Tensor
 from recipes.errors import RecipeError
 from recipes.pointer_selector import checkpoints, losses
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, KlConfig, PointerRecipe, RceConfig
-from recipes.pointer_selector.data import Batch, PointerData, collate, shuffled
+from recipes.pointer_selector.dataset import Batch, PointerData, collate, shuffled
 from recipes.pointer_selector.evaluation import Validator, logged_log_probs
 from recipes.pointer_selector.metrics import Finding, Metrics, RunLog, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.policy import PointerPolicy

@@ -24,7 +24,7 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.pointer_selector.config import WorkloadConfig
-from recipes.pointer_selector.data import PointerData, pool_rows
+from recipes.pointer_selector.dataset import PointerData, pool_rows
 from recipes.provenance import sha256
 
 LABELS = 10

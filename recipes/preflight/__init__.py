@@ -9,7 +9,7 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.engines import easyr1_source, support
 from recipes.errors import RecipeError, raise_together
 from recipes.monitor import early_stop
-from recipes.preflight import chat_template, cluster, data, images, machine, memory, model, resume, reward
+from recipes.preflight import chat_template, cluster, data_files, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
 
@@ -21,7 +21,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "chat template": (chat_template.check_chat_template, ("model",)),
     "memory": (memory.check_memory, ("model",)),
     "resume": (resume.check_resume, ()),
-    "data": (data.check_data, ()),
+    "data": (data_files.check_data, ()),
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
     "images": (images.check_images, ("data", "model")),
@@ -94,7 +94,7 @@ def dry(recipe: Recipe, ask_hub: bool = False, skip: tuple[str, ...] = ()) -> Fi
         ask_hub: whether a hub is asked for a model that is not here yet; a plan can be made without it.
         skip: further checks to leave out.
     """
-    missing = data.missing(recipe) if "data" not in skip else []
+    missing = data_files.missing(recipe) if "data" not in skip else []
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
     result = findings(recipe, skip=(*skip, *["data"] * to_prepare, *["hub"] * (not ask_hub)))
     if to_prepare:

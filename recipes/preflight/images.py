@@ -15,7 +15,7 @@ from recipes.config import PathKey, Recipe
 from recipes.data.rows import IMAGE_MARK, prompt_column
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
-from recipes.preflight import data
+from recipes.preflight import data_files
 from recipes.preflight.child import ChildError, ask
 
 ROWS_AT_ONCE = 64
@@ -63,8 +63,8 @@ def check_images(recipe: Recipe) -> list[str]:
             image_dir=recipe.data.image_dir,
             wrap=_prompt_format(recipe),
         )
-        for key in data.files(recipe)
-        if limit or image_key in data.columns(key)
+        for key in data_files.files(recipe)
+        if limit or image_key in data_files.columns(key)
     }
     if not any(kind.sizes for kinds in scans.values() for kind in kinds):
         return []

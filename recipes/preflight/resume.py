@@ -241,7 +241,8 @@ def check_resume(recipe: Recipe) -> list[str]:
     different = begin.other_content
     if (different or begin.unknown) and not asked:
         raise RecipeError(
-            begin.unknown or "the checkpoints are another run's: " + "; ".join(change.shown for change in different),
+            begin.unknown
+            or "the checkpoints are another run's: " + "; ".join(change.described for change in different),
             where=str(place if not recipe.trainer.load_checkpoint_path else begin.checkpoint.folder),
             fix=_ways_on(place),
         )
@@ -253,8 +254,8 @@ def check_resume(recipe: Recipe) -> list[str]:
         remarks.append("RESUME=changed, but nothing of the run's content has changed")
     if lacking := _lacking(begin.checkpoint):
         remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
-    remarks += [f"changed: {change.shown}: {change.effect}" for change in different]
-    remarks += [f"changed since the last attempt: {change.shown}" for change in begin.changes if not change.content]
+    remarks += [f"changed: {change.described}: {change.effect}" for change in different]
+    remarks += [f"changed since the last attempt: {change.described}" for change in begin.changes if not change.content]
     return remarks
 
 
@@ -264,7 +265,7 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
         why = next((why for pattern, why in IMPOSSIBLE.items() if re.fullmatch(pattern, change.name)), "")
         if why:
             raise RecipeError(
-                f"a resumed run cannot change this: {change.shown}: {why}",
+                f"a resumed run cannot change this: {change.described}: {why}",
                 where=str(begin.checkpoint.folder),
                 fix=f"keep the old one, or {_begin_anew(recipe, begin.checkpoint)}",
             )

@@ -11,7 +11,7 @@ from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
 from recipes.engines import easyr1
 from recipes.errors import RecipeError
-from recipes.preflight import data
+from recipes.preflight import data_files
 from recipes.preflight.child import ChildError, ask
 
 ROWS_OF_A_SOURCE = 3
@@ -33,7 +33,7 @@ def check_reward(recipe: Recipe) -> list[str]:
     if call is None:
         return []
     where = f"worker.reward.reward_function: {recipe.source_of('worker.reward.reward_function')}"
-    files = [key.path for key in data.files(recipe) if Path(key.path).is_file()]
+    files = [key.path for key in data_files.files(recipe) if Path(key.path).is_file()]
     rows, count = rows_by_source(files)
     location, arguments = call
     columns = ["data_source", "reward_model.ground_truth"]

@@ -32,7 +32,7 @@ class Change:
     content: bool
 
     @property
-    def shown(self) -> str:
+    def described(self) -> str:
         """The change in a line."""
         if isinstance(self.old, dict) and isinstance(self.new, dict):
             names = [name for name in {**self.old, **self.new} if self.old.get(name) != self.new.get(name)]

@@ -327,7 +327,7 @@ def assess(
     }
 
 
-def publish(
+def write_model(
     spec: Spec[Plan],
     plan: Plan,
     model: PreTrainedModel,
@@ -384,7 +384,7 @@ def run(
     commit: str = "",
     problems: int | None = None,
 ) -> None:
-    """Train from scratch, or go on with an interrupted training, and publish to `out`.
+    """Train from scratch, or go on with an interrupted training, and write the model to `out`.
 
     Args:
         out: a new folder; None: `artifacts/models/<task>_tiny`.
@@ -423,7 +423,7 @@ def run(
         "trained_steps": last,
         "training_seconds": round(seconds, 1),
     }
-    manifest = publish(spec, plan, model, processor, out, problems, facts)
+    manifest = write_model(spec, plan, model, processor, out, problems, facts)
     shutil.rmtree(work)
     console.print(f"{out}: {manifest['parameters']:,} parameters, {manifest['bytes']:,} bytes")
     console.print(manifest["held_out"])

@@ -15,7 +15,7 @@ from recipes.config.schema import Recipe, leaves
 from recipes.engines import verl
 from recipes.paths import CONFIGS
 from recipes.tasks.gsm8k.pretraining import SPEC as GSM8K
-from recipes.tasks.gsm8k.rows import PUBLISHED
+from recipes.tasks.gsm8k.problems import PUBLISHED
 from recipes.tasks.number_game.rules import PRESETS
 from recipes.tasks.pretrain import chat_texts
 

@@ -183,7 +183,7 @@ patches.name_vllm()
 import pyarrow.parquet as pq
 from vllm import LLM, SamplingParams
 
-from recipes.tasks.number_game.data import QUESTION
+from recipes.tasks.number_game.rows import QUESTION
 
 if __name__ == "__main__":
     patches.inspect_models_here()

@@ -11,7 +11,7 @@ import pytest
 
 from recipes.data.rows import read_manifest
 from recipes.paths import ROOT
-from recipes.tasks.countdown.data import bucket
+from recipes.tasks.countdown.problems import bucket
 from recipes.tasks.number_game.chromium import NAMES
 
 

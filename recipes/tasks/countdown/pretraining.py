@@ -10,15 +10,8 @@ from functools import lru_cache
 from itertools import combinations_with_replacement, islice
 from typing import TYPE_CHECKING
 
-from recipes.tasks.countdown.data import (
-    PRESETS,
-    Settings,
-    bucket,
-    generate,
-    gold_response,
-    ground_truth,
-    prompt,
-)
+from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, generate
+from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
 from recipes.tasks.pretrain import Example, Problem, TextPlan, TextSpec, train_tokenizer
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from recipes.tasks.gsm8k.problems import (
     BOXES,
     ITEMS,
+    MARK,
     NAMES,
     RESULTS,
     TEMPLATES,
@@ -21,7 +22,7 @@ from recipes.tasks.gsm8k.problems import (
     calculated,
     word_problems,
 )
-from recipes.tasks.gsm8k.rows import INSTRUCTION, MARK, gold_response, prompt
+from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
 from recipes.tasks.pretrain import Example, Problem, TextPlan, TextShape, TextSpec, train_tokenizer
 
 if TYPE_CHECKING:

@@ -1,15 +1,68 @@
-"""Generated word problems in the style of GSM8K."""
+"""GSM8K's questions: the published ones, and word problems generated in their style."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from recipes.data.hub import load_hub_table
 from recipes.data.splits import SHARES, bucket_of
 from recipes.errors import RecipeError
-from recipes.tasks.gsm8k.rows import MARK, Question
+from recipes.provenance import sha256
+
+MARK = "####"
+"""It stands before the answer's number."""
+REPOSITORY = "openai/gsm8k"
+# Rows of the data set as published; a source with other counts is not the whole of it.
+PUBLISHED = {"train": 7473, "test": 1319}
+
+
+class Question(NamedTuple):
+    """A question with its worked answer, `reasoning #### number`; `where` names its line for an error message."""
+
+    question: str
+    answer: str
+    where: str
+
+
+def from_hub(split: str, revision: str) -> tuple[list[Question], str]:
+    """The questions of a split of `openai/gsm8k`, and the source for the manifest."""
+    table, commit = load_hub_table(REPOSITORY, name="main", split=split, revision=revision)
+    source = f"{REPOSITORY}@{commit}"
+    pairs = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
+    return [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(pairs)], source
+
+
+def from_folder(folder: Path, split: str) -> tuple[list[Question], str]:
+    """The questions of `<folder>/<split>.jsonl`, one JSON object with `question` and `answer` on each line."""
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        raise RecipeError(
+            f"there is no {path}", where="--source", fix="name a folder that holds train.jsonl and test.jsonl"
+        )
+    with path.open(encoding="utf-8") as lines:
+        questions = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return questions, f"{path.name}, SHA-256 {sha256(path)}"
+
+
+def _parsed(line: str, where: str) -> Question:
+    example = 'each line is {"question": "...", "answer": "... #### 72"}'
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise RecipeError(f"the line is not JSON: {error}", where=where, fix=example) from error
+
+    def field(name: str) -> str:
+        value = record.get(name) if isinstance(record, dict) else None
+        if not isinstance(value, str) or not value.strip():
+            raise RecipeError(f"the line has no {name}", where=where, fix=example)
+        return value
+
+    return Question(field("question"), field("answer"), where)
 
 
 class Template(NamedTuple):

@@ -1,18 +1,20 @@
-"""GSM8K's prompt and rows."""
+"""GSM8K's rows: prompt, gold number and gold response, and the splits with what their manifests count."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from recipes.data.hub import load_hub_table
+from recipes.data.prepare import Split, sorted_counts
 from recipes.data.rows import make_row
 from recipes.errors import RecipeError
-from recipes.provenance import sha256
+from recipes.tasks.gsm8k.problems import MARK, PUBLISHED, Question, WordSettings, from_folder, from_hub, generate
 
 DATA_SOURCE = "gsm8k"
 ABILITY = "math"
@@ -20,7 +22,6 @@ ABILITY = "math"
 # One fixed sentence: a tiny tokenizer is trained on it, so a change here asks for a new tiny model.
 INSTRUCTION = "Reason step by step, then end with a line that holds #### and the answer as a number."
 
-MARK = "####"
 _ANNOTATION = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?")
 
@@ -65,55 +66,6 @@ def count_steps(solution: str) -> int:
     return len(_ANNOTATION.findall(solution))
 
 
-REPOSITORY = "openai/gsm8k"
-# Rows of the data set as published; a source with other counts is not the whole of it.
-PUBLISHED = {"train": 7473, "test": 1319}
-
-
-class Question(NamedTuple):
-    """A question with its worked answer, `reasoning #### number`; `where` names its line for an error message."""
-
-    question: str
-    answer: str
-    where: str
-
-
-def from_hub(split: str, revision: str) -> tuple[list[Question], str]:
-    """The questions of a split of `openai/gsm8k`, and the source for the manifest."""
-    table, commit = load_hub_table(REPOSITORY, name="main", split=split, revision=revision)
-    source = f"{REPOSITORY}@{commit}"
-    pairs = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
-    return [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(pairs)], source
-
-
-def from_folder(folder: Path, split: str) -> tuple[list[Question], str]:
-    """The questions of `<folder>/<split>.jsonl`, one JSON object with `question` and `answer` on each line."""
-    path = folder / f"{split}.jsonl"
-    if not path.is_file():
-        raise RecipeError(
-            f"there is no {path}", where="--source", fix="name a folder that holds train.jsonl and test.jsonl"
-        )
-    with path.open(encoding="utf-8") as lines:
-        questions = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-    return questions, f"{path.name}, SHA-256 {sha256(path)}"
-
-
-def _parsed(line: str, where: str) -> Question:
-    example = 'each line is {"question": "...", "answer": "... #### 72"}'
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise RecipeError(f"the line is not JSON: {error}", where=where, fix=example) from error
-
-    def field(name: str) -> str:
-        value = record.get(name) if isinstance(record, dict) else None
-        if not isinstance(value, str) or not value.strip():
-            raise RecipeError(f"the line has no {name}", where=where, fix=example)
-        return value
-
-    return Question(field("question"), field("answer"), where)
-
-
 def rows(questions: Iterable[Question], split: str) -> Iterator[dict[str, Any]]:
     """One row for each question; the ground truth is the normalised gold number."""
     for index, item in enumerate(questions):
@@ -140,3 +92,76 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[dict[str, Any]]:
 def row_gold_response(row: dict[str, Any]) -> str:
     """The response that a row's worked solution stands for."""
     return gold_response(row["extra_info"]["solution"], row["answer"])
+
+
+@dataclass
+class SplitSource:
+    """The questions of a split, how many there will be, and what the manifest says of where they come from."""
+
+    questions: Iterable[Question]
+    size: int
+    origin: dict[str, Any]
+
+
+@dataclass
+class Tally:
+    """Questions of a split, to find repeated ones, and their numbers of calculations."""
+
+    questions: set[str] = field(default_factory=set)
+    steps: Counter[int] = field(default_factory=Counter)
+
+    def over(self, passing: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Hand rows on and count them.
+
+        Raises:
+            RecipeError: a question that was there before.
+        """
+        for row in passing:
+            info = row["extra_info"]
+            if info["question"] in self.questions:
+                raise RecipeError(
+                    f"{info['split']} row {info['index']} repeats a question: {info['question'][:80]!r}",
+                    where="the data's source",
+                    fix="remove one of the two",
+                )
+            self.questions.add(info["question"])
+            self.steps[info["num_steps"]] += 1
+            yield row
+
+
+def published(folder: Path | None, revision: str) -> dict[str, SplitSource]:
+    """The data set from the hub, or from `train.jsonl` and `test.jsonl` in a folder."""
+    sources = {}
+    for split in PUBLISHED:
+        questions, name = from_hub(split, revision) if folder is None else from_folder(folder, split)
+        sources[split] = SplitSource(questions, len(questions), {"source": name, "published_rows": PUBLISHED[split]})
+    return sources
+
+
+def generated(settings: WordSettings, *, seed: int) -> dict[str, SplitSource]:
+    """Generated word problems; train and test share no calculation."""
+    sizes = {
+        "train": (settings.train_size, settings.train_buckets),
+        "test": (settings.test_size, settings.test_buckets),
+    }
+    origin = {
+        "source": "generated by recipes.tasks.gsm8k.problems",
+        "seed": seed,
+        "settings": asdict(settings),
+    }
+    return {
+        split: SplitSource(islice(generate(settings, buckets, seed=seed), size), size, origin | {"buckets": buckets})
+        for split, (size, buckets) in sizes.items()
+    }
+
+
+def splits(sources: dict[str, SplitSource]) -> Iterator[Split]:
+    """The splits for `prepare`; no question is there twice, in one split or in two."""
+    questions: set[str] = set()
+    for split, source in sources.items():
+        tally = Tally(questions)
+
+        def facts(tally: Tally = tally) -> dict[str, Any]:
+            return {"counts": {"num_steps": sorted_counts(tally.steps)}}
+
+        yield Split(split, tally.over(rows(source.questions, split)), source.size, source.origin, facts)

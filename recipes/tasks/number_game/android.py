@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.pixels import Box, BrokenPNG, decoded, find_button, find_cards, verdict
-from recipes.tasks.number_game.rules import Deal, Look, query
+from recipes.tasks.number_game.rules import Appearance, Deal, query
 from recipes.tasks.number_game.screens import Outcome, ScreenLost, TapLost
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def find_devices(devices: str, *, host: str = "127.0.0.1", port: int = 5037) -> 
 
 
 class AndroidScreen:
-    """One device; see `screens.Screen`. Of a look it takes everything but the size, which is the device's own."""
+    """One device; see `screens.Screen`. Of an appearance it takes all but the size, which is the device's own."""
 
     def __init__(self, device: Any, *, address: str | None = None, seconds: float = 20.0) -> None:
         """Take a device.
@@ -90,13 +90,13 @@ class AndroidScreen:
         self._address = address or f"http://127.0.0.1:{PORT}/index.html"
         self._reversed = address is None
         self._seconds = seconds
-        self._theme = Look().theme
+        self._theme = Appearance().theme
         self._cards: list[Box] = []
 
-    def open(self, deals: list[Deal], look: Look) -> None:
+    def open(self, deals: list[Deal], appearance: Appearance) -> None:
         """Open the page in the device's browser and find the cards in the picture."""
-        self._theme = look.theme
-        address = f"{self._address}?{query(deals, look)}"
+        self._theme = appearance.theme
+        address = f"{self._address}?{query(deals, appearance)}"
         with self._connection():
             if self._reversed:
                 self._device.reverse(f"tcp:{PORT}", f"tcp:{serve_page()}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.rules import Deal, Look, query
+from recipes.tasks.number_game.rules import Appearance, Deal, query
 from recipes.tasks.number_game.screens import Outcome, ScreenLost, TapLost
 
 PAGE = Path(__file__).with_name("web") / "index.html"
@@ -74,11 +74,11 @@ class ChromiumScreen:
             self._playwright.stop()
             raise RecipeError(f"{path} does not start: {_first_line(error)}", where=name, fix=INSTALL) from error
 
-    def open(self, deals: list[Deal], look: Look) -> None:
-        """Load the page with these rounds; a look's screen size is the window's."""
-        address = f"{self._address}?{query(deals, look)}"
+    def open(self, deals: list[Deal], appearance: Appearance) -> None:
+        """Load the page with these rounds; the appearance's screen size is the window's."""
+        address = f"{self._address}?{query(deals, appearance)}"
         try:
-            self._load(address, look)
+            self._load(address, appearance)
         except Exception as error:
             if _is_gone(error) or not self._browser.is_connected():
                 raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
@@ -93,7 +93,7 @@ class ChromiumScreen:
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
             raise RecipeError(f"the page refuses: {why}", where=address, fix="give options that the page knows")
-        if look.lang == "zh" and not self._page.evaluate(HAS_CHINESE):
+        if appearance.lang == "zh" and not self._page.evaluate(HAS_CHINESE):
             raise RecipeError(
                 "no font here has Chinese characters: every screenshot would show empty boxes",
                 where="lang=zh",
@@ -101,12 +101,12 @@ class ChromiumScreen:
             )
         self._centres = self._page.evaluate(CENTRES)
 
-    def _load(self, address: str, look: Look) -> None:
+    def _load(self, address: str, appearance: Appearance) -> None:
         if self._page is None:
             context = self._browser.new_context(reduced_motion="reduce")
             self._page = context.new_page()
             self._session = context.new_cdp_session(self._page)
-        self._page.set_viewport_size({"width": look.width, "height": look.height})
+        self._page.set_viewport_size({"width": appearance.width, "height": appearance.height})
         self._page.goto(address, timeout=self._milliseconds)
         with suppress(self._timeout):
             self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)

@@ -15,7 +15,7 @@ from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
-from recipes.tasks.number_game.rules import POSITIONS, START, Deal, Look, Settings, balanced, points
+from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
 from recipes.tasks.number_game.screens import Screen, TapLost, check_agreement, run
 
 RECORD = "episode.json"
@@ -32,19 +32,19 @@ class Episode:
     split: str
     number: int
     deals: tuple[Deal, ...]
-    look: Look
+    appearance: Appearance
     taps: tuple[int, ...]
 
     @property
     def key(self) -> str:
-        """Name of its folder in the journal; other rounds or another look give another name."""
+        """Name of its folder in the journal; other rounds or another appearance give another name."""
         text = json.dumps(self.plan(), sort_keys=True)
         return f"{self.split}-{self.number:04d}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def plan(self) -> dict[str, Any]:
         """All of it as JSON."""
         codes = [deal.code for deal in self.deals]
-        return {"split": self.split, "number": self.number, "deals": codes, "taps": self.taps, **vars(self.look)}
+        return {"split": self.split, "number": self.number, "deals": codes, "taps": self.taps, **vars(self.appearance)}
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Epi
     episodes = []
     for start in range(0, size, settings.rounds):
         part = tuple(deals[start : start + settings.rounds])
-        look = settings.look(split, rng)
+        appearance = settings.appearance(split, rng)
         taps = tuple(_tap(deal, rng) for deal in part)
-        episodes.append(Episode(split, start // settings.rounds, part, look, taps))
+        episodes.append(Episode(split, start // settings.rounds, part, appearance, taps))
     return episodes
 
 
@@ -216,7 +216,7 @@ def _play_insistently(screen: Screen, episode: Episode, tally: Tally) -> tuple[l
 def _play(screen: Screen, episode: Episode) -> tuple[list[bytes], list[int]]:
     """The screenshots and the scores that they show; the page must agree with the rules on everything."""
     images, scores, score = [], [], START
-    screen.open(list(episode.deals), episode.look)
+    screen.open(list(episode.deals), episode.appearance)
     for deal, tap in zip(episode.deals, episode.taps, strict=True):
         images.append(fitted(screen.screenshot(), MOST_TOKENS))
         scores.append(score)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.data import QUESTION, gold_response
 from recipes.tasks.number_game.pixels import Box, find_cards
+from recipes.tasks.number_game.rows import QUESTION, gold_response
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
 from recipes.tasks.pretrain import PretrainPlan
 

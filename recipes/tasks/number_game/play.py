@@ -16,8 +16,8 @@ from recipes.chat_server import client_options, owner, payload, server_errors
 from recipes.data.rewards import Score
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode
-from recipes.tasks.number_game.data import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.pixels import BrokenPNG, fitted
+from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
 from recipes.tasks.number_game.screens import Report, Screen, TapLost, check_agreement, run
 
@@ -145,8 +145,8 @@ def play(
 ) -> Played:
     """Play the episodes that have no result in `folder` yet, several screens at once.
 
-    An episode's folder is named by its rounds, its look, the model and its sampling, so that another model's results
-    are not taken for this one's. An episode whose tap is lost has a result as well, with the rounds until then.
+    An episode's folder is named by its rounds, its appearance, the model and its sampling, so that another model's
+    results are not taken for this one's. An episode whose tap is lost has a result as well, with the rounds until then.
     """
     folders = {episode.key: folder / _folder_name(episode, agent.server) for episode in episodes}
     missing = [episode for episode in episodes if not (folders[episode.key] / RESULT).is_file()]
@@ -176,7 +176,7 @@ def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -
     rounds: list[dict[str, Any]] = []
     status, why = "finished", ""
     try:
-        screen.open(list(episode.deals), episode.look)
+        screen.open(list(episode.deals), episode.appearance)
         for index, deal in enumerate(episode.deals):
             rounds.append(_play_round(screen, deal, index, agent, folder))
             screen.advance()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from recipes.data.rewards import load_reward
 from recipes.data.rows import read_manifest
 from recipes.paths import ROOT, data_dir
-from recipes.tasks.number_game.data import QUESTION
 from recipes.tasks.number_game.demonstrations import RESPONSE, GamePlan, Screenshot, by_size, inputs, phrases, read
+from recipes.tasks.number_game.rows import QUESTION
 from recipes.tasks.number_game.rules import Deal
 from recipes.tasks.pretrain import PLAIN_SAMPLING, Problem, Spec, train_tokenizer
 from recipes.tasks.pretrain import SPECIAL as CHAT

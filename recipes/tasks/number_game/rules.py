@@ -1,4 +1,4 @@
-"""Rules, deals, looks and settings of the number game."""
+"""Rules, deals, appearances and settings of the number game."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ DEFAULT_SCREEN = SCREENS[0]
 
 
 @dataclass(frozen=True)
-class Look:
+class Appearance:
     """The options of one episode; the values are those of `CHOICES`, sizes are CSS pixels of the screen."""
 
     lang: str = "en"
@@ -189,24 +189,24 @@ class Look:
         return {"light_position": facts.pop("light"), "digit_size": facts.pop("size"), **facts}
 
 
-def various(
+def random_appearance(
     rng: random.Random,
     languages: Sequence[str],
     screens: Sequence[tuple[int, int]],
     *,
     themes: Sequence[str] = CHOICES["theme"],
     plain: bool = False,
-) -> Look:
-    """A look drawn at random, every option independently of the others; a plain one keeps the page's defaults."""
+) -> Appearance:
+    """An appearance at random, every option independently of the others; a plain one keeps the page's defaults."""
     choices = CHOICES | {"theme": tuple(themes)}
     chosen = {name: rng.choice(allowed) for name, allowed in choices.items() if name != "lang" and not plain}
     width, height = rng.choice(list(screens))
-    return Look(lang=rng.choice(list(languages)), width=width, height=height, **chosen)
+    return Appearance(lang=rng.choice(list(languages)), width=width, height=height, **chosen)
 
 
-def query(deals: Sequence[Deal], look: Look) -> str:
-    """The address's query that shows these rounds in this look."""
-    return f"deal={','.join(deal.code for deal in deals)}&{look.query()}"
+def query(deals: Sequence[Deal], appearance: Appearance) -> str:
+    """The address's query that shows these rounds in this appearance."""
+    return f"deal={','.join(deal.code for deal in deals)}&{appearance.query()}"
 
 
 def tokens(width: int, height: int) -> int:
@@ -216,7 +216,7 @@ def tokens(width: int, height: int) -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes and looks of a data set.
+    """Sizes and appearances of a data set.
 
     Args:
         train_size, test_size: screenshots in each split. 1,152 is nine batches of 128 and 128 of each cell of light
@@ -224,7 +224,7 @@ class Settings:
         rounds: of an episode.
         languages: of the page, one drawn for each episode.
         looks: "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so
-            too, but no theme is in both splits; "plain" is one look.
+            too, but no theme is in both splits; "plain" is one appearance.
         screens: widths and heights in CSS pixels, one drawn for each episode; multiples of 28 are never resized.
         test_screens: those of the test split; empty: the same as in training.
     """
@@ -252,13 +252,13 @@ class Settings:
                     f"a screen of {width} x {height}", where="screens", fix="give multiples of 28, from 140 up"
                 )
 
-    def look(self, split: str, rng: random.Random) -> Look:
-        """The look of one episode of a split."""
+    def appearance(self, split: str, rng: random.Random) -> Appearance:
+        """The appearance of one episode of a split."""
         themes = CHOICES["theme"]
         if self.looks == "held-out":
             themes = tuple(theme for theme in themes if (theme in HELD_OUT_THEMES) == (split == "test"))
         screens = self.test_screens if split == "test" and self.test_screens else self.screens
-        return various(rng, self.languages, screens, themes=themes, plain=self.looks == "plain")
+        return random_appearance(rng, self.languages, screens, themes=themes, plain=self.looks == "plain")
 
     def facts(self) -> dict[str, Any]:
         """For the manifest."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.rules import Deal, Look
+from recipes.tasks.number_game.rules import Appearance, Deal
 
 Job = TypeVar("Job")
 PATIENCE_S = 15.0  # after Ctrl-C, for screens to end what they are at
@@ -40,7 +40,7 @@ class Screen(Protocol):
 
     name: str
 
-    def open(self, deals: list[Deal], look: Look) -> None:
+    def open(self, deals: list[Deal], appearance: Appearance) -> None:
         """Load the page with these rounds and wait until the first one can be played."""
 
     def screenshot(self) -> bytes:

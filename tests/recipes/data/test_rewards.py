@@ -6,7 +6,8 @@ import pytest
 
 from recipes.data.rewards import gold_checked, load_reward
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.data import Problem, row_gold_response, rows
+from recipes.tasks.countdown.problems import Problem
+from recipes.tasks.countdown.rows import row_gold_response, rows
 
 GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6)
 WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1", 6)

@@ -7,7 +7,7 @@ import errno
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, publish, read_manifest, stage_split, staging
+from recipes.data.rows import ROWS_PER_GROUP, make_row, manifest_path, put_in_place, read_manifest, stage_split, staging
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 
@@ -77,7 +77,7 @@ def test_several_splits_are_published_together_or_not_at_all(tmp_path):
     with staging() as staged:
         staged += [stage_split(tmp_path / f"{name}.parquet", rows(4), manifest={}) for name in ("train", "test")]
         with pytest.raises(RecipeError, match=r"test\.parquet holds other data"):
-            publish(staged)
+            put_in_place(staged)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["test.manifest.json", "test.parquet"]
     assert read_manifest(test, verify=True)["rows"] == 3
 

@@ -13,7 +13,7 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector import checkpoints, workload
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
-from recipes.pointer_selector.data import read_data
+from recipes.pointer_selector.dataset import read_data
 from recipes.pointer_selector.metrics import RunLog
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.training import Trainer

@@ -11,7 +11,7 @@ from pointer_testing import SMALL_WORKLOAD
 
 from recipes.pointer_selector import workload
 from recipes.pointer_selector.config import SplitConfig, WorkloadConfig
-from recipes.pointer_selector.data import pool_rows, read_data
+from recipes.pointer_selector.dataset import pool_rows, read_data
 from recipes.pointer_selector.preparation import by_split
 from recipes.pointer_selector.workload import FrozenModel
 

@@ -18,8 +18,9 @@ from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.tasks import pretrain
-from recipes.tasks.countdown.data import bucket, ground_truth
 from recipes.tasks.countdown.pretraining import SPEC as COUNTDOWN
+from recipes.tasks.countdown.problems import bucket
+from recipes.tasks.countdown.rows import ground_truth
 from recipes.tasks.gsm8k.pretraining import SPEC as GSM8K
 from recipes.tasks.gsm8k.problems import TINY, word_problems
 from recipes.tasks.number_game.pretraining import NumberGame

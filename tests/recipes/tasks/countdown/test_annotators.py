@@ -8,8 +8,9 @@ import re
 import numpy as np
 
 from recipes.data.rewards import load_reward
-from recipes.tasks.countdown.data import DATA_SOURCE, PRESETS, bucket, ground_truth
 from recipes.tasks.countdown.pretraining import LARGEST, expressions, problems
+from recipes.tasks.countdown.problems import PRESETS, bucket
+from recipes.tasks.countdown.rows import DATA_SOURCE, ground_truth
 from recipes.tasks.countdown.solver import solve
 
 TINY = PRESETS["tiny"]

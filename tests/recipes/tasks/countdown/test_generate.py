@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recipes.tasks.countdown.data import PRESETS, SHARES, Settings, bucket, draw, generate
+from recipes.tasks.countdown.problems import PRESETS, SHARES, Settings, bucket, draw, generate
 from recipes.tasks.countdown.solver import solve
 
 PAPER = PRESETS["paper"]

@@ -16,7 +16,7 @@ from recipes.tasks.number_game.android import AndroidScreen, find_devices
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.pixels import colours, decoded
-from recipes.tasks.number_game.rules import Look, Settings, parse_deal
+from recipes.tasks.number_game.rules import Appearance, Settings, parse_deal
 from recipes.tasks.number_game.screens import ScreenLost, TapLost
 
 adbutils = pytest.importorskip("adbutils", reason="adbutils is not installed")
@@ -118,7 +118,7 @@ def collected(folder):
 def test_an_episode_is_played_by_taps_and_pixels_and_a_lost_tap_is_repeated(connect, deals):
     connect(phone := DrawnPhone("phone", deaf=1))
     android = AndroidScreen(*find_devices("all"), seconds=4.0)
-    android.open(deals, Look(theme="night"))
+    android.open(deals, Appearance(theme="night"))
     outcomes = []
     for deal in deals:
         outcomes.append(android.choose(deal.answer if deal is not deals[1] else 0))
@@ -141,7 +141,7 @@ def test_a_phone_that_does_not_do_as_it_should(connect, deals, fault, error, mes
     android = AndroidScreen(*find_devices("all"), seconds=0.4)
 
     def play():
-        android.open(deals, Look())
+        android.open(deals, Appearance())
         android.choose(1)
 
     with pytest.raises(error, match=message):

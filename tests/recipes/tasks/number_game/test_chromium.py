@@ -10,7 +10,7 @@ import pytest
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.chromium import PAGE, ChromiumScreen
 from recipes.tasks.number_game.pixels import decoded, find_button, find_cards, verdict
-from recipes.tasks.number_game.rules import CHOICES, Look, all_deals, drawn
+from recipes.tasks.number_game.rules import CHOICES, Appearance, all_deals, drawn
 from recipes.tasks.number_game.screens import ScreenLost
 
 
@@ -24,7 +24,7 @@ def screen(chromium_path):
 @pytest.fixture
 def page(screen, deals):
     """Playwright's page, for what a player has no method for."""
-    screen.open(deals, Look())
+    screen.open(deals, Appearance())
     return screen._page
 
 
@@ -59,7 +59,7 @@ def test_a_seed_draws_what_the_rules_draw(page, seed, order):
 @pytest.mark.parametrize("theme", CHOICES["theme"])
 def test_pixels_tell_cards_and_verdicts_in_every_theme(screen, deals, theme):
     width, height = (1280, 800) if theme == "forest" else (560, 1008)
-    screen.open(deals[:1], Look(theme=theme, width=width, height=height))
+    screen.open(deals[:1], Appearance(theme=theme, width=width, height=height))
     picture = decoded(screen.screenshot())
     cards = find_cards(picture, theme)
     assert find_button(picture, theme) is None
@@ -73,7 +73,7 @@ def test_pixels_tell_cards_and_verdicts_in_every_theme(screen, deals, theme):
 @pytest.mark.parametrize("size", [(720, 1280), (140, 224), (1440, 900)])
 def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
     for lamps, light in (("row", "top"), ("column", "bottom")):
-        screen.open(deals, Look(lamps=lamps, light=light, width=size[0], height=size[1]))
+        screen.open(deals, Appearance(lamps=lamps, light=light, width=size[0], height=size[1]))
         boxes = screen._page.evaluate(
             "() => ['header', '#light', '#cards', '#message'].map((s) => { const b = document.querySelector(s)"
             ".getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
@@ -92,10 +92,10 @@ def test_pages_that_cannot_be_played(screen, deals, tmp_path, monkeypatch):
         patch.setattr(screen, "_milliseconds", 500)
         patch.setattr(screen, "_address", (tmp_path / "other.html").as_uri())
         with pytest.raises(RecipeError, match=r"after 0\.5 s the page shows no number game"):
-            screen.open(deals, Look())
+            screen.open(deals, Appearance())
         patch.setattr(screen, "_address", "http://127.0.0.1:9/index.html")
         with pytest.raises(RecipeError, match="the page does not load"):
-            screen.open(deals, Look())
+            screen.open(deals, Appearance())
 
 
 @pytest.mark.parametrize("victim", ["browser", "driver"])
@@ -106,7 +106,7 @@ def test_a_browser_or_playwrights_driver_that_dies(chromium_path, deals, victim)
         before = set(psutil.Process().children())
         screen = ChromiumScreen("dying")
         (driver,) = set(psutil.Process().children()) - before
-        screen.open(deals, Look())
+        screen.open(deals, Appearance())
         if victim == "driver":
             driver.kill()
             driver.wait()
@@ -115,7 +115,7 @@ def test_a_browser_or_playwrights_driver_that_dies(chromium_path, deals, victim)
         with pytest.raises(ScreenLost, match="dying"):
             screen.choose(0)
         with pytest.raises(ScreenLost, match="dying"):
-            screen.open(deals, Look())
+            screen.open(deals, Appearance())
         screen.close()
 
     with ThreadPoolExecutor(1) as thread:  # one thread has one Playwright

@@ -13,7 +13,7 @@ from recipes.data.prepare import prepare
 from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.data import HubScreens, row_gold_response, splits
+from recipes.tasks.number_game.rows import HubScreens, row_gold_response, splits
 from recipes.tasks.number_game.rules import START, Settings, points
 from recipes.tasks.number_game.screens import Outcome
 
@@ -34,7 +34,7 @@ class ScriptedScreen:
     def __init__(self, *, lies=False, stops_after=None):
         self._lies, self._left = lies, stops_after
 
-    def open(self, deals, look):
+    def open(self, deals, appearance):
         if self._left is not None:
             self._left -= 1
             if self._left < 0:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from recipes.errors import RecipeError
 from recipes.pointer_selector import candidates
 from recipes.pointer_selector.config import FilterConfig, SplitConfig
-from recipes.pointer_selector.data import collate, read_data
+from recipes.pointer_selector.dataset import collate, read_data
 from recipes.pointer_selector.embeddings import load_table
 from recipes.pointer_selector.preparation import by_split, filtered
 

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from recipes.errors import RecipeError
-from recipes.preflight import data
+from recipes.preflight import data_files
 
 from .conftest import write_rows
 
@@ -36,17 +36,17 @@ def change(path, column, values=None):
 )
 def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, message):
     recipe = make().model_copy(update={"engine": engine})
-    assert data.check_data(recipe) == []
+    assert data_files.check_data(recipe) == []
     damage(files / "test.parquet")
     with pytest.raises(RecipeError, match=message) as caught:
-        data.check_data(recipe)
+        data_files.check_data(recipe)
     assert "data.val_files" in caught.value.where
     assert caught.value.fix
 
 
 def test_a_batch_larger_than_the_data(make):
     with pytest.raises(RecipeError, match="32 is larger than the 16 training rows") as caught:
-        data.check_data(make("data.rollout_batch_size=32", "worker.actor.global_batch_size=32"))
+        data_files.check_data(make("data.rollout_batch_size=32", "worker.actor.global_batch_size=32"))
     assert "ROLLOUT_BATCH_SIZE to 16" in caught.value.fix
 
 
@@ -60,16 +60,16 @@ def test_prompts_that_are_too_long(make, files):
     tables = [pq.read_table(files / name) for name in ("long.parquet", "short.parquet")]
     pq.write_table(pa.concat_tables(tables), files / "train.parquet")
     with pytest.raises(RecipeError, match="2 of the first 16 prompts are longer .* would be dropped"):
-        data.check_data(recipe)
-    (remark,) = data.check_data(make("data.max_prompt_length=32", "data.filter_overlong_prompts=true"))
+        data_files.check_data(recipe)
+    (remark,) = data_files.check_data(make("data.max_prompt_length=32", "data.filter_overlong_prompts=true"))
     assert remark.startswith("2 of the first 16 prompts are longer")
     write_rows(files / "train.parquet", prompt="word " * 40)
     with pytest.raises(RecipeError, match=r"every prompt is longer than data\.max_prompt_length 32") as caught:
-        data.check_data(recipe)
+        data_files.check_data(recipe)
     assert "MAX_PROMPT_LENGTH to 104" in caught.value.fix
     config = files / "model" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 512}))
     write_rows(files / "train.parquet", prompt="word " * 4000)
     with pytest.raises(RecipeError, match="every prompt") as caught:
-        data.check_data(recipe)
+        data_files.check_data(recipe)
     assert "shorten the prompts, or take a model with more than" in caught.value.fix

@@ -1,24 +1,23 @@
-"""Countdown's data: problems, prompt, rows, presets."""
+"""Countdown's problems: ranges and presets, the generator, and those of the hub's data set."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recipes.data.hub import load_hub_table
-from recipes.data.prepare import Split, sorted_counts
-from recipes.data.rows import make_row
 from recipes.data.splits import SHARES, bucket_of
 from recipes.errors import RecipeError
 from recipes.provenance import sha256
 from recipes.tasks.countdown.solver import check_exact, count, evaluate, solve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def bucket(numbers: Sequence[int]) -> str:
@@ -82,37 +81,6 @@ PRESETS = {
 }
 
 
-DATA_SOURCE = "countdown"
-ABILITY = "math"
-
-# One fixed sentence: the tiny tokenizer is trained on it, so a change here asks for a new tiny model.
-TEMPLATE = (
-    "Make {target} from the numbers {numbers}. Use each number exactly once, with +, -, * and /. "
-    "Reason in <think> </think>, then write the equation in <answer> </answer>, "
-    "for example <answer>(1 + 2) / 3</answer>."
-)
-
-
-def prompt(numbers: Sequence[int], target: int) -> str:
-    """The user's message for one problem, numbers in the order given."""
-    return TEMPLATE.format(target=target, numbers=", ".join(map(str, numbers)))
-
-
-def gold_response(solution: str, reasoning: str | None = None) -> str:
-    """A response that earns full marks: `<think>REASONING</think>`, a line break, `<answer>SOLUTION</answer>`.
-
-    Args:
-        solution: an expression such as `(8 - 3 + 1) * 4`, without `= target`.
-        reasoning: the text between the think tags; the solution itself where none is given.
-    """
-    return f"<think>{solution if reasoning is None else reasoning}</think>\n<answer>{solution}</answer>"
-
-
-def ground_truth(numbers: Sequence[int], target: int) -> str:
-    """Return what the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
-    return f'{{"target": {target}, "numbers": [{", ".join(map(str, numbers))}]}}'
-
-
 # Numbers that each expression of a size gets in one sweep over all of them: some thousand problems come out.
 DRAWS = {2: 2048, 3: 512, 4: 224, 5: 16}
 # Sweeps in a row without one new problem after which the settings count as exhausted.
@@ -137,7 +105,7 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
     longer draw starts with the shorter one.
 
     Args:
-        buckets: only multisets of numbers from these buckets (see `recipes.data.prepare`).
+        buckets: only multisets of numbers from these buckets (see `bucket`).
         seed: any non-negative integer.
 
     Raises:
@@ -204,33 +172,6 @@ def _sweep(settings: Settings, size: int, rng: np.random.Generator) -> tuple[np.
     return np.concatenate(kept)[order], np.concatenate(targets).astype(np.int64)[order]
 
 
-def rows(problems: Iterable[Problem], split: str) -> Iterator[dict[str, Any]]:
-    """One row for each problem; `extra_info.num_solutions` grades its difficulty (fewer is harder)."""
-    for index, problem in enumerate(problems):
-        yield make_row(
-            data_source=DATA_SOURCE,
-            prompt=prompt(problem.numbers, problem.target),
-            ground_truth=ground_truth(problem.numbers, problem.target),
-            ability=ABILITY,
-            extra_info={
-                "split": split,
-                "index": index,
-                "numbers": list(problem.numbers),
-                "target": problem.target,
-                "solution": problem.solution,
-                "num_solutions": problem.num_solutions,
-            },
-        )
-
-
-def row_gold_response(row: dict[str, Any]) -> str:
-    """The response that a row's stored solution stands for."""
-    return gold_response(row["extra_info"]["solution"])
-
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
 BATCH = 2048
 
@@ -277,7 +218,8 @@ class HubProblems:
 
     def split(self, buckets: Sequence[str]) -> Iterator[Problem]:
         """The problems whose numbers are in these buckets."""
-        self.dropped = Counter(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
+        self.dropped.clear()
+        self.dropped.update(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
         seen: set[tuple[tuple[int, ...], int]] = set()
         order = np.random.default_rng(self._seed).permutation(len(self._table))
         for start in range(0, len(order), BATCH):
@@ -319,76 +261,3 @@ class HubProblems:
                 solved = solve(np.array([numbers for numbers, _ in part]), np.array([target for _, target in part]))
                 answers |= dict(zip(part, zip(solved.solutions, solved.counts.tolist(), strict=True), strict=True))
         return answers
-
-
-@dataclass
-class Tally:
-    """Counts of a split's rows for the manifest, and their multisets of numbers, which no other split may have."""
-
-    taken: set[tuple[int, ...]]
-    multisets: set[tuple[int, ...]] = field(default_factory=set)
-    sizes: Counter[int] = field(default_factory=Counter)
-    solutions: Counter[int] = field(default_factory=Counter)
-
-    def over(self, passing: Iterable[Problem]) -> Iterator[Problem]:
-        """Hand problems on and count them."""
-        for problem in passing:
-            multiset = tuple(sorted(problem.numbers))
-            if multiset in self.taken:
-                raise RecipeError(f"train and test share the numbers {multiset}", fix="report this bug")
-            self.multisets.add(multiset)
-            self.sizes[len(multiset)] += 1
-            self.solutions[problem.num_solutions] += 1
-            yield problem
-
-
-@dataclass
-class Source:
-    """A source of problems: the generator, or a hub table that was loaded."""
-
-    settings: Settings
-    seed: int
-    name: str
-    hub: HubProblems | None = None
-
-    def splits(self) -> Iterator[Split]:
-        """Train and test for `prepare`, in turn; no multiset of numbers is in both."""
-        settings, taken = self.settings, set[tuple[int, ...]]()
-        for split in ("train", "test"):
-            size, buckets = getattr(settings, f"{split}_size"), getattr(settings, f"{split}_buckets")
-            tally = Tally(taken)
-            manifest = {"source": self.name, "seed": self.seed, "settings": asdict(settings), "buckets": buckets}
-            problems = tally.over(self._problems(split, size, buckets))
-            yield Split(split, rows(problems, split), size, manifest, partial(self._facts, tally))
-            taken = tally.multisets
-
-    def _problems(self, split: str, size: int, buckets: Sequence[str]) -> Iterator[Problem]:
-        """Raises RecipeError where the source has fewer problems that fit than are wanted."""
-        made = 0
-        for problem in islice(self._all(buckets), size):
-            yield problem
-            made += 1
-        if made < size:
-            raise RecipeError(
-                f"{size:,} {split} problems were asked for and the source has {made:,} that fit",
-                where=f"{self.name}, buckets {', '.join(buckets)}",
-                fix=f"give --{split}_size {made} or less, or widen sizes and ranges",
-            )
-
-    def _all(self, buckets: Sequence[str]) -> Iterator[Problem]:
-        return self.hub.split(buckets) if self.hub else generate(self.settings, buckets, seed=self.seed)
-
-    def _facts(self, tally: Tally) -> dict[str, Any]:
-        counts = {"sizes": sorted_counts(tally.sizes), "num_solutions": sorted_counts(tally.solutions)}
-        return {"dropped": dict(self.hub.dropped) if self.hub else {}, "counts": counts}
-
-
-def generated(settings: Settings, *, seed: int) -> Source:
-    """Problems from the generator."""
-    return Source(settings, seed, "generated by recipes.tasks.countdown.data")
-
-
-def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Source:
-    """Problems of the hub's data set, or of a local copy."""
-    table, name = load_table(path, revision)
-    return Source(settings, seed, name, HubProblems(table, settings, seed=seed))

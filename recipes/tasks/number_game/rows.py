@@ -35,7 +35,7 @@ def gold_response(answer: int) -> str:
 
 
 def rows(rounds: Iterable[Round], split: str) -> Iterator[dict[str, Any]]:
-    """One row for each round; `extra_info` has the state, the look, and where in which episode the round stood."""
+    """One row for each round; `extra_info` has its state, its appearance and its place in its episode."""
     for index, each in enumerate(rounds):
         deal, episode = each.deal, each.episode
         width, height = size(each.image)
@@ -59,7 +59,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[dict[str, Any]]:
                 "source": each.source,
                 "width": width,
                 "height": height,
-                **episode.look.facts(),
+                **episode.appearance.facts(),
             },
         )
 
