@@ -19,7 +19,7 @@ from recipes.drawing import markdown
 from recipes.paths import ROOT
 
 CITATION = re.compile(
-    r"\b(?P<package>verl|vllm|vllm-[\d.]+|ray|transformers|torchvision|EasyR1)/(?P<path>[\w/]+\.py):(?P<line>\d+)"
+    r"\b(?P<package>verl|vllm|vllm-[\d.]+|ray|transformers|torch|torchvision|EasyR1)/(?P<path>[\w/]+\.py):(?P<line>\d+)"
     r"(?:\s+(?:#\s+)?\(`(?P<code>[^`]+)`\))?"
 )
 PACKAGES = ("verl", "vllm", "ray", "transformers")

@@ -1,4 +1,4 @@
-"""The module that verl imports before it builds a model on GPUs: losses, schedules, packed attention.
+"""What verl imports before it builds a model on GPUs: losses, schedules, reference, packed attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """
@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 
-from recipes.engines import linear_schedule, on_policy, packed_attention, resumed_optimizer
+from recipes.engines import (
+    frozen_reference,
+    linear_schedule,
+    on_policy,
+    packed_attention,
+    resumed_optimizer,
+)
 
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
+frozen_reference.register()
 if importlib.util.find_spec("flash_attn") is None:
     packed_attention.register()

@@ -1,0 +1,121 @@
+"""The reference has no buffer for gradients, is pinned in half the bytes, and computes the same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
+
+RANK = """
+import json, sys, threading
+from types import SimpleNamespace
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from verl.workers.engine.fsdp import transformer_impl
+from recipes.engines import frozen_reference
+
+rank, ranks, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+forward_only, broken = sys.argv[4] == "True", sys.argv[5]
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+
+class OnCpu(FSDP):
+    def __init__(self, module, **options):  # FSDP sends weights between GPUs only
+        super().__init__(module, **{**options, "sync_module_states": False})
+
+transformer_impl.FSDP, transformer_impl.get_device_id = OnCpu, lambda: torch.device("cpu")
+pins = []
+
+def pin(tensor):
+    pins.append((tensor.nbytes, threading.current_thread() is threading.main_thread()))
+    if broken == "broken":
+        raise RuntimeError("no memory to pin")
+    return tensor.clone()
+
+torch.Tensor.pin_memory = pin
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+        self.register_buffer("frequencies", torch.linspace(0, 1, 64) ** 3)
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x * torch.cos(self.frequencies)))
+
+def built():
+    torch.manual_seed(0)
+    engine = object.__new__(transformer_impl.FSDPEngine)
+    mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
+    engine.engine_config = SimpleNamespace(
+        mixed_precision=None, wrap_policy={"transformer_layer_cls_to_wrap": ["Layer"]}, strategy="fsdp",
+        forward_only=forward_only, forward_prefetch=False, use_orig_params=False, reshard_after_forward=True,
+    )
+    engine.model_config = SimpleNamespace(lora_rank=0, enable_activation_offload=False)
+    engine.device_mesh = mesh
+    module = torch.nn.Sequential(torch.nn.Embedding(40, 64), Layer(), Layer())
+    return engine._build_fsdp_module(module)
+
+def computed(module):
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):  # as verl
+        passes = [module(torch.arange(40).view(2, 20)).float() for _ in range(2)]
+    assert torch.equal(*passes)
+    buffers = {name: str(each.dtype) for name, each in module.named_buffers()}
+    kept = [getattr(each._handle.flat_param, "_cpu_grad", torch.empty(0)) for each in FSDP.fsdp_modules(module)]
+    gradients = sum(each.nbytes for each in kept)
+    return passes[0], buffers, gradients, sum(size for size, _ in pins), any(main for _, main in pins)
+
+found = [computed(built())]
+pins.clear()
+frozen_reference.register()
+frozen_reference.register()
+found.append(computed(built()))
+same = torch.equal(found[0][0], found[1][0])
+print(json.dumps({"same": same, "before": found[0][2:], "after": found[1][2:], "buffers": found[1][1]}))
+"""
+
+
+def of_ranks(ranks: int, folder, *arguments: object) -> list[subprocess.CompletedProcess[str]]:
+    def start(rank: int) -> subprocess.Popen[str]:
+        given = [str(each) for each in (rank, ranks, folder / "store", *arguments)]
+        return subprocess.Popen(
+            [sys.executable, "-c", RANK, *given],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    processes = [start(rank) for rank in range(ranks)]
+    return [
+        subprocess.CompletedProcess((), process.returncode, *texts)
+        for process, texts in [(process, process.communicate(timeout=300)) for process in processes]
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_reference_computes_the_same_without_a_buffer_for_gradients(tmp_path, ranks):
+    for done in of_ranks(ranks, tmp_path, True, "whole"):
+        assert done.returncode == 0, done.stderr[-2000:]
+        said = json.loads(done.stdout.splitlines()[-1])
+        weights = 4 * (40 * 64 + 2 * (64 * 64 + 64)) // ranks
+        assert said["same"]
+        assert said["before"] == [weights, 2 * weights, True], "FSDP's own way: float32, gradients, in the first pass"
+        assert said["after"] == [0, weights // 2, False]
+        assert set(said["buffers"].values()) == {"torch.float32"}
+        assert "of the reference in" in done.stderr
+
+
+def test_a_model_that_is_trained_is_left_alone(tmp_path):
+    (done,) = of_ranks(1, tmp_path, False, "whole")
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["before"] == said["after"] == [0, 0, False]
+
+
+def test_memory_that_cannot_be_pinned_ends_the_first_pass(tmp_path):
+    (done,) = of_ranks(1, tmp_path, True, "broken")
+    assert done.returncode
+    assert "no memory to pin" in done.stderr
