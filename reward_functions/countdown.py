@@ -102,7 +102,7 @@ def value(node: ast.expr) -> tuple[int, int]:
                 raise ZeroDivisionError
             return a * d, b * c
         return (a * d + c * b if kind is ast.Add else a * d - c * b), b * d
-    if isinstance(node, ast.Constant):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value, 1
     if isinstance(node, ast.UnaryOp):
         above, below = value(node.operand)

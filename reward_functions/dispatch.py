@@ -47,6 +47,8 @@ def _load(name: str, path: Path, **options: Any) -> ModuleType:
     """A file beside this one, once per process, whatever the name under which a trainer loaded this one."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path, **options)
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -27,14 +28,14 @@ from recipes.tasks.countdown.rows import from_hub, generated, row_gold_response
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 
 
-def chosen_settings(preset: str, source: str, given: dict[str, object]) -> Settings:
+def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Settings:
     """A preset with the options that were given; the hub's own numbers are not cut unless a range was given."""
     if preset not in PRESETS:
         raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
     if source not in ("generate", "hub"):
         raise RecipeError(f"no source {source!r}", where="--source", fix="choose from generate, hub")
     if source == "hub":
-        given = {"max_number": 100, "max_target": 100} | {name: value for name, value in given.items() if value}
+        given = {"max_number": 100, "max_target": 100, **{name: value for name, value in given.items() if value}}
     return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
 
 

@@ -78,8 +78,10 @@ def main(
         for manifest in manifests:
             sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest["data_sources"].items())
             typer.echo(f"{manifest['split']}: {sources}")
-        for name in ("train", "test") if tokenizer else ():
-            typer.echo(f"{name}: {count_split(folder / f'{name}.parquet', tokenizer).described(max_prompt_length)}")
+        if tokenizer:
+            for name in ("train", "test"):
+                lengths = count_split(folder / f"{name}.parquet", tokenizer)
+                typer.echo(f"{name}: {lengths.described(max_prompt_length)}")
 
 
 if __name__ == "__main__":

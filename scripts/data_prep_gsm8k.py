@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -33,7 +33,8 @@ def chosen_source(
     source: str, revision: str, seed: int, train_size: int | None, test_size: int | None
 ) -> dict[str, SplitSource]:
     """The questions of both splits; sizes belong to generated problems, since the data set has its own."""
-    sizes = {name: size for name, size in (("train_size", train_size), ("test_size", test_size)) if size is not None}
+    given = {"train_size": train_size, "test_size": test_size}
+    sizes: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
     if source == "generate":
         return generated(replace(TINY, **sizes), seed=seed)
     if sizes:

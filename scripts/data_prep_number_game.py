@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -28,12 +28,13 @@ from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.rows import SPLITS, HubScreens, from_journal, row_gold_response, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
+from recipes.tasks.number_game.screens import Openers
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 SOURCES = ("browser", "adb", "hub")
 
 
-def chosen_settings(preset: str, source: str, given: dict[str, object]) -> Settings:
+def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Settings:
     """A preset with the options that were given."""
     if preset not in PRESETS:
         raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
@@ -42,9 +43,7 @@ def chosen_settings(preset: str, source: str, given: dict[str, object]) -> Setti
     return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
 
 
-def from_screens(
-    settings: Settings, seed: int, folder: Path, make: Callable[[int], list], source: str
-) -> Iterator[Split]:
+def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, source: str) -> Iterator[Split]:
     """Play what the journal lacks, and hand on the splits from it."""
     sizes = {"train": settings.train_size, "test": settings.test_size}
     episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}

@@ -18,6 +18,7 @@ import typer
 
 from recipes.errors import counted, reported_errors
 from recipes.paths import relative_to_cwd
+from recipes.statistics import Interval
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -57,20 +58,20 @@ def main(
         paired, change = curve.paired, curve.paired.difference
         print(
             f"{curve.run}: step {paired.first} to {paired.last} on {counted(paired.questions, 'question')}: "
-            f"{100 * change.value:+.1f} points (95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}), "
-            f"McNemar p = {paired.mcnemar.p_value:.2g}"
+            f"{100 * change.value:+.1f} points ({span(change)}), McNemar p = {paired.mcnemar.p_value:.2g}"
         )
-    change = result.change
     if len(result.curves) > 1:
-        mean = f"mean of {len(result.curves)} seeds: {100 * change.value:+.1f} points"
-        span = (
-            "" if change.low is None else f"95% interval over seeds {100 * change.low:+.1f} to {100 * change.high:+.1f}"
-        )
-        print(f"{mean} ({span or change.method})")
+        mean = f"mean of {len(result.curves)} seeds: {100 * result.change.value:+.1f} points"
+        print(f"{mean} ({span(result.change, ' over seeds')})")
     for k, each in result.pass_at_k.items():
-        change = each.change
-        span = change.method if change.low is None else f"{100 * change.low:+.1f} to {100 * change.high:+.1f}"
-        print(f"pass@{k}: {100 * each.before.value:.1f}% to {100 * each.after.value:.1f}% ({span})")
+        print(f"pass@{k}: {100 * each.before.value:.1f}% to {100 * each.after.value:.1f}% ({span(each.change)})")
+
+
+def span(change: Interval, over: str = "") -> str:
+    """The ends of an interval in points, or why there is none."""
+    if change.low is None or change.high is None:
+        return change.method
+    return f"95% interval{over} {100 * change.low:+.1f} to {100 * change.high:+.1f}"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from recipes.tasks.countdown.pretraining import Countdown
 from recipes.tasks.custom.pretraining import Custom
 from recipes.tasks.gsm8k.pretraining import GSM8K
 from recipes.tasks.number_game.pretraining import NumberGame
-from recipes.tasks.pretrain import SIZES, PretrainPlan, Spec, run
+from recipes.tasks.pretrain import SIZES, PretrainPlan, Spec, TextPlan, run
 
 SPECS: dict[str, type[Spec[Any]]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame, Custom)}
 GROUPS = ("annotators", "players")
@@ -31,7 +31,7 @@ GROUPS = ("annotators", "players")
 
 def plan_values(plan: PretrainPlan) -> dict[str, int | float]:
     """The plan's numbers by option: `--lr`, `--steps`, and of the annotators `--hasty`."""
-    values = {}
+    values: dict[str, int | float] = {}
     for field in dataclasses.fields(plan):
         value = getattr(plan, field.name)
         if field.name in GROUPS:
@@ -53,7 +53,7 @@ def changed_plan(plan: PretrainPlan, given: dict[str, Any]) -> PretrainPlan:
 
 def sized(plan: PretrainPlan, size: str) -> PretrainPlan:
     """Return the plan with a size's shape and learning rate. Raises RecipeError for an unknown size."""
-    if size == "tiny":
+    if size == "tiny" or not isinstance(plan, TextPlan):
         return plan
     if size not in SIZES:
         raise RecipeError(f"unknown size {size!r}", where="--size", fix=f"use tiny, or one of {', '.join(SIZES)}")
@@ -93,10 +93,10 @@ def command(task: str) -> Callable[..., None]:
     options = [one for one in options if one.name != own]
     for name, value in plan_values(spec.plan).items():
         least = 0 if isinstance(value, float) or name in ("seed", "reading") else 1
-        annotation = Annotated[type(value), typer.Option(f"--{name}", min=least)]
+        annotation: Any = Annotated[type(value), typer.Option(f"--{name}", min=least)]
         options.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation))
     options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
-    main.__signature__ = signature.replace(parameters=options)
+    main.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # inspect reads it
     main.__annotations__ = {one.name: one.annotation for one in options}
     return main
 

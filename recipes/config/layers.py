@@ -107,12 +107,12 @@ def _tree(text: str) -> dict[str, Any]:
     if "*" in text:
         _refuse_bomb(yaml.compose(text, Loader=yaml.SafeLoader), {})
     try:
-        tree = OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
+        tree: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
     except OSError as error:  # how OmegaConf calls a file that holds a single value
         raise TypeError("this is a single value") from error
     if not isinstance(tree, dict):
         raise TypeError("this is a list")
-    return tree  # type: ignore[return-value]
+    return tree
 
 
 MOST_VALUES = 100_000
@@ -137,10 +137,10 @@ def parse(text: str) -> Any:
     In a mapping, Hydra wants no blank behind a colon and YAML does: `{a:0.5}` is read as Hydra reads it.
     """
     try:
-        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[call-overload, index]
+        tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError):  # the last: a number of thousands of digits
         return text
-    return _of_hydra(value)
+    return _of_hydra(tree["value"])
 
 
 def _of_hydra(value: Any) -> Any:
@@ -182,7 +182,10 @@ def parse_as(text: str, annotation: Any) -> Any:
     return word if any(get_origin(part) is Literal for part in parts) else parse(word)
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_SafeDumper):
     """OmegaConf's own writing puts each item of a list on a line; here a list takes one line."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -28,7 +28,7 @@ def register() -> None:
             set_again(self, local_path)
         return result
 
-    load_checkpoint.sets_again = True  # type: ignore[attr-defined]
+    load_checkpoint.sets_again = True  # type: ignore[attr-defined]  # what is asked above
     FSDPEngine.load_checkpoint = load_checkpoint
 
 

@@ -52,11 +52,13 @@ class Helper:
         """
         question = json.dumps({"gold": gold, "answer": answer}).encode() + b"\n"
         with self.lock:
-            if self.process is None or self.owner != os.getpid():  # a forked process needs its own
-                self._start()
+            process = self.process
+            if process is None or self.owner != os.getpid():  # a forked process needs its own
+                process = self._start()
+            assert process.stdin is not None
             try:
-                self.process.stdin.write(question)  # shorter than a pipe's buffer, so it goes at once
-                verdict = self._line(HARD_S, SECONDS)
+                process.stdin.write(question)  # shorter than a pipe's buffer, so it goes at once
+                verdict = _line(process, HARD_S, SECONDS)
             except BrokenPipeError:
                 verdict = ""
             if not verdict:
@@ -67,15 +69,13 @@ class Helper:
         """End the helper; the next question starts another."""
         process, self.process = self.process, None
         if process is not None and self.owner == os.getpid():
-            process.kill()
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            with process:  # closes the pipes and waits
+                process.kill()
 
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
         check_installed()
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-        self.process = subprocess.Popen(
+        process = self.process = subprocess.Popen(
             [sys.executable, str(HELPER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -84,28 +84,32 @@ class Helper:
             env=environment | {"OMP_NUM_THREADS": "1"},
         )
         self.owner = os.getpid()
-        if self._line(START_S, START_S) != "ready":
+        if _line(process, START_S, START_S) != "ready":
             self.end()
             raise HelperMissing(f"math-verify's helper does not start; try it: {sys.executable} {HELPER}")
+        return process
 
-    def _line(self, wall: float, processor: float) -> str:
-        """The next line; "" where it does not come within these seconds of either kind, or the helper is gone."""
-        fd, line, begin, used = self.process.stdout.fileno(), b"", time.monotonic(), self._processor()
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([fd], [], [], 0.1)
-            if ready:
-                block = os.read(fd, 4096)
-                if not block:
-                    return ""
-                line += block
-            elif time.monotonic() - begin > wall or self._processor() - used > processor:
+
+def _line(process: subprocess.Popen[bytes], wall: float, processor: float) -> str:
+    """The helper's next line; "" where it does not come within these seconds of either kind, or the helper is gone."""
+    assert process.stdout is not None
+    fd, line, begin, used = process.stdout.fileno(), b"", time.monotonic(), _processor(process.pid)
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([fd], [], [], 0.1)
+        if ready:
+            block = os.read(fd, 4096)
+            if not block:
                 return ""
-        return line.decode("ascii", "replace").strip()
+            line += block
+        elif time.monotonic() - begin > wall or _processor(process.pid) - used > processor:
+            return ""
+    return line.decode("ascii", "replace").strip()
 
-    def _processor(self) -> float:
-        """Seconds of processor time that the helper has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 HELPER_PROCESS = Helper()

@@ -90,17 +90,16 @@ def read(truth: Any) -> Tests:
     """
     if not isinstance(truth, dict):
         raise TruthError('the tests are not {"inputs": [...], "outputs": [...]} or {"asserts": [...]}')
-    inputs, outputs, assertions = truth.get("inputs"), truth.get("outputs"), truth.get("asserts")
     if "asserts" in truth:
+        assertions = truth["asserts"]
         if not isinstance(assertions, list) or not all(isinstance(text, str) for text in assertions):
             raise TruthError("asserts is not a list of assert statements")
-    elif not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise TruthError("inputs and outputs are not two lists")
-    count = len(assertions if "asserts" in truth else inputs)
-    if not 0 < count <= MAX_TESTS:
-        raise TruthError(f"{count} tests; give 1 to {MAX_TESTS}")
-    if "asserts" in truth:
+        _check_count(len(assertions))
         return _asserts(assertions, truth.get("classes", []))
+    inputs, outputs = truth.get("inputs"), truth.get("outputs")
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise TruthError("inputs and outputs are not two lists")
+    _check_count(len(inputs))
     if len(inputs) != len(outputs):
         raise TruthError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
     if truth.get("fn_name"):
@@ -111,6 +110,11 @@ def read(truth: Any) -> Tests:
     if any(len(text) > MAX_VALUE for text in outputs):
         raise TruthError(f"an output is longer than {MAX_VALUE} characters")
     return Tests("script", inputs, tuple(outputs))
+
+
+def _check_count(tests: int) -> None:
+    if not 0 < tests <= MAX_TESTS:
+        raise TruthError(f"{tests} tests; give 1 to {MAX_TESTS}")
 
 
 def _asserts(texts: list[str], classes: Any) -> Tests:

@@ -145,7 +145,7 @@ def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes
     """Return what the sandbox reads; asserts come behind what the program's process knows."""
     hidden = kind == "asserts"
     code = [(name, part) for name, part in _code() if hidden or name != "judged"]
-    request = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine()}
+    request: dict[str, Any] = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine()}
     request |= {"parts": [name for name, _ in code], "inputs": None if hidden else tests}
     blocks = [marshal.dumps((code, request)), marshal.dumps((tests, _data_names()) if hidden else None)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
@@ -177,6 +177,7 @@ def _exchange(command: list[str], request: bytes, seconds: float) -> bytes:
     answer = bytearray()
     with _memory_file(request) as stdin:
         process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={})
+    assert process.stdout is not None
     try:
         pipe = process.stdout.fileno()
         poll = select.poll()
@@ -329,8 +330,8 @@ def _runtime() -> tuple[str, list[str], str]:
         for folder in (Path("/usr", name), place):
             if folder.is_dir() and not folder.is_symlink():
                 mounts += ["--ro-bind", str(folder), str(folder)]
-    for place in ("/etc/ld.so.cache", "/usr/share/zoneinfo"):
-        mounts += ["--ro-bind-try", place, place]
+    for file in ("/etc/ld.so.cache", "/usr/share/zoneinfo"):
+        mounts += ["--ro-bind-try", file, file]
     if base == Path("/usr"):
         return binary, [*mounts, "--ro-bind", binary, binary], "/usr/lib"
     inner = f"/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"

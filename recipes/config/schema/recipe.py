@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import PrivateAttr
 
@@ -148,7 +148,7 @@ AdvantageEstimator = Literal[
 # critic the whole worker's configuration.
 EASYR1_ESTIMATORS = ("grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
 # verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
-VERL_ESTIMATORS = tuple(name for name in AdvantageEstimator.__args__ if name != "remax")  # type: ignore[attr-defined]
+VERL_ESTIMATORS = tuple(name for name in get_args(AdvantageEstimator) if name != "remax")
 
 KlPenalty = Literal["kl", "abs", "mse", "low_var_kl", "full", "kl+", "low_var_kl+"]
 VERL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "kl+", "low_var_kl+")  # "full" raises NotImplementedError there

@@ -46,5 +46,5 @@ def load_tensors() -> None:
         lora.is_3d_lora_weight = lora_request.is_3d_lora_weight
         return lora
 
-    load.takes_tensors = True  # type: ignore[attr-defined]
+    load.takes_tensors = True  # type: ignore[attr-defined]  # what is asked above
     LRUCacheWorkerLoRAManager._load_adapter = load

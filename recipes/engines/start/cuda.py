@@ -74,7 +74,7 @@ def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int
 
     for each, answer in answers.items():
         setattr(cuda, each, stand_in(real[each], answer))
-    cuda._lazy_init = refusals.refuse  # type: ignore[attr-defined]
+    cuda._lazy_init = refusals.refuse  # type: ignore[attr-defined]  # a name of torch.cuda's
     try:
         yield refusals
     finally:

@@ -60,7 +60,7 @@ class _Alias(Distribution):
         header = re.sub(r"(?m)^Name: .*$", "Name: vllm", header)
         return re.sub(r"(?m)^Version: .*$", f"Version: {self._origin.version}{local}", header) + "\n"
 
-    def locate_file(self, path):  # type: ignore[no-untyped-def]
+    def locate_file(self, path: Any) -> Any:
         return self._origin.locate_file(path)
 
 

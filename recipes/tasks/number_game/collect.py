@@ -16,7 +16,7 @@ from typing import Any
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
 from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
-from recipes.tasks.number_game.screens import Screen, TapLost, check_agreement, run
+from recipes.tasks.number_game.screens import Openers, Screen, TapLost, check_agreement, run
 
 RECORD = "episode.json"
 # Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
@@ -156,7 +156,7 @@ class Tally:
 def collect(
     episodes: Sequence[Episode],
     journal: Journal,
-    openers: Callable[[int], list[Callable[[], Screen]]],
+    openers: Openers,
     *,
     source: str,
     on_episode: Callable[[int], None],

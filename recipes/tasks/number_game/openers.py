@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from recipes.tasks.number_game.android import AndroidScreen, find_devices
 from recipes.tasks.number_game.chromium import ChromiumScreen, find_chromium
-from recipes.tasks.number_game.screens import Screen
+from recipes.tasks.number_game.screens import Opener, Openers
 
 
-def openers(
-    devices: str | None, workers: int, *, page_url: str | None, adb_host: str, adb_port: int
-) -> Callable[[int], list[Callable[[], Screen]]]:
+def openers(devices: str | None, workers: int, *, page_url: str | None, adb_host: str, adb_port: int) -> Openers:
     """Return a function that gives openers of screens, at most as many as there are jobs, for `collect` and `play`.
 
     Args:
@@ -22,11 +19,11 @@ def openers(
         adb_host, adb_port: of the ADB server.
     """
 
-    def chromium(jobs: int) -> list[Callable[[], Screen]]:
+    def chromium(jobs: int) -> list[Opener]:
         find_chromium()
         return [partial(ChromiumScreen, f"chromium-{number}", address=page_url) for number in range(min(workers, jobs))]
 
-    def android(jobs: int) -> list[Callable[[], Screen]]:
+    def android(jobs: int) -> list[Opener]:
         connected = find_devices(devices or "all", host=adb_host, port=adb_port)
         return [partial(AndroidScreen, device, address=page_url) for device in connected[:jobs]]
 

@@ -19,7 +19,7 @@ from recipes.tasks.number_game.collect import MOST_TOKENS, Episode
 from recipes.tasks.number_game.pixels import BrokenPNG, fitted
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
-from recipes.tasks.number_game.screens import Report, Screen, TapLost, check_agreement, run
+from recipes.tasks.number_game.screens import Openers, Report, Screen, TapLost, check_agreement, run
 
 RESULT = "result.json"
 SCREENSHOT_TRIES = 3
@@ -138,7 +138,7 @@ class Played:
 def play(
     episodes: Sequence[Episode],
     agent: Agent,
-    openers: Callable[[int], list[Callable[[], Screen]]],
+    openers: Openers,
     folder: Path,
     *,
     on_episode: Callable[[dict[str, Any]], None],

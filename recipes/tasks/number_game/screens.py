@@ -62,6 +62,11 @@ class Screen(Protocol):
         """Free what it holds; never raises for a screen that is gone."""
 
 
+Opener = Callable[[], Screen]
+Openers = Callable[[int], list[Opener]]
+"""For a number of jobs functions that each open a screen, at most as many as there are jobs."""
+
+
 def check_agreement(screen: Screen, what: str, page: object, rules: object) -> None:
     """Stop where the page contradicts the rules; a screen that cannot ask the page (None) contradicts nothing."""
     if page is not None and page != rules:
@@ -83,7 +88,7 @@ class Report(Generic[Job]):
     unfinished: list[Job] = field(default_factory=list)
 
 
-def run(jobs: Iterable[Job], openers: list[Callable[[], Screen]], work: Callable[[Screen, Job], None]) -> Report[Job]:
+def run(jobs: Iterable[Job], openers: list[Opener], work: Callable[[Screen, Job], None]) -> Report[Job]:
     """Do every job on one of the screens, each screen in its own thread.
 
     Args:

@@ -49,7 +49,8 @@ class Talk:
 
     def begin(self) -> None:
         """Begin a test."""
-        self.asked, self.status, self.raised = 0, "", []
+        self.asked, self.status = 0, ""
+        self.raised: list[BaseException] = []
 
     def stop(self, status: str) -> Fault:
         """Return what ends the test; also where it is caught, the test has this status."""
@@ -108,7 +109,7 @@ class Object:
     and is compared with other such objects, as the program says. Python refuses everything else."""
 
     __slots__ = ("_number", "_talk")
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as of every class that has __eq__ alone
     _any_name = False
 
     def __init__(self, talk: Talk, number: int) -> None:
@@ -229,7 +230,7 @@ class Guess:
         return Guess(self.constant, False, self.asked)
 
 
-class Names(dict):  # type: ignore[type-arg]
+class Names(dict[str, "Any"]):
     """Python's own names, and behind them the program's."""
 
     def __init__(self, wanted: list[str], look: Callable[[str], Any]) -> None:

@@ -55,7 +55,7 @@ class Child:
         deadline: on the monotonic clock.
     """
 
-    def __init__(self, request: dict, source: int, job: Job, cpu_s: float, deadline: float) -> None:
+    def __init__(self, request: dict[str, Any], source: int, job: Job, cpu_s: float, deadline: float) -> None:
         self.limits, self.deadline = request["limits"], deadline
         self.output, self.status, self.used = b"", "", 0.0
         self.pipe, there = os.pipe()
@@ -153,7 +153,7 @@ class Child:
         self.status = status or STATUS.get(os.WEXITSTATUS(code), "runtime_error")
 
 
-def become_child(request: dict, source: int, there: int, as_script: bool, cpu_s: float) -> None:
+def become_child(request: dict[str, Any], source: int, there: int, as_script: bool, cpu_s: float) -> None:
     """In the child: give up everything but the program's own input and output, and accept the limits for good."""
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(source, 0)
@@ -181,7 +181,7 @@ def report(line: str) -> None:
     write(3, line.encode() + b"\n")
 
 
-def run_script(program: str) -> tuple:
+def run_script(program: str) -> tuple[Any, ...]:
     """The program, for START to run as `python program.py` would, as `__main__`: its code, its names, and the end."""
     try:
         code = compile(program, PROGRAM, "exec", dont_inherit=True)
@@ -228,7 +228,7 @@ def exit_code(error: BaseException | None) -> int:
     return 0 if error is None else NO_MEMORY if isinstance(error, MemoryError) else 1
 
 
-def serve(job: tuple) -> None:
+def serve(job: tuple[str, list[str] | None]) -> None:
     """Run the program, and answer the calls that are known, or else what the tests ask."""
     program, calls = job
     sys.argv = ["program.py"]
@@ -250,7 +250,7 @@ def lines(fd: int) -> Iterator[str]:
             yield line[:-1].decode()
 
 
-def main(request: dict) -> tuple:
+def main(request: dict[str, Any]) -> Any:
     """Answer a request, and end. Only a child that is to run a script returns, with its code and names.
 
     Args:
@@ -265,7 +265,7 @@ def main(request: dict) -> tuple:
     return do(argument)
 
 
-def answer(request: dict) -> None:
+def answer(request: dict[str, Any]) -> None:
     """Run every test of a request, and send its results to `sandbox.run`."""
     site.setquit()
     site.setcopyright()
@@ -284,7 +284,7 @@ def send(status: str, content: bytes = b"", used: float = 0.0) -> None:
     write(1, f"{status} {len(content)} {used * 1000:.0f}\n".encode() + content)
 
 
-def run_scripts(request: dict, limits: dict) -> None:
+def run_scripts(request: dict[str, Any], limits: dict[str, Any]) -> None:
     """Run the program once for each standard input."""
     left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
     for stdin in request["inputs"]:
@@ -300,7 +300,7 @@ def run_scripts(request: dict, limits: dict) -> None:
         send(child.status, output if child.status == "ran" else b"")
 
 
-def run_calls(request: dict, limits: dict) -> None:
+def run_calls(request: dict[str, Any], limits: dict[str, Any]) -> None:
     """Run the program, and send what it answers to calls, up to one that ends it."""
     calls, room = request["inputs"], limits["output_bytes"]
     job, deadline = (serve, (request["program"], calls)), time.monotonic() + limits["total_wall_s"]
@@ -319,7 +319,7 @@ def run_calls(request: dict, limits: dict) -> None:
         send("ran", line, child.cpu())
 
 
-def run_asserts(request: dict, limits: dict) -> None:
+def run_asserts(request: dict[str, Any], limits: dict[str, Any]) -> None:
     """Run the program, read the tests, and execute them, up to one that ends the program. The process that a test makes
     too slow by itself ends, and `sandbox.run` sees how far it came."""
     hears, speaks = os.pipe()

@@ -22,7 +22,7 @@ MAX_ITEMS = 100_000  # of an iterator, which comes as a whole
 def module(name: str, path: str) -> Any:
     """Return a new module for a program, under that name and as `__main__`, as pickle and dataclasses look it up."""
     made = type(sys)(name)
-    made.__file__, made.__builtins__ = path, builtins
+    made.__dict__.update(__file__=path, __builtins__=builtins)
     sys.modules[name] = sys.modules["__main__"] = made
     return made
 

@@ -96,7 +96,7 @@ class Codec:
         self.numbers: dict[int, int] = {}  # id of such a container -> its number
         self.strict, self.object_hook, self.parse_float, self.parse_int = True, None, float, int
         self.parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.get
-        self.scan = make_scanner(self)
+        self.scan = make_scanner(self)  # type: ignore[arg-type]  # it takes whatever has the attributes above
 
     def register(self, pair: list[Any]) -> Any:
         """Note a container that both sides have."""
