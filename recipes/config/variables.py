@@ -340,10 +340,11 @@ def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIA
             continue
         key, equals, text = word.partition("=")
         if not equals or not key.strip():
+            example = "trainer.max_steps=1, or --max_steps 1; a data file is --data FILE"
             raise RecipeError(
                 f"the argument {word!r} is not key=value",
                 where="arguments",
-                fix="for instance trainer.max_steps=1, or --max_steps 1; a data file is --data FILE",
+                fix=f"for instance {example if variables is VARIABLES else f'{variables[0].key}=1'}",
             )
         variable = options(variables).get(key.strip().lower())
         for path in variable.keys if variable else (key.strip(),):

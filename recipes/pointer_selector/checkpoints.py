@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 import shutil
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import torch
 
 from recipes.config.layers import flatten
 from recipes.errors import RecipeError
+from recipes.files import whole_folder
 from recipes.pointer_selector.config import PointerRecipe, PolicyConfig
 from recipes.pointer_selector.dataset import PointerData
 from recipes.pointer_selector.policy import PointerPolicy
@@ -38,9 +38,6 @@ def save(folder: Path, step: int, policy: PointerPolicy, shot_num: int, state: M
     """Write `global_step_<step>`; the weights alone where `state` is None. A folder of that step is replaced."""
     from safetensors.torch import save_file
 
-    target, partial = folder / f"global_step_{step}", folder / f".partial_{step}_{os.getpid()}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     config = {
         "format": FORMAT,
         "policy": policy.config.model_dump(),
@@ -49,24 +46,14 @@ def save(folder: Path, step: int, policy: PointerPolicy, shot_num: int, state: M
         "shot_num": shot_num,
         "step": step,
     }
-    (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(
-        {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()},
-        partial / "model.safetensors",
-    )
-    if state is not None:
-        torch.save(dict(state), partial / "trainer_state.pt")
-    if target.exists():
-        shutil.rmtree(target)
-    os.replace(partial, target)
+    weights = {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()}
+    target = folder / f"global_step_{step}"
+    with whole_folder(target) as draft:
+        (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        save_file(weights, draft / "model.safetensors")
+        if state is not None:
+            torch.save(dict(state), draft / "trainer_state.pt")
     return target
-
-
-def replace_file(path: Path, content: str) -> None:
-    """Write one line in place of a file, in one step."""
-    partial = path.with_name(f".partial_{path.name}")
-    partial.write_text(f"{content}\n", encoding="utf-8")
-    os.replace(partial, path)
 
 
 def marked(folder: Path, name: str) -> Path | None:
@@ -95,8 +82,8 @@ def prune(folder: Path, keep: set[str]) -> None:
     for path in folder.glob("global_step_*"):
         if path.name not in keep:
             shutil.rmtree(path)
-    for path in folder.glob(".partial_*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for draft in (*folder.glob(".global_step_*"), *folder.glob("*.tmp")):
+        shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

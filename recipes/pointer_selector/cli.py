@@ -18,8 +18,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from recipes.config.variables import Variable, not_read
+from recipes.config.variables import dry_run, not_read
 from recipes.errors import RecipeError, reported_errors
+from recipes.files import write_whole
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
 
@@ -61,13 +62,13 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     from recipes.pointer_selector.preparation import prepare
 
     use_threads(recipe.trainer.threads)
-    if os.environ.get("DRY_RUN", "").strip().lower() not in ("", "0", "false", "no", "off"):
+    if dry_run():
         print(to_yaml(recipe), end="")
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")
         return
     started = time.perf_counter()
-    for note in not_read(os.environ, [Variable(name, path) for name, path in VARIABLES.items()]):
+    for note in not_read(os.environ, VARIABLES):
         console.print(f"note: {note}")
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
@@ -258,7 +259,7 @@ def sweep_command(
 
 
 def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content, indent=1) + "\n")
 
 
 def _console() -> Console:

@@ -9,13 +9,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal
 
 from recipes.config.layers import Setting, dump, flatten, known_name, merge, read, settings_of, shown_path, validated
+from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, describe_type, key, leaves
+from recipes.config.variables import Variable, argument_settings, variable_settings
 from recipes.errors import RecipeError, did_you_mean
-from recipes.paths import CONFIGS, artifacts
+from recipes.paths import CONFIGS
 
 Quality = Literal["beam_score", "logprob_score"]
 RewardMode = Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"]
@@ -46,16 +47,17 @@ class FilterConfig(Section):
 class DataConfig(Section):
     """Files, and what is taken from them."""
 
-    candidates: str | None = key(None, "logged candidates, JSON lines; null: the embedded workload")
+    candidates: str | None = key(None, "logged candidates, JSON lines; null: the embedded workload", path="input")
     query_embeddings: str | None = key(
-        None, "safetensors, npz or pt with query_embeddings; null: the embedded workload"
+        None, "safetensors, npz or pt with query_embeddings; null: the embedded workload", path="input"
     )
     candidate_embeddings: str | None = key(
-        None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries"
+        None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries", path="input"
     )
     frozen_model: str | None = key(
         None,
         "frozen in-context classifier to ask for the answer in validation; null: logged candidates only",
+        path="input",
     )
     shot_num: int = key(4, "picks of the sequences that are trained on", ge=1, le=32)
     shot_mode: Literal["up_to", "exact"] = key(
@@ -180,7 +182,7 @@ class TrainerConfig(Section):
     save_steps: int = key(0, "also save after every so many steps; 0: after epochs only", ge=0)
     resume: bool = key(True, "go on from the last checkpoint of the experiment")
     start_from: str | None = key(
-        None, "checkpoint whose weights training begins with, for instance of supervised training"
+        None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
     )
     logger: list[Literal["console", "file", "tensorboard", "wandb"]] = key(
         lambda: ["console", "file", "tensorboard"], "where metrics go; wandb is offline without a login"
@@ -207,35 +209,31 @@ class PointerRecipe(Section):
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
 NO_PRESETS = ("recipe", "arms")
-VARIABLES: dict[str, str] = {
-    "RCE_EPOCHS": "rce.epochs",
-    "GRPO_EPOCHS": "grpo.epochs",
-    "BATCH_SIZE": "data.batch_size",
-    "RCE_LR": "rce.lr",
-    "GRPO_LR": "grpo.lr",
-    "KL_BETA": "grpo.kl.beta",
-    "REWARD_ALPHA": "reward.alpha",
-    "REWARD_BETA": "reward.beta",
-    "REWARD_MODE": "reward.mode",
-    "NUM_LAYERS": "policy.layers",
-    "SHOT_NUM": "data.shot_num",
-    "EARLY_STOP_PATIENCE": "trainer.early_stop_patience",
-    "SEED": "trainer.seed",
-    "CANDIDATES": "data.candidates",
-    "QUERY_EMBEDDINGS": "data.query_embeddings",
-    "CANDIDATE_EMBEDDINGS": "data.candidate_embeddings",
-    "EXPERIMENT_NAME": "trainer.experiment_name",
-    "WANDB_PROJECT": "trainer.project_name",
-    "PROJECT_NAME": "trainer.project_name",
-    "LOGGER": "trainer.logger",
-    "RESUME": "trainer.resume",
-    "HARDWARE": "trainer.device",
-}
-"""Environment variable -> key; of two for one key the later one wins."""
-PATHS = (
-    "data.candidates", "data.query_embeddings", "data.candidate_embeddings", "data.frozen_model",
-    "trainer.start_from",
-)  # fmt: skip
+VARIABLES: tuple[Variable, ...] = (
+    Variable("RCE_EPOCHS", "rce.epochs"),
+    Variable("GRPO_EPOCHS", "grpo.epochs"),
+    Variable("BATCH_SIZE", "data.batch_size"),
+    Variable("RCE_LR", "rce.lr"),
+    Variable("GRPO_LR", "grpo.lr"),
+    Variable("KL_BETA", "grpo.kl.beta"),
+    Variable("REWARD_ALPHA", "reward.alpha"),
+    Variable("REWARD_BETA", "reward.beta"),
+    Variable("REWARD_MODE", "reward.mode"),
+    Variable("NUM_LAYERS", "policy.layers"),
+    Variable("SHOT_NUM", "data.shot_num"),
+    Variable("EARLY_STOP_PATIENCE", "trainer.early_stop_patience"),
+    Variable("SEED", "trainer.seed"),
+    Variable("CANDIDATES", "data.candidates"),
+    Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
+    Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
+    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
+    Variable("WANDB_PROJECT", "trainer.project_name"),
+    Variable("PROJECT_NAME", "trainer.project_name"),
+    Variable("LOGGER", "trainer.logger"),
+    Variable("RESUME", "trainer.resume"),
+    Variable("HARDWARE", "trainer.device"),
+)
+"""Of two variables for one key the later one wins."""
 
 
 def presets() -> list[str]:
@@ -265,41 +263,16 @@ def resolve(
     settings = []
     for file in files:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
-    typed = [
-        Setting(path, environ[name].strip(), Source("environment", f"variable {name}={environ[name]}"))
-        for name, path in VARIABLES.items()
-        if environ.get(name, "").strip()
-    ]
-    typed += _argument_settings(arguments)
+    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
+    typed = [*variable_settings(environ, VARIABLES), *argument_settings(arguments, name, VARIABLES)]
     _refuse_ranges(typed)
     values, sources = merge(PointerRecipe, [*settings, *typed])
-    values.update({path: _located(values[path]) for path in PATHS if isinstance(values.get(path), str)})
-    return validated(PointerRecipe, values, sources)
-
-
-def _argument_settings(arguments: Sequence[str]) -> list[Setting]:
-    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
-    settings = []
-    for argument in arguments:
-        written, equals, text = argument.partition("=")
-        if not equals:
-            raise RecipeError(
-                f"the argument {argument!r} is not key=value", where="arguments", fix="such as rce.lr=1e-3"
-            )
-        source = Source("argument", f"argument {argument}")
-        settings.append(Setting(name(VARIABLES.get(written, written), source), text, source))
-    return settings
-
-
-def _located(text: str) -> str:
-    """Return an absolute path; `artifacts/...` lies where artifacts are, others in the working folder."""
-    path = Path(text).expanduser()
-    return str(artifacts().joinpath(*path.parts[1:]) if path.parts[:1] == ("artifacts",) else path.absolute())
+    return validated(PointerRecipe, values | located(PointerRecipe, values, sources), sources)
 
 
 def _refuse_ranges(settings: Sequence[Setting]) -> None:
     """Refuse `RCE_EPOCHS=3-5`, as notes on tuning write it: it is two values for one run."""
-    names = {path: name for name, path in VARIABLES.items()}
+    names = {variable.key: variable.name for variable in VARIABLES}
     for setting in settings:
         ends = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:-|to|~)\s*([\d.]+(?:e-?\d+)?)", str(setting.value).strip())
         if ends and setting.path in names and isinstance(leaves(PointerRecipe)[setting.path].default, int | float):
@@ -334,7 +307,7 @@ def to_yaml(recipe: PointerRecipe) -> str:
 
 def key_table() -> str:
     """Return the table of keys in docs/POINTER_SELECTOR.md: name, variable, value in the recipe, type, meaning."""
-    variables = {path: f"`{name}`" for name, path in VARIABLES.items()}
+    variables = {variable.key: f"`{variable.name}`" for variable in VARIABLES}
     recipe = resolve(environ={})
     lines = ["| key | variable | default | type | what it is |", "| --- | --- | --- | --- | --- |"]
     for path, leaf in leaves(PointerRecipe).items():

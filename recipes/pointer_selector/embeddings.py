@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector.candidates import Item
+
+SUFFIXES = (".safetensors", ".npz", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,13 @@ def load_table(path: str | Path, role: str) -> Table:
     path, name, id_name = Path(path), f"{role}_embeddings", f"{role}_ids"
     if not path.is_file():
         raise RecipeError(f"there is no file {path}", where=f"data.{name}", fix="mend the path, or embed first")
-    if path.suffix not in _READERS:
-        suffix = path.suffix or "nameless"
-        fix = f"use one of {', '.join(_READERS)}"
-        raise RecipeError(f"embeddings in a {suffix} file are not read", where=str(path), fix=fix)
-    content = _READERS[path.suffix](path)
+    if path.suffix not in SUFFIXES:
+        what, fix = (
+            f"embeddings in a {path.suffix or 'nameless'} file are not read",
+            f"use one of {', '.join(SUFFIXES)}",
+        )
+        raise RecipeError(what, where=str(path), fix=fix)
+    content = _content(path)
     values = content.get(name, content.get("embeddings", content.get("")))
     if values is None:
         held = ", ".join(sorted(map(str, content))) or "nothing"
@@ -115,46 +120,30 @@ def _index(ids: Any, rows: int, name: str, source: str) -> dict[Item, int]:
     return {item: number for number, item in enumerate(ids)}
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError, safe_open
-
+def _content(path: Path) -> dict[str, Any]:
+    """Return what a file holds by name; a single unnamed tensor has the name "". Raises RecipeError as `load_table`."""
     try:
-        with safe_open(path, framework="pt") as file:
-            content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - a safetensors file is no mapping
-            metadata = file.metadata() or {}
-        ids = {name: json.loads(metadata[name]) for name in ("query_ids", "candidate_ids") if name in metadata}
-    except SafetensorError as error:
-        raise RecipeError(f"the file is not readable as safetensors: {error}", where=str(path)) from error
-    except json.JSONDecodeError as error:
-        raise RecipeError(f"the ids in the metadata are not a JSON list: {error}", where=str(path)) from error
-    return {**ids, **content}
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):  # a .npy file by another name
-            return {"": loaded}
-        with loaded as file:
-            return {"" if file.files == ["arr_0"] else name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        what = f"the file is not readable as npz without pickles: {error}"
-        raise RecipeError(what, where=str(path), fix="save plain arrays") from error
-
-
-def _read_pt(path: Path) -> dict[str, Any]:
-    try:
+        if path.suffix == ".safetensors":
+            return _safetensors(path)
+        if path.suffix == ".npz":
+            loaded = np.load(path, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):  # a .npy file by another name
+                return {"": loaded}
+            with loaded as file:
+                return {"" if file.files == ["arr_0"] else name: file[name] for name in file.files}
         content = torch.load(path, map_location="cpu", weights_only=True)
+        return content if isinstance(content, dict) else {"": content}
     except pickle.UnpicklingError as error:  # torch's own message says how to run what is in the file
-        raise RecipeError(
-            "the file holds pickled objects other than tensors, which are never loaded",
-            where=str(path),
-            fix="save a tensor, or a dict of tensors and lists",
-        ) from error
-    except (RuntimeError, EOFError, OSError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RecipeError(f"the file is not readable as a torch file: {first_line}", where=str(path)) from error
-    return content if isinstance(content, dict) else {"": content}
+        what = "the file holds pickled objects other than tensors, which are never loaded"
+        raise RecipeError(what, where=str(path), fix="save a tensor, or a dict of tensors and lists") from error
+    except (SafetensorError, zipfile.BadZipFile, ValueError, RuntimeError, EOFError, OSError) as error:
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        what = f"the file is not readable as {path.suffix} without pickles: {first_line}"
+        raise RecipeError(what, where=str(path), fix="save plain tensors or arrays, and ids as a JSON list") from error
 
 
-_READERS = {".safetensors": _read_safetensors, ".npz": _read_npz, ".pt": _read_pt, ".pth": _read_pt}
+def _safetensors(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - a safetensors file is no mapping
+        metadata = file.metadata() or {}
+    return {name: json.loads(metadata[name]) for name in ("query_ids", "candidate_ids") if name in metadata} | content

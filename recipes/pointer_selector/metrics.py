@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
+import resource
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -92,13 +92,8 @@ class RunLog:
 
 
 def memory_peak_mib() -> float:
-    """Return the largest resident size of this process so far, in MiB; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1024**2 if sys.platform == "darwin" else 1024)
+    """Return the largest resident size of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 KL_LOW, KL_HIGH = 0.01, 0.1

@@ -33,8 +33,12 @@ class PointerSelector:
     def from_pretrained(cls, folder: str | Path, *, device: str = "auto") -> PointerSelector:
         """Load a checkpoint, or the best one of an experiment's folder (`artifacts/checkpoints/<experiment>`).
 
+        Args:
+            folder: of the checkpoint or the experiment.
+            device: auto (a GPU if there is one), cpu or gpu.
+
         Raises:
-            RecipeError: there is none, or it is broken.
+            RecipeError: there is none, or it is broken; or no GPU where one was asked for.
         """
         policy, config = load_policy(folder)
         return cls(policy.to(choose_device(device)), config["shot_num"])

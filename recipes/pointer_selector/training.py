@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
+from recipes.files import write_whole
 from recipes.pointer_selector import checkpoints, losses
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, KlConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.dataset import Batch, PointerData, collate, shuffled
@@ -414,8 +415,8 @@ class Trainer:
         marks = {"best.json": progress.best, "warm_up.json": progress.warm_up}
         for name, mark in marks.items():
             if mark is not None:
-                checkpoints.replace_file(self.folder / name, json.dumps(asdict(mark)))
-        checkpoints.replace_file(self.folder / checkpoints.LATEST, str(progress.step))
+                write_whole(self.folder / name, json.dumps(asdict(mark)) + "\n")
+        write_whole(self.folder / checkpoints.LATEST, f"{progress.step}\n")
         checkpoints.prune(self.folder, {saved.name, *(mark.folder for mark in marks.values() if mark is not None)})
 
     def _resume(self) -> None:

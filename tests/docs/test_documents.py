@@ -46,7 +46,7 @@ def test_the_index_leads_to_every_page(index):
 def test_commands_name_real_files_and_variables():
     assert len(COMMANDS) > 200
     for command in COMMANDS:
-        known = variable_names() | (set(POINTER_VARIABLES) if "pointer_selector" in str(command) else set())
+        known = variable_names() | (variable_names(POINTER_VARIABLES) if "pointer_selector" in str(command) else set())
         assert not [v for v in command.variables if v not in known and not v.startswith(FOREIGN)], command
         script = command.words[1] if len(command.words) > 1 and command.words[0] in {"bash", "python"} else ""
         if script.endswith((".sh", ".py")) and "/path/to/" not in script:

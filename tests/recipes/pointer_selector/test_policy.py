@@ -12,7 +12,7 @@ from pointer_testing import make_policy, random_inputs
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector import PointerSelector, checkpoints
-from recipes.pointer_selector.policy import beam, exact_kl, greedy, sample
+from recipes.pointer_selector.policy import beam, choose_device, exact_kl, greedy, sample
 
 POINTERS = torch.tensor([[[0, 0, 0], [3, 0, 0], [2, 4, 0], [4, 1, 3]]] * 3)
 STEPS = torch.tensor([[[1, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]]] * 3).bool()
@@ -116,3 +116,10 @@ MISTAKES = {
 def test_mistakes_are_named(selector, message):
     with pytest.raises(RecipeError, match=message):
         selector.select(**{"query": QUERIES, "pool": POOL, "shots": 3, "ids": list("abcd")} | MISTAKES[message])
+
+
+def test_a_gpu_that_is_asked_for_and_missing_is_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (choose_device("auto").type, choose_device("cpu").type) == ("cpu", "cpu")
+    with pytest.raises(RecipeError, match="a GPU was asked for"):
+        choose_device("gpu")

@@ -10,7 +10,7 @@ import torch
 from pointer_testing import SMALL_WORKLOAD, write_data
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector import checkpoints, workload
+from recipes.pointer_selector import checkpoints, training, workload
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import PointerRecipe, SplitConfig, WorkloadConfig, changed
 from recipes.pointer_selector.dataset import read_data
@@ -62,12 +62,13 @@ def whole(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("function", "call", "save_steps"), [("save", 1, 0), ("save", 4, 3), ("replace_file", 8, 0), ("prune", 4, 0)]
+    ("function", "call", "save_steps"), [("save", 1, 0), ("save", 4, 3), ("write_whole", 8, 0), ("prune", 4, 0)]
 )
 def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, monkeypatch, function, call, save_steps):
     recipe = changed(RECIPE, {"trainer.save_steps": save_steps})
     recipe = changed(recipe, {"trainer.logger": ["file"]})
-    calls, original = iter(range(1, 99)), getattr(checkpoints, function)
+    module = training if function == "write_whole" else checkpoints
+    calls, original = iter(range(1, 99)), getattr(module, function)
 
     def crash(*args):
         if next(calls) == call:
@@ -75,7 +76,7 @@ def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, mo
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, function, crash)
+        patch.setattr(module, function, crash)
         with pytest.raises(Fault):
             trainer(made, tmp_path / "run", recipe, RunLog(tmp_path, recipe)).run()
     torch.manual_seed(12345)  # whatever the new process has drawn
