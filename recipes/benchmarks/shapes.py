@@ -34,19 +34,23 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 """Short names, and the sizes in `config.json`."""
+SHARD = "4GB"
+"""Size of a file with weights."""
 SPREAD = 0.02
 CONSTANT = 1.0
 """The constant dimension: small, since with tied embeddings it adds to all logits, which bf16 rounds by their size."""
 
 
-def build(name: str, folder: Path, texts: Iterable[str], *, mean_tokens: float, device: str, seed: int = 0) -> None:
+def build(
+    name: str, folder: Path, texts: Iterable[str], *, mean_tokens: float, device: str | None = None, seed: int = 0
+) -> None:
     """Write model, tokenizer and generation settings of a shape to a folder.
 
     Args:
         name: one of `SHAPES`.
         texts: what the tokenizer is trained on; the rest of its vocabulary are entries that only sampling reaches.
         mean_tokens: average length of responses that nothing cuts off.
-        device: where the weights are drawn: cuda, or cpu, which takes minutes for billions of weights.
+        device: where the weights are drawn; None: on a GPU where there is one, since a CPU takes minutes for billions.
 
     Raises:
         RecipeError: an unknown shape.
@@ -59,12 +63,12 @@ def build(name: str, folder: Path, texts: Iterable[str], *, mean_tokens: float, 
     vision = "vision_config" in sizes
     tokenizer = _tokenizer(texts, sizes["vocab_size"], vision)
     torch.manual_seed(seed)
-    with torch.device(device):
+    with torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")):
         model = _empty(sizes, tokenizer)
     with torch.no_grad():
         _end_with(model, tokenizer.eos_token_id, 1.0 / mean_tokens)
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size=SHARD)
     tokenizer.save_pretrained(folder)
     if vision:
         _processor(tokenizer).save_pretrained(folder)

@@ -9,7 +9,8 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -22,11 +23,13 @@ from rich.table import Table
 from recipes.benchmarks import shapes
 from recipes.benchmarks.watching import last_lines, watch
 from recipes.config import Recipe, load
-from recipes.data.prepare import make_missing
+from recipes.data.prepare import make, make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.memory.phases import GENERATE, gpu_phases
 from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
+from recipes.preflight.data_files import check_data, files
 from recipes.preflight.memory import plan_of
+from recipes.preflight.reward import check_reward
 from recipes.runs.metrics import Step, read_history
 
 WITHOUT_LEVERS = {
@@ -215,13 +218,26 @@ def questions(files: str | Sequence[str]) -> list[str]:
     return [text for path in paths for text in pq.read_table(path, columns=["problem"])["problem"].to_pylist()]
 
 
-def build_apart(shape: str, folder: Path, texts: Sequence[str], mean_tokens: float, device: str) -> None:
+def current_rows(recipe: Recipe, log: Callable[[str], None]) -> None:
+    """Make the recipe's rows where they are missing, and again where the launcher would refuse them: an earlier version
+    made them. Raises RecipeError where rows that the user names are refused."""
+    make_missing(recipe, log)
+    try:
+        check_data(recipe)
+        check_reward(recipe)
+    except RecipeError as error:
+        if not recipe.prepare or any(key.source.by_user for key in files(recipe)):
+            raise
+        log(f"{error}")
+        make(recipe, log, "--force")
+
+
+def build_apart(shape: str, folder: Path, texts: Sequence[str], mean_tokens: float) -> None:
     """Build the model in a process that ends, since this one would keep the GPU's memory that it took."""
     if shape not in shapes.SHAPES:
         raise RecipeError(f"unknown shape {shape!r}", where="--shape", fix=f"use one of {', '.join(shapes.SHAPES)}")
-    options = {"mean_tokens": mean_tokens, "device": device}
     process = multiprocessing.get_context("spawn").Process(
-        target=shapes.build, args=(shape, folder, texts), kwargs=options
+        target=shapes.build, args=(shape, folder, texts), kwargs={"mean_tokens": mean_tokens}
     )
     process.start()
     process.join()
@@ -383,11 +399,12 @@ def command(
             prompts, n, max_response = data.rollout_batch_size, recipe.worker.rollout.n, data.max_response_length
         batch = {"shape": shape, "prompts": prompts, "n": n, "max_response": max_response}
         one = on_one_gpu(one_gpu, batch) if one_gpu else {}
-        make_missing(recipe, console.print)
+        current_rows(recipe, console.print)
         folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
         if not (folder / "config.json").is_file():
-            device = "cuda" if recipe.hardware == "gpu" else "cpu"
-            build_apart(shape, folder, questions(recipe.data.train_files), mean_response, device)
+            begin = time.perf_counter()
+            build_apart(shape, folder, questions(recipe.data.train_files), mean_response)
+            console.print(f"{folder} was made in {time.perf_counter() - begin:.0f} s")
         if only_model:
             console.print(f"{folder}")
             return

@@ -29,13 +29,19 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
     if not recipe.prepare or all(Path(key.path).exists() for key in files):
         return
-    log(f"making the data: python {' '.join(recipe.prepare)}")
-    code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
+    make(recipe, log)
+
+
+def make(recipe: Recipe, log: Callable[[str], None], *options: str) -> None:
+    """Run the recipe's `prepare` command, with `options` at its end. Raises RecipeError where it failed."""
+    command = [*recipe.prepare, *options]
+    log(f"making the data: python {' '.join(command)}")
+    code = subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode
     if code:
         raise RecipeError(
             f"the data could not be made (exit code {code}; its message is above)",
             where=f"prepare, from {recipe.source_of('prepare')}",
-            fix=f"mend it, then: python {' '.join(recipe.prepare)}",
+            fix=f"mend it, then: python {' '.join(command)}",
         )
 
 

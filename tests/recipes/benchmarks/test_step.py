@@ -1,9 +1,12 @@
 """The benchmark of a step: arithmetic, runs that fail, and random weights that end as often as asked."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
@@ -14,6 +17,7 @@ from recipes.benchmarks import shapes, step
 from recipes.benchmarks.watching import Watched
 from recipes.config import load
 from recipes.errors import RecipeError
+from recipes.preflight.data_files import files
 from recipes.runs.metrics import Step
 
 WORK = step.Workload("countdown", Path("model"), 1, 1.0, prompts=32, n=8, max_response=64, steps=3, gpus=1)
@@ -104,3 +108,21 @@ def _app():
     app = typer.Typer()
     app.command()(step.command)
     return app
+
+
+def test_rows_of_an_earlier_version_are_made_again_and_the_users_are_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"problem": ["What is 1 + 1?"], "reward_model": ["2"]}), rows)
+    made = []
+    monkeypatch.setattr(step, "make_missing", lambda recipe, log: made.append("missing"))
+    monkeypatch.setattr(step, "make", lambda recipe, log, *options: made.append(options))
+    theirs = load("gsm8k", arguments=[f"data.{name}={rows}" for name in ("train_files", "val_files")], environ={})
+    with pytest.raises(RecipeError, match="lacks"):
+        step.current_rows(theirs, print)
+    ours = load("gsm8k", environ={})
+    for key in files(ours):
+        Path(key.path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(rows, key.path)
+    step.current_rows(ours, print)
+    assert made == ["missing", "missing", ("--force",)]
