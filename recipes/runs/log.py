@@ -89,8 +89,14 @@ _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 # Text in the error or near the end of the log -> what to do.
 HINTS: tuple[tuple[str, str], ...] = (
     (
+        r"CUDA error: (uncorrectable|unspecified launch failure|unknown error|no CUDA-capable|hardware)|"
+        r"GPU is lost|GpuIsLost|fallen off the bus",
+        "a GPU failed: `nvidia-smi` and `dmesg | grep -i xid` name it; with CUDA_VISIBLE_DEVICES and GPUS_PER_NODE "
+        "without it, the same command goes on from the last checkpoint",
+    ),
+    (
         r"CUDA out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
-        "lower MICRO_BATCH_SIZE or GPU_MEMORY_UTIL, or set worker.actor.offload.offload_optimizer=true",
+        "a GPU's memory ran out: lower MICRO_BATCH_SIZE or GPU_MEMORY_UTIL",
     ),
     (
         r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
@@ -134,6 +140,33 @@ HINTS: tuple[tuple[str, str], ...] = (
         "the hub did not answer: set MODEL_PATH to a folder, or HF_ENDPOINT to a mirror",
     ),
 )
+
+OUT_OF_GPU_MEMORY = re.compile(r"(torch\.|torch\.cuda\.)?OutOfMemoryError\b.*")
+GPU_PHASES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"optimizer_step|adam",
+        "the optimiser's step",
+        "worker.actor.strategy=fsdp2 worker.actor.fsdp.enable_cpu_offload=true, or use more GPUs",
+    ),
+    (
+        r"update_weights|wake_up|EngineCore|gpu_worker|gpu_model_runner|vllm_async_server",
+        "generation (vLLM)",
+        "lower GPU_MEMORY_UTIL, or set worker.actor.offload.offload_params=true "
+        "worker.actor.offload.offload_optimizer=true",
+    ),
+    (
+        r"compute_(ref_)?log_prob|infer_batch",
+        "log-probabilities",
+        "lower worker.actor.max_token_len_per_device_for_experience, or set worker.actor.use_fused_kernels=true",
+    ),
+    (
+        r"update_actor|update_critic|train_(mini_)?batch|backward",
+        "the update",
+        "lower worker.actor.max_token_len_per_device, or set worker.actor.model.enable_gradient_checkpointing=true",
+    ),
+    (r"init_model|from_pretrained", "loading", "free the GPU (`nvidia-smi` names who holds it), or use more GPUs"),
+)
+"""Functions or files in the traceback of an error of memory -> phase, and the two changes that help most there."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +220,24 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     if error.startswith(_DEAD):
         names = (match[1] for line in everything[traceback.position :] if (match := _DEAD_ACTOR.match(line.text)))
         error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
-    return TrainerError(error, frame, traceback.speaker, _hint(error) or _hint(tail))
+    hint = _hint_of_memory(everything, traceback) if OUT_OF_GPU_MEMORY.match(error) else ""
+    return TrainerError(error, frame, traceback.speaker, hint or _hint(error) or _hint(tail))
+
+
+def _hint_of_memory(lines: list[Line], traceback: _Traceback) -> str:
+    """The phase in which a GPU's memory ran out, by the functions of the traceback, and what helps; else nothing."""
+    frames = []
+    for speaker, text in lines[traceback.position :]:
+        if speaker == traceback.speaker and OUT_OF_GPU_MEMORY.match(text):
+            break
+        if speaker == traceback.speaker and _FRAME.match(text):
+            frames.append(text)
+    found = (
+        f"a GPU's memory ran out in {phase}: {knobs}"
+        for names, phase, knobs in GPU_PHASES
+        if any(re.search(names, each) for each in frames)
+    )
+    return next(found, "")
 
 
 def is_alarming(line: Line) -> bool:

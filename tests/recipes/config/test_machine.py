@@ -38,6 +38,23 @@ def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
     assert machine.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
 
 
+def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypatch):
+    lost = "Unable to determine the device handle for GPU1: 0000:1B:00.0: GPU is lost.\n"
+    smi = f"GPU 0: NVIDIA H200 (UUID: GPU-aaaa)\n{lost}"
+    monkeypatch.setattr(machine.Path, "glob", lambda *_: [])
+    monkeypatch.setattr(machine, "nvidia_smi", lambda *_: smi)
+    left = machine.visible_gpus({})
+    assert left == 1
+    with pytest.raises(RecipeError, match=r"n_gpus_per_node is 2, but this machine has 1 GPU") as caught:
+        check(load("countdown", environ={"GPUS_PER_NODE": "2"}, hardware="gpu"), left)
+    assert "GPUS_PER_NODE=1" in caught.value.fix
+    monkeypatch.setattr(nvidia, "nvidia_smi", lambda query, *_: "" if "compute" in query else LOST)
+    assert [gpu.index for gpu in nvidia.gpus_here()] == ["0"]
+
+
+LOST = "0, GPU-aaaa, 4, 143771\n1, GPU-bbbb, [GPU is lost], [GPU is lost]\n"
+
+
 @pytest.fixture
 def eight_gpus(monkeypatch):
     """`eight_gpus(torch_packs)`: a machine with GPUs, without flash-attn and liger-kernel."""
