@@ -426,17 +426,18 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 
 
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where PyTorch and vLLM keep what they compile from run to run, and whether vLLM does.
+    """Return where PyTorch, Triton and vLLM keep what they compile from run to run, and whether vLLM does.
 
-    PyTorch alone would keep it in /tmp, for one boot. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
+    PyTorch alone would keep it in /tmp, for one boot, and Triton in one of two folders, by who compiles first. vLLM's
+    processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
     (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it atomically
     from 2.10 on. vLLM keeps each version's and each model's apart, so that one of another version is not read.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
     usable = has_atomic_compile_cache() and _can_write(compiled)
-    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(home / "torch" / "inductor")} if _can_write(home) else {}
-    return {**inductor, COMPILE_CACHE_OFF: "0" if usable else "1"}
+    folders = {"TORCHINDUCTOR_CACHE_DIR": str(home / "torch" / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
+    return {**(folders if _can_write(home) else {}), COMPILE_CACHE_OFF: "0" if usable else "1"}
 
 
 def _can_write(folder: Path) -> bool:
