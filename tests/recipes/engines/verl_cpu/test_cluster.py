@@ -99,33 +99,51 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     shutil.rmtree(made.temporary, ignore_errors=True)
 
 
-@pytest.mark.skipif("FAULTS" not in os.environ, reason="minutes of real nodes: FAULTS=some or FAULTS=all")
-def test_a_launcher_counts_the_machines_of_a_real_cluster(cluster: Cluster, tmp_path: Path) -> None:
+def says(run: subprocess.Popen, output: Path, line: str) -> None:
+    """Wait until a launcher has written a line; it fails where the launcher ends before, or says nothing for long."""
+    deadline = time.monotonic() + 600
+    while line not in output.read_text():
+        assert run.poll() is None and time.monotonic() < deadline, output.read_text()[-3000:]  # noqa: PT018
+        time.sleep(0.1)
+
+
+def joined(cluster: Cluster, output: Path, **variables: str) -> tuple[subprocess.Popen, set[int]]:
+    """A launcher that waited for the second machine and goes on with both; that machine's processes."""
     cluster.start("head")
-    assert cluster.launcher(tmp_path / "output", RAY_WAIT_MINUTES="0").wait(300) == 2
-    assert "1 of 2 machines with 1 GPUs are in the Ray cluster" in (tmp_path / "output").read_text()
+    run = cluster.launcher(output, **variables)
+    says(run, output, "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster")
+    refused = output.with_name("refused")
+    assert cluster.launcher(refused, RAY_WAIT_MINUTES="0", EXPERIMENT_NAME="refused").wait(600) == 2
+    assert "error: 1 of 2 machines with 1 GPUs are in the Ray cluster" in refused.read_text()
+    second = cluster.start("worker")
+    says(run, output, "has its 2 machines")
+    return run, second
+
+
+def test_a_launcher_refuses_a_cluster_that_lacks_a_machine_or_waits_for_it(cluster: Cluster, tmp_path: Path) -> None:
+    run, _ = joined(cluster, tmp_path / "output")
+    run.kill()
+    run.wait()
 
 
 @pytest.mark.skipif("FAULTS" not in os.environ, reason="minutes of real nodes: FAULTS=some or FAULTS=all")
 def test_two_nodes_train_lose_one_and_resume(cluster: Cluster, tmp_path: Path) -> None:
-    outputs = [tmp_path / f"output-{number}" for number in range(3)]
+    first, resumed = (tmp_path / f"output-{number}" for number in (1, 2))
     tracker = tmp_path / "checkpoints" / "countdown" / "latest_checkpointed_iteration.txt"
-    cluster.start("head")
-    second = cluster.start("worker")
-    run = cluster.launcher(outputs[1], MAX_STEPS="40")
+    run, second = joined(cluster, first, MAX_STEPS="40")
     deadline = time.monotonic() + 3600
     while not tracker.exists() and run.poll() is None and time.monotonic() < deadline:
         time.sleep(0.5)
     lost = time.monotonic()
     cluster.kill(second)
-    assert run.wait(120) not in (0, 2), outputs[1].read_text()[-3000:]
+    assert run.wait(120) not in (0, 2), first.read_text()[-3000:]
     assert time.monotonic() - lost < 90
     saved = int(tracker.read_text())
-    assert f"resumed from step {saved}" in outputs[1].read_text()
+    assert f"resumed from step {saved}" in first.read_text()
 
     cluster.start("worker")
-    assert cluster.launcher(outputs[2], MAX_STEPS=str(saved + 1)).wait(400) == 0, outputs[2].read_text()[-3000:]
-    assert f"resuming from step {saved}" in outputs[2].read_text()
+    assert cluster.launcher(resumed, MAX_STEPS=str(saved + 1)).wait(400) == 0, resumed.read_text()[-3000:]
+    assert f"resuming from step {saved}" in resumed.read_text()
     steps = [step.step for step in read_history(tmp_path / "runs" / "countdown" / "metrics.jsonl")]
     assert steps == list(range(1, saved + 2))
     actor = tmp_path / "checkpoints" / "countdown" / f"global_step_{saved + 1}" / "actor"
