@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +15,6 @@ ensure()
 import typer
 
 from recipes.errors import reported_errors
-
-
-class Format(StrEnum):
-    """Forms of the table."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    html = "html"
 
 
 def _list_names(asked: bool) -> None:
@@ -41,10 +32,7 @@ def main(
         list[str] | None,
         typer.Option(help="easyr1 or verl (its 3B and 7B examples), or one by name: easyr1:qwen3_4b_math, verl:7b."),
     ] = None,
-    form: Annotated[
-        Format, typer.Option("--format", help="How the table is shown; in a file, terminal is Markdown.")
-    ] = Format.terminal,
-    output: Annotated[Path | None, typer.Option(help="Write to this file; default: standard output.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write it to this file, as Markdown; default: show it.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Fail where a difference has no reason.")] = False,
     _: Annotated[
         bool, typer.Option("--list", callback=_list_names, is_eager=True, help="List the official examples and stop.")
@@ -55,17 +43,13 @@ def main(
 
     with reported_errors():
         table = official.compare(recipe, official.examples(against or ["easyr1"]))
-        if form is Format.terminal and output is None:
+        if output is None:
             from rich.console import Console
 
             Console().print(official.terminal(table))
         else:
-            text = official.html(table) if form is Format.html else official.page(table)
-            if output is None:
-                print(text, end="")
-            else:
-                output.parent.mkdir(parents=True, exist_ok=True)
-                output.write_text(text, encoding="utf-8")
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(official.page(table), encoding="utf-8")
         if check:
             table.require_reasons()
 

@@ -20,7 +20,7 @@ from recipes.documentation.official import block as comparison
 from recipes.documentation.tables import BLOCKS as RECIPE_BLOCKS
 from recipes.documentation.tables import rendered, stale
 from recipes.drawing import markdown
-from recipes.engines import support
+from recipes.engines import versions
 from recipes.engines.easyr1_compat import lines
 from recipes.errors import RecipeError, reported_errors
 from recipes.monitor.health import documented
@@ -48,8 +48,10 @@ def learning_table() -> str:
 
 def versions_table() -> str:
     """The versions that the check before the start asks for, by kind of machine."""
-    rows = [(f"`{name}`", number, machine) for machine, each in support.TESTED.items() for name, number in each.items()]
-    return markdown(("package", "version", "machine"), [*rows, ("`ray`", support.TESTED_RAY, "both")])
+    rows = [
+        (f"`{name}`", number, machine) for machine, each in versions.TESTED.items() for name, number in each.items()
+    ]
+    return markdown(("package", "version", "machine"), [*rows, ("`ray`", versions.TESTED_RAY, "both")])
 
 
 def easyr1_table() -> str:

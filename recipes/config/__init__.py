@@ -5,7 +5,7 @@ from __future__ import annotations
 from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check, remarks
 from recipes.config.machine import visible_gpus
-from recipes.config.path_keys import PathKey, path_keys, split_function
+from recipes.config.path_keys import PathKey, path_keys
 from recipes.config.resolve import load, tasks, to_yaml
 from recipes.config.schema import Recipe
 from recipes.config.variables import dry_run
@@ -20,7 +20,6 @@ __all__ = [
     "load",
     "path_keys",
     "remarks",
-    "split_function",
     "tasks",
     "to_yaml",
     "visible_gpus",

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from recipes.config import kl, loss, rewards
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
-from recipes.config.schema import Recipe
+from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, did_you_mean
 
+TITLES = {"verl": "verl", "easyr1": "EasyR1"}
 _ESTIMATORS_OF_GROUPS = (
     "grpo", "grpo_passk", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo",
 )  # fmt: skip
@@ -35,6 +36,30 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     values = (_interpolations, _frequencies, _lengths, kl.problems, loss.problems, _combinations, _early_stop)
     for find in (batches, *values, _without_effect):
         yield from find(recipe)
+
+
+def require_supported(recipe: Recipe, engine: str) -> None:
+    """Raise RecipeError for the first key that asks `engine` for what it cannot do."""
+    for path, leaf in leaves(Recipe).items():
+        if not recipe.uses(path):
+            continue
+        value = recipe.value(path)
+        reason = leaf.info.not_on.get(engine)
+        # A default asks for nothing, and the hardware's file is written for every engine.
+        neutral = recipe.source_of(path).layer in ("default", "hardware") or value == leaf.default
+        if reason is not None and not neutral:
+            raise RecipeError(
+                f"{TITLES[engine]} cannot do {path}: {value!r} ({reason})",
+                where=recipe.source_of(path).where,
+                fix=f"leave {path} at {leaf.default!r}, or choose another engine",
+            )
+        allowed = leaf.info.values_on.get(engine)
+        if allowed is not None and value not in allowed:
+            raise RecipeError(
+                f"{TITLES[engine]} cannot do {path}: {value!r}",
+                where=recipe.source_of(path).where,
+                fix="use one of " + ", ".join(str(item) for item in allowed if item is not None),
+            )
 
 
 def remarks(recipe: Recipe) -> list[str]:

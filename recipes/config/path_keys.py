@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.paths import ROOT, artifacts, outputs
+from recipes.python_files import split_function
 
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w.:-]+)?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
@@ -49,12 +50,6 @@ def path_keys(recipe: Recipe) -> list[PathKey]:
                 path = split_function(text)[0] if key.endswith("reward_function") else text
                 keys.append(PathKey(key, path, leaf.info.path, _on_hub(path, leaf.info.path), recipe.source_of(key)))
     return keys
-
-
-def split_function(text: str) -> tuple[str, str | None]:
-    """`file.py:name` to file and name; the name is None where it is not given."""
-    path, colon, name = text.rpartition(":")
-    return (path, name) if colon and name.isidentifier() and path else (text, None)
 
 
 def located(

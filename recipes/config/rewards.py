@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recipes.config.path_keys import split_function
+from recipes.config import secrets
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.python_files import name_of, split_function
 
 WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
+HIDDEN, HIDDEN_FILE = ROOT / "recipes" / "engines" / "hidden_arguments.py", "RECIPES_REWARD_FILE"
+"""The file that the trainer loads instead of a reward with secret arguments, and the variable that names the reward."""
 OWN_ARGUMENTS = ("rewards", "weights")
 """Arguments of `weighted_reward.py` that the recipe's own keys make."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
@@ -42,10 +46,24 @@ def reward_call(recipe: Recipe) -> tuple[str, dict[str, Any]] | None:
     return str(WEIGHTED), {**arguments, "rewards": located, "weights": weights}
 
 
-def name_of(location: str) -> str:
-    """Return the name of a reward in metrics: its function's where that is given, else its file's."""
-    path, function = split_function(location)
-    return function or Path(path).stem
+def loaded_by_trainer(path: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The file of a reward that the trainer loads, and the arguments that it may print.
+
+    A reward that has secret arguments, or imports what lies beside it, comes through `hidden_arguments.py`.
+    """
+    visible, hidden = secrets.split(arguments)
+    return (str(HIDDEN) if hidden or helpers(Path(path)) else path), visible
+
+
+def reward_variables(recipe: Recipe) -> dict[str, str]:
+    """The variables that `hidden_arguments.py` reads; none where the trainer loads the reward itself."""
+    call = reward_call(recipe)
+    if call is None:
+        return {}
+    (path, _), (_, hidden) = split_function(call[0]), secrets.split(call[1])
+    if loaded_by_trainer(path, call[1])[0] == path:
+        return {}
+    return {HIDDEN_FILE: path, secrets.VARIABLE: json.dumps(hidden)}
 
 
 def shown_reward(recipe: Recipe) -> str:

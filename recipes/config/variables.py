@@ -53,18 +53,9 @@ _MODEL, _ACTOR, _ROLLOUT = "worker.actor.model", "worker.actor", "worker.rollout
 # Each row sets a recipe key; verl's name is the key's `verl=` in config/schema, written by engines/verl.py.
 VARIABLES: tuple[Variable, ...] = (
     Variable("ENGINE", "engine"),
-    Variable(
-        "MODEL_PATH",
-        f"{_MODEL}.model_path",
-        options="model",
-    ),
+    Variable("MODEL_PATH", f"{_MODEL}.model_path", options="model"),
     Variable("TRAIN_FILES", "data.train_files", options="data"),
-    Variable(
-        "VAL_FILES",
-        "data.val_files",
-        "TEST_FILES",
-        options="val_data",
-    ),
+    Variable("VAL_FILES", "data.val_files", "TEST_FILES", options="val_data"),
     Variable("VAL_SHARE", "data.val_share"),
     Variable("PROMPT_KEY", "data.prompt_key"),
     Variable("ANSWER_KEY", "data.answer_key"),
@@ -73,10 +64,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("SYSTEM_PROMPT", "data.system_prompt"),
     Variable("FORMAT_PROMPT", "data.format_prompt", options="template"),
     Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length"),
-    Variable(
-        "MAX_RESPONSE_LENGTH",
-        "data.max_response_length",
-    ),
+    Variable("MAX_RESPONSE_LENGTH", "data.max_response_length"),
     Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", "TRAIN_BATCH_SIZE"),
     Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
     Variable("MIN_PIXELS", "data.min_pixels"),
@@ -93,11 +81,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KL_LOSS_TYPE", "algorithm.kl_loss_type"),
     Variable("ONLINE_FILTERING", "algorithm.online_filtering"),
     Variable("GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", "PPO_MINI_BATCH_SIZE"),
-    Variable(
-        "MICRO_BATCH_SIZE",
-        f"{_ACTOR}.micro_batch_size_per_device_for_update",
-        "MICRO_BATCH_SIZE_FOR_UPDATE",
-    ),
+    Variable("MICRO_BATCH_SIZE", f"{_ACTOR}.micro_batch_size_per_device_for_update", "MICRO_BATCH_SIZE_FOR_UPDATE"),
     Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", f"{_ACTOR}.micro_batch_size_per_device_for_experience"),
     Variable("LR", f"{_ACTOR}.optim.lr", "LEARNING_RATE"),
     Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type"),
@@ -113,19 +97,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("CLIP_RATIO_HIGH", f"{_ACTOR}.clip_ratio_high"),
     Variable("LOSS_AGG_MODE", f"{_ACTOR}.loss_agg_mode"),
     Variable("PADDING_FREE", f"{_ACTOR}.padding_free"),
-    Variable(
-        "ROLLOUT_N",
-        f"{_ROLLOUT}.n",
-    ),
+    Variable("ROLLOUT_N", f"{_ROLLOUT}.n"),
     Variable("TEMPERATURE", f"{_ROLLOUT}.temperature"),
     Variable("TOP_P", f"{_ROLLOUT}.top_p"),
     Variable("TOP_K", f"{_ROLLOUT}.top_k"),
     Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size"),
-    Variable(
-        "GPU_MEMORY_UTIL",
-        f"{_ROLLOUT}.gpu_memory_utilization",
-        "GPU_MEMORY_UTILIZATION",
-    ),
+    Variable("GPU_MEMORY_UTIL", f"{_ROLLOUT}.gpu_memory_utilization", "GPU_MEMORY_UTILIZATION"),
     Variable(
         "REWARD_FUNCTION",
         "worker.reward.reward_function",
@@ -135,17 +112,9 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("REWARD_WEIGHTS", "worker.reward.reward_weights", each=r"[^\s,]+"),
     Variable("TOTAL_EPOCHS", "trainer.total_epochs", options="epochs"),
-    Variable(
-        "MAX_STEPS",
-        "trainer.max_steps",
-    ),
+    Variable("MAX_STEPS", "trainer.max_steps"),
     Variable("NNODES", "trainer.nnodes"),
-    Variable(
-        "GPUS_PER_NODE",
-        "trainer.n_gpus_per_node",
-        "N_GPUS_PER_NODE",
-        options="n_gpus",
-    ),
+    Variable("GPUS_PER_NODE", "trainer.n_gpus_per_node", "N_GPUS_PER_NODE", options="n_gpus"),
     Variable("WANDB_PROJECT", "trainer.project_name"),  # PROJECT_NAME, which is later, wins over it
     Variable("PROJECT_NAME", "trainer.project_name"),
     Variable("EXPERIMENT_NAME", "trainer.experiment_name"),

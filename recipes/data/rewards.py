@@ -9,10 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.config.path_keys import split_function
 from recipes.config.rewards import helpers
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.python_files import find_beside, loaded, split_function
 
 Score = Callable[..., Any]
 # Rewards are sums such as 0.1 + 0.2 + 0.7, whose last bits may be missing.
@@ -45,19 +45,14 @@ def load_reward(location: str | Path) -> ModuleType:
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)
     if path is None:
         raise RecipeError(f"there is no reward file {text}", where=str(location), fix="give the path of a Python file")
-    spec = importlib.util.spec_from_file_location(f"reward_file_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise RecipeError(f"{path} is not a Python file", where=str(location), fix="give a file that ends in .py")
-    beside = helpers(path)
-    if beside and str(path.resolve().parent) not in sys.path:
-        sys.path.append(str(path.resolve().parent))  # last, as `recipes.engines.hidden_arguments` has it
-    _refuse_taken_names(path, beside)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
+    if beside := helpers(path):
+        find_beside(path)
+        _refuse_taken_names(path, beside)
+    own = f"reward_file_{path.stem}"
     try:
-        spec.loader.exec_module(module)
+        module = loaded(path, own)
     except Exception as error:
-        del sys.modules[spec.name]
+        sys.modules.pop(own, None)
         what = f"the reward file fails at import: {type(error).__name__}: {error}"
         raise RecipeError(what, where=str(path), fix="mend it") from error
     if name and not callable(getattr(module, name, None)):

@@ -16,7 +16,7 @@ from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.documentation.tables import ENGINES
-from recipes.drawing import STYLE_SHEET, markdown
+from recipes.drawing import markdown
 from recipes.engines.verl import load_format
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, ROOT
@@ -382,24 +382,3 @@ def terminal(table: Table) -> RichTable:
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in cells(row)), style=_COLOURS[row.status])
     return drawn
-
-
-def html(table: Table) -> str:
-    """Return the comparison as one page that looks like the reports, without scripts and without the network."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("comparison.html.j2").render(
-        table=table,
-        summary=_summary(table).replace("`", ""),
-        kinds=[(kind, [cells(row) for row in table.rows if row.status == status]) for status, kind in KINDS.items()],
-        outside=[
-            (key, cell_text(value), why, each.title)
-            for each in table.official
-            for key, (value, why) in each.outside.items()
-        ],
-        style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
-    )

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import kl
+from recipes.config.checks import require_supported
 from recipes.config.layers import flow
 from recipes.config.machine import logger_environment
-from recipes.config.path_keys import split_function
-from recipes.config.rewards import reward_call
-from recipes.config.schema import Recipe, leaves
+from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
+from recipes.config.schema import LAUNCHERS, Recipe, leaves
 from recipes.engines import easyr1_source
 from recipes.engines.easyr1_compat.imports import ON_CPU, RANKS
 from recipes.engines.easyr1_compat.models import WEIGHTS
 from recipes.engines.easyr1_compat.reports import ROLLOUTS
 from recipes.engines.easyr1_compat.reports import VALIDATION as VALIDATIONS
-from recipes.engines.support import OWN, loaded_by_trainer, require_supported, reward_variables
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
+from recipes.python_files import split_function
 
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = Path(__file__).with_name("easyr1_reward.py")
@@ -48,7 +48,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys = {
         path: recipe.value(path)
         for path, leaf in leaves(Recipe).items()
-        if path not in (*OWN, *HOOKED) and "easyr1" not in leaf.info.not_on and not path.startswith(VALIDATION)
+        if path not in (*LAUNCHERS, *HOOKED) and "easyr1" not in leaf.info.not_on and not path.startswith(VALIDATION)
     }
     validation = recipe.worker.rollout.val_override_config.model_dump(exclude_none=True)
     keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe), **_attention(recipe)}

@@ -1,19 +1,19 @@
 """EasyR1's `compute_score_batch` over a reward that judges one response: `compute_score`, plain or async.
 
-Standalone: EasyR1 loads this file by its path, with the reward's own path as an argument. The data source, which EasyR1
+EasyR1 loads this file by its path, with the reward's own path as an argument. The data source, which EasyR1
 does not hand on, comes out of the ground truth: `{"data_source": ..., "ground_truth": ...}` as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
+
+from recipes.python_files import loaded
 
 REWARD_NAME = "compute_score"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
@@ -21,13 +21,8 @@ REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
 
 @lru_cache(maxsize=1)
 def _function(path: str) -> Callable[..., Any]:
-    spec = importlib.util.spec_from_file_location("reward_of_the_user", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
-    spec.loader.exec_module(module)
-    return module.compute_score
+    function: Callable[..., Any] = loaded(path, "reward_of_the_user").compute_score
+    return function
 
 
 def opened(truth: Any) -> tuple[str, Any]:

@@ -8,13 +8,13 @@ last on Python's path, so that no file there takes the place of another program'
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import json
 import os
-import sys
 from types import ModuleType
 from typing import Any
+
+from recipes.python_files import find_beside, loaded
 
 FILE, ARGUMENTS = "RECIPES_REWARD_FILE", "RECIPES_REWARD_SECRETS"
 """Variables: the reward's own file, and its secret arguments as JSON."""
@@ -22,17 +22,8 @@ FILE, ARGUMENTS = "RECIPES_REWARD_FILE", "RECIPES_REWARD_SECRETS"
 
 @functools.cache
 def _reward() -> ModuleType:
-    path = os.environ[FILE]
-    folder = os.path.dirname(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.append(folder)
-    spec = importlib.util.spec_from_file_location("reward_with_hidden_arguments", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
-    spec.loader.exec_module(module)
-    return module
+    find_beside(os.environ[FILE])
+    return loaded(os.environ[FILE], "reward_with_hidden_arguments")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import kl, loss
+from recipes.config.checks import require_supported
 from recipes.config.layers import flatten
 from recipes.config.machine import has_atomic_compile_cache, logger_environment
 from recipes.config.names import verl_defaults
-from recipes.config.path_keys import split_function
-from recipes.config.rewards import reward_call
-from recipes.config.schema import Recipe, leaves, verl_loss
+from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
+from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
-from recipes.engines.support import OWN, is_used, loaded_by_trainer, require_supported, reward_variables
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
+from recipes.python_files import split_function
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 RAY_INIT = "ray_kwargs.ray_init"
@@ -66,7 +66,7 @@ def _renamed(recipe: Recipe) -> dict[str, Any]:
     """The keys that verl has under another name; a value is copied, or converted where verl writes it differently."""
     keys: dict[str, Any] = {}
     for path, leaf in leaves(Recipe).items():
-        if leaf.info.computed or not leaf.info.verl or path in OWN or not is_used(recipe, path):
+        if leaf.info.computed or not leaf.info.verl or path in LAUNCHERS or not recipe.uses(path):
             continue
         value = recipe.value(path)
         if leaf.info.not_on.get("verl") is not None or (leaf.is_open and not value):

@@ -1,18 +1,18 @@
 """Several rewards, added up by weights; each is a metric of its own, `reward/<name>`.
 
-Standalone: trainers load this file by its path, with the rewards' own paths as arguments.
+Trainers load this file by its path, with the rewards' own paths as arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import inspect
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from recipes.python_files import find_beside, loaded, name_of, split_function
 
 _functions: dict[str, Callable[..., Any]] = {}
 _loading = threading.Lock()
@@ -63,32 +63,13 @@ def compute_score(
     return {"score": total, "acc": accuracy, "accuracy": accuracy, **own} | ({"reason": reasons[0]} if reasons else {})
 
 
-def name_of(location: str) -> str:
-    """Return a reward's name in metrics: its function's where that is given, else its file's."""
-    path, function = split_location(location)
-    return function or Path(path).stem
-
-
-def split_location(location: str) -> tuple[str, str]:
-    """Return file and function of `file.py:function`; the function is empty where it is not given."""
-    path, colon, name = location.rpartition(":")
-    return (path, name) if colon and name.isidentifier() and path else (location, "")
-
-
 def function_of(location: str) -> Callable[..., Any]:
     """Return a reward function; its file is loaded once, and imports what lies beside it."""
     with _loading:
         if location not in _functions:
-            path, name = split_location(location)
-            folder = str(Path(path).resolve().parent)
-            if folder not in sys.path:
-                sys.path.append(folder)  # last, so that no helper takes the place of another program's module
-            spec = importlib.util.spec_from_file_location(f"reward_{len(_functions)}_{Path(path).stem}", path)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"{path} is not a Python file")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module  # dataclasses and pickle look a module up by its name
-            spec.loader.exec_module(module)
+            path, name = split_function(location)
+            find_beside(path)
+            module = loaded(path, f"reward_{len(_functions)}_{Path(path).stem}")
             _functions[location] = getattr(module, name or "compute_score")
         return _functions[location]
 

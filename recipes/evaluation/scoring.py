@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes import provenance
-from recipes.config.path_keys import split_function
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.config.secrets import revealed
 from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
+from recipes.python_files import split_function
 
 if TYPE_CHECKING:
     from recipes.config import Recipe

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recipes.config import Recipe, check, remarks, visible_gpus
-from recipes.engines import easyr1_source, support
+from recipes.engines import easyr1_source, versions
 from recipes.errors import RecipeError, raise_together
 from recipes.monitor import early_stop
 from recipes.preflight import chat_template, cluster, data_files, images, machine, memory, model, resume, reward
@@ -56,7 +56,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     """
     check(recipe, visible_gpus() if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
-        support.check(recipe.hardware)
+        versions.check(recipe.hardware)
         found = []
     else:
         found = easyr1_source.check()

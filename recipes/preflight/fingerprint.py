@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, path_keys
-from recipes.config.path_keys import split_function
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
 from recipes.config.secrets import masked
-from recipes.engines.support import is_used
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
+from recipes.python_files import split_function
 
 SETTINGS = re.compile(
     r"monitor\..*|prepare|name|hardware|algorithm\.preset"
@@ -71,7 +70,7 @@ def fingerprint(recipe: Recipe) -> Fingerprint:
     content[VALIDATION_ROWS] = _rows(recipe, "data.val_files")
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
-        if key in ("engine", "verl") or UNRECORDED.fullmatch(key) or not is_used(recipe, key):
+        if key in ("engine", "verl") or UNRECORDED.fullmatch(key) or not recipe.uses(key):
             continue
         value = masked({key.rpartition(".")[2]: recipe.value(key)})[key.rpartition(".")[2]]
         if leaf.info.path and not SETTINGS.fullmatch(key):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from recipes.config import Recipe, kl
 from recipes.config.gpus import FUSED_WIDTH
@@ -19,14 +18,11 @@ from recipes.memory.phases import (
     FORWARD,
     FULL,
     GENERATE,
-    GROWTH,
     HALF,
     HOST,
     LOAD,
     STEP,
-    SYNC,
     MemoryPlan,
-    Phase,
     gpu_phases,
     host_memory,
     host_phases,
@@ -40,8 +36,6 @@ from recipes.paths import ROOT
 ACTOR = "worker.actor"
 LORA_RANK = 64
 """The rank that the advice proposes."""
-MOST_GPUS = 8
-"""GPUs of one machine, as the advice takes it."""
 
 
 def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
@@ -100,71 +94,34 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     )
 
 
-Change = tuple[str, MemoryPlan]
-"""A setting that needs less memory, as a user types it, and the plan with it."""
-
-
-def changes(plan: MemoryPlan, phase: str) -> list[Change]:
-    """Return the settings that reduce the memory of a phase, cheapest first."""
+def advice(plan: MemoryPlan, phase: str) -> str:
+    """Return two settings that reduce the memory of a phase, as a user types them, the cheapest first."""
+    of_gpu = (GENERATE, FORWARD, BACKWARD, STEP)
+    tokens = f"{ACTOR}.max_token_len_per_device" if plan.dynamic else "MICRO_BATCH_SIZE"
+    experience = f"{tokens}_for_experience" if plan.dynamic else f"{tokens}_FOR_EXPERIENCE"
+    fused = not plan.fused and plan.shape.hidden % FUSED_WIDTH == 0
+    offloaded = plan.offload_params and plan.offload_optimizer
     offload = f"{ACTOR}.offload.offload_params=true {ACTOR}.offload.offload_optimizer=true"
-    share = max(0.05, int(20 * (plan.free - SYNC - GROWTH - _resting(plan)) / (plan.gpu or 1)) / 20)
-    fused = plan.shape.hidden % FUSED_WIDTH == 0
-    every: list[tuple[tuple[str, ...], str, MemoryPlan]] = [
-        ((GENERATE,), f"GPU_MEMORY_UTILIZATION={share:g}", replace(plan, utilization=share)),
-        ((GENERATE,), offload, replace(plan, offload_optimizer=True, offload_params=True)),
-        *([((BACKWARD,), f"{ACTOR}.use_fused_kernels=true", replace(plan, fused=True))] if fused else []),
-        ((BACKWARD, HOST), f"{ACTOR}.model.enable_gradient_checkpointing=true", replace(plan, recompute=True)),
-        ((BACKWARD, HOST), *_fewer_tokens(plan, "update_tokens", "")),
-        ((FORWARD,), *_fewer_tokens(plan, "forward_tokens", "_for_experience")),
-        (
-            (BACKWARD, STEP),
-            f"{ACTOR}.strategy=fsdp2 {ACTOR}.fsdp.enable_cpu_offload=true",
-            replace(plan, offload_all=True),
-        ),
-        ((GENERATE, FORWARD, BACKWARD, STEP), _more_gpus(plan), replace(plan, ranks=2 * plan.ranks)),
-        ((LOAD, HOST), f"GPUS_PER_NODE={plan.ranks_here // 2}", replace(plan, ranks_here=plan.ranks_here // 2)),
-        ((GENERATE, FORWARD, BACKWARD, STEP, HOST), f"LORA_RANK={LORA_RANK}", replace(plan, lora=LORA_RANK)),
+    ways: list[tuple[tuple[str, ...], bool, str]] = [
+        ((GENERATE,), True, "a smaller GPU_MEMORY_UTILIZATION"),
+        ((GENERATE,), not offloaded, offload),
+        ((BACKWARD,), fused, f"{ACTOR}.use_fused_kernels=true"),
+        ((BACKWARD, HOST), not plan.recompute, f"{ACTOR}.model.enable_gradient_checkpointing=true"),
+        ((BACKWARD, HOST), plan.update_tokens > plan.longest, f"a smaller {tokens}"),
+        ((FORWARD,), plan.forward_tokens > plan.longest, f"a smaller {experience}"),
+        ((BACKWARD, STEP), not plan.offload_all, f"{ACTOR}.strategy=fsdp2 {ACTOR}.fsdp.enable_cpu_offload=true"),
+        (of_gpu, True, "a larger GPUS_PER_NODE"),
+        ((LOAD, HOST), plan.ranks_here > 1, "a smaller GPUS_PER_NODE"),
+        ((*of_gpu, HOST), not plan.lora, f"LORA_RANK={LORA_RANK}"),
     ]
-    return [(text, less) for names, text, less in every if phase in names and less.ranks_here and less != plan]
-
-
-def _more_gpus(plan: MemoryPlan) -> str:
-    """Twice the GPUs: of one machine as long as machines have so many."""
-    more = 2 * plan.ranks
-    return f"GPUS_PER_NODE={more}" if more <= MOST_GPUS else f"NNODES={-(-more // plan.ranks_here)}"
-
-
-def _resting(plan: MemoryPlan) -> float:
-    """Bytes beside vLLM while it generates."""
-    return next(phase.need for phase in phases(replace(plan, utilization=0.0)) if phase.name == GENERATE)
-
-
-def _fewer_tokens(plan: MemoryPlan, field: str, suffix: str) -> tuple[str, MemoryPlan]:
-    """A pass of a quarter of the tokens, or of one response where passes are filled by responses."""
-    tokens = max(plan.longest, getattr(plan, field) // 4) if plan.dynamic else plan.longest
-    setting = (
-        f"{ACTOR}.max_token_len_per_device{suffix}={tokens}" if plan.dynamic else f"MICRO_BATCH_SIZE{suffix.upper()}=1"
-    )
-    return setting, replace(plan, **{field: min(tokens, getattr(plan, field))})
-
-
-def advice(plan: MemoryPlan, phase: Phase) -> list[str]:
-    """Return two changes that help: those that make the phase fit before others."""
-    tried = [(text, _phase(less, phase.name)) for text, less in changes(plan, phase.name)]
-    useful = [(text, after) for text, after in tried if after.need < 0.98 * phase.need]
-    useful.sort(key=lambda each: not each[1].fits)
-    return [f"{text} ({after.need / GIGABYTE:.1f} GB)" if after.need else text for text, after in useful[:2]]
-
-
-def _phase(plan: MemoryPlan, name: str) -> Phase:
-    return next((phase for phase in phases(plan) if phase.name == name), Phase(name, {}, plan.gpu))
+    return "; or ".join([text for where, helps, text in ways if helps and phase in where][:2])
 
 
 def check_memory(recipe: Recipe) -> list[str]:
     """Raise where a phase surely does not fit; remark on the estimate of every phase, and on what is close.
 
     Raises:
-        RecipeError: names the phase that lacks most, who holds memory of the GPUs, and two changes that help.
+        RecipeError: names the phase that lacks most, who holds memory of the GPUs, and two settings that need less.
     """
     others = busy(recipe) if recipe.hardware == "gpu" else []
     _refuse_less_than_vllm_takes(recipe, others)
@@ -183,10 +140,10 @@ def check_memory(recipe: Recipe) -> list[str]:
         worst = max(failing, key=lambda phase: phase.need / (phase.limit or 1))
         too = [phase.name for phase in failing if phase is not worst]
         what = f"{name} does not fit: {worst}" + (f"; nor does {', '.join(too)}" if too else "")
-        fixes = advice(plan, worst)
+        fixes = [advice(plan, worst.name)]
         if plan.in_use > gpus.IDLE and worst.limit == plan.free:
             what, fixes = "; ".join([what, *lines]), [_elsewhere(), *fixes]
-        fix = "; or ".join(fixes) or "a smaller model, set by MODEL_PATH, or larger machines"
+        fix = "; or ".join(filter(None, fixes)) or "a smaller model, set by MODEL_PATH, or larger machines"
         raise recipe.error(what, fix, "worker.actor.model.model_path")
     if plan.gpu:
         most, *rest = sorted(gpu_phases(plan), key=lambda phase: -phase.need)
@@ -196,7 +153,7 @@ def check_memory(recipe: Recipe) -> list[str]:
     lines.append(f"memory of the host, estimated: {host}")
     for phase in every:
         if phase.is_close:
-            close = "; or ".join(advice(plan, phase))
+            close = advice(plan, phase.name)
             lines.append(f"{phase.name} comes close to the limit" + (f"; if memory runs out: {close}" if close else ""))
     return lines
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.config import split_function
 from recipes.data.rewards import is_right, load_reward
 from recipes.engines import easyr1_reward, weighted_reward
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
+from recipes.python_files import split_function
 
 FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
 SIGNATURE = {

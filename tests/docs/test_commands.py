@@ -12,10 +12,10 @@ import pytest
 
 from recipes import launch
 from recipes.config import load, to_yaml
+from recipes.config.checks import require_supported
 from recipes.data.custom import ready
 from recipes.data.readers import Place, checked
 from recipes.engines.checkpoints import EVERYTHING, LAYOUTS
-from recipes.engines.support import require_supported
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 from recipes.preflight import Findings, resume

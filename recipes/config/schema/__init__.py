@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from recipes.config.schema.keys import Changes, Leaf, Section, Source, describe_type, key, leaves, sections
-from recipes.config.schema.recipe import EarlyStop, Monitor, Recipe
+from recipes.config.schema.recipe import LAUNCHERS, Monitor, Recipe
 from recipes.config.schema.worker import verl_loss
 
 __all__ = [
+    "LAUNCHERS",
     "Changes",
-    "EarlyStop",
     "Leaf",
     "Monitor",
     "Recipe",

@@ -426,7 +426,23 @@ class Recipe(Resolved):
         """Return whether there is a value network."""
         return self.algorithm.adv_estimator == "gae"
 
+    def uses(self, path: str) -> bool:
+        """Return whether a key takes part: a critic's only with GAE, an adapter's only with a rank."""
+        if path.startswith("worker.critic.") and not self.has_critic:
+            return False
+        group, _, name = path.rpartition(".")
+        return not group.endswith(".lora") or name == "rank" or self.value(f"{group}.rank") > 0
+
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence: prompt and response."""
         return self.data.max_prompt_length + self.data.max_response_length
+
+
+LAUNCHERS = (
+    *("name", "engine", "hardware", "prepare", "algorithm.preset", "verl", "trainer.keep_best"),
+    "worker.reward.reward_weights",
+    *(f"trainer.early_stop.{name}" for name in EarlyStop.model_fields),
+    *(f"monitor.{name}" for name in Monitor.model_fields),
+)
+"""Keys that speak to the launcher, not to an engine."""

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from recipes.engines import support
+from recipes.engines import versions
 from recipes.engines.start import cuda, forkserver, ray_head
 from recipes.errors import reported_errors
 from recipes.memory import gpus
@@ -67,7 +67,7 @@ def main() -> int:
     """Run the trainer, or, in a process forked for it, one of the run's other processes; the exit status."""
     hardware = "cpu" if "trainer.device=cpu" in [argument.lstrip("+") for argument in sys.argv] else "gpu"
     with reported_errors():
-        support.check(hardware)
+        versions.check(hardware)
     if hardware == "cpu":
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty, Ray would refuse the logical slots that verl counts
     ray_init = ray_arguments(sys.argv[1:])
@@ -133,7 +133,7 @@ def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:
         and set(ray_init) <= set(ray_head.PARAMETERS)
         and not os.environ.get("RAY_ADDRESS")
         and not any(argument in VERLS_OWN for argument in plain)
-        and support.installed("ray") == support.TESTED_RAY
+        and versions.installed("ray") == versions.TESTED_RAY
     )
 
 

@@ -1,6 +1,6 @@
 """The lines of verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with line and reason.
 
-Each can be deleted on its own once the line that it names has changed; `recipes/engines/support.py` refuses other
+Each can be deleted on its own once the line that it names has changed; `recipes/engines/versions.py` refuses other
 versions until somebody has looked.
 """
 

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from recipes.config import load, to_yaml
+from recipes.config.rewards import reward_variables
 from recipes.config.schema import Recipe, leaves
 from recipes.config.secrets import is_secret, masked, masked_word, revealed
 from recipes.engines import easyr1, verl
-from recipes.engines.support import reward_variables
 from recipes.errors import RecipeError
 from recipes.runs.folder import script
 

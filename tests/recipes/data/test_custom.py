@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import load, to_yaml
+from recipes.config.checks import require_supported
 from recipes.data import custom, lengths
 from recipes.data.custom import Conversion, SplitFacts, convert, converted, ready
-from recipes.engines import support, verl
+from recipes.engines import verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
@@ -234,4 +235,4 @@ def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
     assert {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows} <= {
         (f"question {index}", str(index)) for index in range(20)
     }
-    support.require_supported(recipe, "verl")
+    require_supported(recipe, "verl")

@@ -9,9 +9,8 @@ import pytest
 
 from recipes.config import load
 from recipes.config.layers import Source, validated
-from recipes.config.schema import Leaf, Recipe, leaves
+from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines import easyr1
-from recipes.engines.support import OWN
 from recipes.engines.verl import translate
 from recipes.errors import RecipeError
 
@@ -96,7 +95,7 @@ def another(leaf: Leaf, value: Any) -> Any:
     raise AssertionError(f"no other value for {leaf.path}")
 
 
-KEYS = [leaf for leaf in leaves(Recipe).values() if leaf.path not in OWN]
+KEYS = [leaf for leaf in leaves(Recipe).values() if leaf.path not in LAUNCHERS]
 TRANSLATED = [leaf for leaf in KEYS if "verl" not in leaf.info.not_on]
 
 
@@ -119,7 +118,8 @@ REFUSED = [
     (engine, leaf)
     for leaf in leaves(Recipe).values()
     for engine in leaf.info.not_on
-    if leaf.path not in OWN and not (engine == "easyr1" and leaf.path.startswith("worker.critic."))  # GAE is refused
+    if leaf.path not in LAUNCHERS
+    and not (engine == "easyr1" and leaf.path.startswith("worker.critic."))  # GAE is refused
 ]
 
 

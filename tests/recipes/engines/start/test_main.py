@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.engines import support
+from recipes.engines import versions
 from recipes.engines.start import cuda, forkserver, main
 
 
 @pytest.fixture(autouse=True)
 def tested_ray(monkeypatch):
-    monkeypatch.setattr(support, "installed", lambda name: support.TESTED_RAY)
+    monkeypatch.setattr(versions, "installed", lambda name: versions.TESTED_RAY)
     for name in ("RAY_ADDRESS", main.SWITCH):
         monkeypatch.delenv(name, raising=False)
 
@@ -39,14 +39,14 @@ def test_when_processes_are_forked(monkeypatch, variables, arguments, forks):
 
 
 def test_another_ray_is_started_as_ray_does(monkeypatch):
-    monkeypatch.setattr(support, "installed", lambda name: "3.0.0")
+    monkeypatch.setattr(versions, "installed", lambda name: "3.0.0")
     assert not main.can_fork({}, [])
 
 
 def test_hidden_gpus_do_not_keep_a_run_without_gpus_from_its_logical_slots(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(sys, "argv", ["main.py", "trainer.device=cpu"])
-    monkeypatch.setattr(support, "check", lambda hardware: None)
+    monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(main, "can_fork", lambda *_: False)
     monkeypatch.setattr(main, "train", lambda address: int("CUDA_VISIBLE_DEVICES" in main.os.environ))
     assert main.main() == 0
@@ -76,7 +76,7 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
     def replace(program, arguments, variables):
         raise Replaced(arguments, variables)
 
-    monkeypatch.setattr(support, "check", lambda hardware: None)
+    monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(forkserver, "ForkServer", Server)
     monkeypatch.setattr(main.ray_head, "launch", lambda ray_init: None)
     monkeypatch.setattr(main, "import_all", lambda *_: (reason, node))

