@@ -10,7 +10,7 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
@@ -18,7 +18,7 @@ import yaml
 from recipes import paths
 from recipes.config import Recipe, load, path_keys, to_yaml
 from recipes.config.rewards import shown_reward
-from recipes.data.rows import manifest_path
+from recipes.data.manifests import Manifest, find_manifest
 from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoint, saved_steps
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_whole
@@ -184,15 +184,19 @@ def _ends(history: list[Step]) -> list[Step]:
     return history if len(history) < 2 else [history[0], history[-1]]
 
 
-def data_table(recipe: Recipe) -> list[dict[str, Any]]:
-    """The recipe's data files: their manifests, with `split` and `file`."""
-    splits, rows = {"data.train_files": "training", "data.val_files": "validation"}, []
-    for entry in path_keys(recipe):
-        if entry.key in splits:
-            beside = manifest_path(Path(entry.path))
-            manifest = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-            rows.append({**manifest, "split": splits[entry.key], "file": Path(entry.path).name})
-    return rows
+class DataFile(NamedTuple):
+    """A row of the card's table of data; the manifest is None where the file has none."""
+
+    split: str
+    file: str
+    manifest: Manifest | None
+
+
+def data_table(recipe: Recipe) -> list[DataFile]:
+    """The recipe's data files with their manifests."""
+    splits = {"data.train_files": "training", "data.val_files": "validation"}
+    files = [(splits[entry.key], Path(entry.path)) for entry in path_keys(recipe) if entry.key in splits]
+    return [DataFile(split, file.name, find_manifest(file)) for split, file in files]
 
 
 def serve_command(recipe: Recipe, model: Path, *, here: bool = False) -> str:

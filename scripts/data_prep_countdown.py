@@ -91,7 +91,7 @@ def main(
             problems = generated(settings, seed=seed)
         else:
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
-        manifests = prepare(
+        written = prepare(
             "countdown",
             problems,
             folder,
@@ -100,7 +100,7 @@ def main(
             command=command_line(),
             force=force,
         )
-        print_splits(folder, manifests, time.perf_counter() - begin)
+        print_splits(folder, written, time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

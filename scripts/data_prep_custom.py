@@ -69,15 +69,13 @@ def main(
         folder = output_dir or conversion.folder
         begin = time.perf_counter()
         # Only the default folder is named after the content of the files.
-        manifests = None if output_dir or force else converted(folder)
-        if manifests is None:
-            manifests = convert(conversion, folder, command_line())
-        else:
-            manifests = [{**manifest, "status": "there already"} for manifest in manifests]
-        print_splits(folder, manifests, time.perf_counter() - begin)
-        for manifest in manifests:
-            sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest["data_sources"].items())
-            typer.echo(f"{manifest['split']}: {sources}")
+        splits = None if output_dir or force else converted(folder)
+        if splits is None:
+            splits = convert(conversion, folder, command_line())
+        print_splits(folder, splits, time.perf_counter() - begin)
+        for manifest, _ in splits:
+            sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest.data_sources.items())
+            typer.echo(f"{manifest.split}: {sources}")
         if tokenizer:
             for name in ("train", "test"):
                 lengths = count_split(folder / f"{name}.parquet", tokenizer)

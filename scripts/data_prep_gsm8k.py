@@ -87,7 +87,7 @@ def main(
         sources = chosen_source(source or usual_source, revision, seed, train_size, test_size)
         if tokenizer:
             PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
-        manifests = prepare(
+        written = prepare(
             "gsm8k",
             splits(sources),
             folder,
@@ -96,15 +96,13 @@ def main(
             command=command_line(),
             force=force,
         )
-        print_splits(folder, manifests, time.perf_counter() - begin)
-        for manifest in manifests:
-            if manifest.get("published_rows", manifest["rows"]) != manifest["rows"]:
-                typer.echo(
-                    f"note: {manifest['file']} has {manifest['rows']:,} rows, GSM8K {manifest['published_rows']:,}"
-                )
+        print_splits(folder, written, time.perf_counter() - begin)
+        for manifest, _ in written:
+            if manifest.published_rows not in (None, manifest.rows):
+                typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {manifest.published_rows:,}")
             if tokenizer:
-                lengths = count_split(folder / manifest["file"], tokenizer)
-                typer.echo(f"{manifest['split']}: {lengths.described(max_prompt_length)}")
+                lengths = count_split(folder / manifest.file, tokenizer)
+                typer.echo(f"{manifest.split}: {lengths.described(max_prompt_length)}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ ensure()
 
 import typer
 
+from recipes.data.manifests import Origin
 from recipes.data.prepare import Split, prepare, print_splits
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
@@ -63,8 +64,8 @@ def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, sou
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
     report(tally, time.perf_counter() - begin)
-    manifest = {"source": f"played in {source}", "seed": seed, "settings": settings.facts()}
-    return splits(from_journal(journal, episodes), manifest)
+    origin = Origin(source=f"played in {source}", seed=seed, settings=settings.facts())
+    return splits(from_journal(journal, episodes), origin)
 
 
 def report(tally: Tally, seconds: float) -> None:
@@ -116,12 +117,12 @@ def main(
         begin = time.perf_counter()
         if source == "hub":
             screens = HubScreens(hub_path, revision)
-            parts = splits(screens.sources(), {"source": screens.source}, screens.dropped)
+            parts = splits(screens.sources(), Origin(source=screens.source), screens.dropped)
         else:
             wanted = devices if source == "adb" else None
             make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
             parts = from_screens(settings, seed, folder, make, source)
-        manifests = prepare(
+        written = prepare(
             "number_game",
             parts,
             folder,
@@ -130,7 +131,7 @@ def main(
             command=command_line(),
             force=force,
         )
-        print_splits(folder, manifests, time.perf_counter() - begin)
+        print_splits(folder, written, time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -18,15 +18,15 @@ from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.data.ids import ID, content_id
 from recipes.data.lengths import count_split, tokenizer_of
+from recipes.data.manifests import HELD_OUT, Manifest, Origin, SourceFile, SplitCounts, manifest_path, read_manifest
 from recipes.data.readers import Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rows import (
     IMAGE_MARK,
+    Written,
     engine_columns,
     make_row,
-    manifest_path,
     pack_envelope,
     put_in_place,
-    read_manifest,
     stage_split,
     staging,
     write_split,
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 VERSION = 4
 """Of the rows that are made; raise it where the same file gives other rows."""
-
-HELD_OUT = "in_validation_data"
-"""Key of a manifest's `dropped`: training rows whose prompt or image the validation data has."""
 TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
 """Variables of a template; `content` is EasyR1's name for the question, and `prompt` is the same."""
 
@@ -266,50 +263,23 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
     return row
 
 
-@dataclass(frozen=True)
-class SplitFacts:
-    """Facts of one converted split, for the user.
-
-    Attributes:
-        data_sources: rows by data source.
-        held_out: training rows that were left out because the validation data has their prompt or image.
-        repeated_prompts: records that repeat the prompt of another; known of the training split.
-    """
-
-    name: str
-    rows: int
-    data_sources: dict[str, int]
-    held_out: int
-    repeated_prompts: int
-
-    @classmethod
-    def of(cls, manifest: dict[str, Any]) -> SplitFacts:
-        """Read the facts from a split's manifest, of this version or of an earlier one."""
-        dropped = manifest.get("dropped", {})
-        return cls(
-            name=manifest["split"],
-            rows=manifest["rows"],
-            data_sources=manifest["data_sources"],
-            held_out=dropped.get(HELD_OUT, dropped.get("also in the validation data", 0)),
-            repeated_prompts=manifest.get("repeated_prompts", 0),
-        )
-
-
-def converted(folder: Path) -> list[dict[str, Any]] | None:
-    """Return the manifests of a finished conversion; None if it is missing, incomplete or of another size."""
+def converted(folder: Path) -> list[Written] | None:
+    """Return the splits of a finished conversion; None if it is missing, incomplete or of another size."""
     paths = [folder / f"{name}.parquet" for name in ("train", "test")]
     if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
         return None
     manifests = [read_manifest(path) for path in paths]
     sizes = [path.stat().st_size for path in paths]
-    return manifests if sizes == [manifest.get("bytes") for manifest in manifests] else None
+    if sizes != [manifest.bytes for manifest in manifests]:
+        return None
+    return [Written(manifest, "there already") for manifest in manifests]
 
 
-def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str, Any]]:
+def convert(conversion: Conversion, folder: Path, command: str) -> list[Written]:
     """Write train.parquet and test.parquet into `folder`, both or neither.
 
     Returns:
-        Both manifests, with the command, counts by data source, and what was dropped.
+        Both splits; their manifests have the command, counts by data source, and what was dropped.
 
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
@@ -332,26 +302,31 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[dict[str
         if not all(mask.any() for mask in chosen.values()):
             raise _too_few(conversion, train.prompts)
         most_images = max(part.most_images for part in (train, test))
-        with staging() as staged:
-            for name, part in (("train", train), ("test", test)):
-                counts: Counter[str] = Counter()
-                rows = part.chosen(chosen[name], name, most_images > 0, counts)
-                rows = tracked(rows, progress, name, int(chosen[name].sum()))
-                manifest = {
-                    "task": "custom",
-                    "split": name,
-                    "command": command,
-                    "source": [{"file": path.name, "sha256": digest} for path, digest in conversion.digests.items()],
-                    "seed": conversion.seed,
-                    "val_share": None if conversion.val else conversion.val_share,
-                }
-                staged.append(stage_split(folder / f"{name}.parquet", rows, manifest=manifest))
-                staged[-1].manifest["data_sources"] = dict(sorted(counts.items()))
-            staged[0].manifest.update(
-                dropped={HELD_OUT: int(shared.sum()) if conversion.val else 0},
+        known = {
+            "train": SplitCounts(
+                dropped={HELD_OUT: int(shared.sum())} if conversion.val else {},
                 repeated_prompts=len(train.prompts) - train.prompts.different,
                 most_images=most_images,
-            )
+            ),
+            "test": SplitCounts(),
+        }
+        origin = Origin(
+            task="custom",
+            command=command,
+            source=tuple(SourceFile(path.name, digest) for path, digest in conversion.digests.items()),
+            seed=conversion.seed,
+            val_share=None if conversion.val else conversion.val_share,
+        )
+        with staging() as staged:
+            for name, part in (("train", train), ("test", test)):
+                sources: Counter[str] = Counter()
+                rows = part.chosen(chosen[name], name, most_images > 0, sources)
+                rows = tracked(rows, progress, name, int(chosen[name].sum()))
+
+                def counts(of: SplitCounts = known[name], sources: Counter[str] = sources) -> SplitCounts:
+                    return replace(of, data_sources=dict(sorted(sources.items())))
+
+                staged.append(stage_split(folder / f"{name}.parquet", rows, replace(origin, split=name), counts))
             return put_in_place(staged, force=True)
 
 
@@ -393,7 +368,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         rows.check(progress, mistakes)
         mistakes.check()
     chosen = rows.chosen([True] * len(rows.prompts), "test", rows.most_images > 0, Counter())
-    write_split(target, chosen, manifest={"task": "custom", "split": "all", "command": command, "source": str(path)})
+    write_split(target, chosen, Origin(task="custom", split="all", command=command, source=str(path)))
     return target
 
 
@@ -415,11 +390,12 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
     if conversion is None:
         return recipe
     folder = conversion.folder
-    manifests = converted(folder)
-    if manifests is None:
+    splits = converted(folder)
+    if splits is None:
         log(f"converting {', '.join(path.name for path in (*conversion.train, *conversion.val))}")
-        manifests = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
-    for line in _summary(manifests, folder, conversion):
+        splits = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
+    train, test = (split.manifest for split in splits)
+    for line in _summary(train, test, folder, conversion):
         log(line)
     defaults = ("val_share", "prompt_key", "answer_key", "image_key")
     changes: dict[str, Any] = {
@@ -428,9 +404,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
         **{f"data.{name}": None for name in ("system_prompt", "format_prompt", "data_source")},
         **{f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in defaults},
     }
-    most_images = manifests[0]["most_images"]
-    if most_images and not recipe.source_of("worker.rollout.limit_images").by_user:
-        changes["worker.rollout.limit_images"] = most_images
+    if train.most_images and not recipe.source_of("worker.rollout.limit_images").by_user:
+        changes["worker.rollout.limit_images"] = train.most_images
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
     recipe = _room_for_prompts(recipe, folder)
     log(_prompt_lengths(recipe, folder, fetch))
@@ -503,20 +478,19 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
         return True
 
 
-def _summary(manifests: list[dict[str, Any]], folder: Path, conversion: Conversion) -> list[str]:
+def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversion) -> list[str]:
     """Return what was made, for the user."""
-    train, test = map(SplitFacts.of, manifests)
     counts = []
     for each in (train, test):
         sources = ", ".join(f"{name} {count:,}" for name, count in each.data_sources.items())
-        counts.append(f"{each.name} {each.rows:,} ({sources})")
+        counts.append(f"{each.split} {each.rows:,} ({sources})")
     lines = [f"rows: {'; '.join(counts)}; in {relative_to_cwd(folder)}"]
     if not conversion.val:
         share = f"{conversion.val_share:.0%} of each source's prompts"
         lines.append(f"note: no validation data given: {share} are held out for it")
-    if train.held_out:
+    if held_out := train.dropped.get(HELD_OUT):
         lines.append(
-            f"note: {train.held_out} training rows have a prompt or an image of the validation data and were left out"
+            f"note: {held_out} training rows have a prompt or an image of the validation data and were left out"
         )
     if train.repeated_prompts:
         lines.append(f"note: {train.repeated_prompts} records repeat the prompt of another")

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.data.rows import read_manifest
+from recipes.data.manifests import read_manifest
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, positions
 from recipes.progress_bar import progress_bar
@@ -126,7 +126,7 @@ def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -
     try:
         counts = json.loads(_kept_file(path, tokenizer, chat_template).read_text())
         lengths = Lengths(Counter({int(length): count for length, count in counts.items()}))
-        return lengths if lengths.counts.total() == read_manifest(path)["rows"] else None
+        return lengths if lengths.counts.total() == read_manifest(path).rows else None
     except (RecipeError, OSError, ValueError, AttributeError, TypeError, KeyError):
         return None
 
@@ -136,7 +136,7 @@ def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
     files = [file for name in _TOKENIZER_FILES if (file := Path(tokenizer) / name).is_file()]
     states = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     named = "" if Path(tokenizer).is_dir() else tokenizer
-    text = read_manifest(path)["sha256"] + (chat_template or "") + named
+    text = read_manifest(path).sha256 + (chat_template or "") + named
     return path.with_name(f"{path.stem}.tokens-{_digest(text, states)}.json")
 
 

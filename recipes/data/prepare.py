@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, path_keys
+from recipes.data.manifests import Origin, SplitCounts
 from recipes.data.rewards import Score, gold_checked
-from recipes.data.rows import put_in_place, stage_split, staging
+from recipes.data.rows import Written, put_in_place, stage_split, staging
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.progress_bar import progress_bar, tracked
@@ -52,8 +53,8 @@ class Split:
     name: str  # "train" or "test"
     rows: Iterable[dict[str, Any]]  # from `make_row`, made while they are written
     size: int | None  # how many there will be, for the progress bar; None where that is not known
-    manifest: dict[str, Any]  # where the rows come from
-    facts: Callable[[], dict[str, Any]] = dict  # for the manifest, known once the rows have passed
+    origin: Origin  # where the rows come from; `prepare` adds task, split and command
+    counts: Callable[[], SplitCounts] = SplitCounts  # known once the rows have passed
 
 
 def prepare(
@@ -65,7 +66,7 @@ def prepare(
     gold_response: Callable[[dict[str, Any]], str],
     command: str,
     force: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[Written]:
     """Write `<name>.parquet` and its manifest for each split into `folder`, all or none.
 
     Args:
@@ -75,7 +76,7 @@ def prepare(
         force: replace files that hold other data.
 
     Returns:
-        The manifests, each with its `status` (see `put_in_place`).
+        The manifests, and what happened to each file.
 
     Raises:
         RecipeError: a gold response that does not score 1.0; files with other data, without `force`.
@@ -83,9 +84,8 @@ def prepare(
     with staging() as staged, progress_bar() as progress:
         for split in splits:
             rows = tracked(gold_checked(split.rows, score, gold_response), progress, split.name, split.size)
-            manifest = {"task": task, "split": split.name, "command": command, **split.manifest}
-            staged.append(stage_split(folder / f"{split.name}.parquet", rows, manifest=manifest))
-            staged[-1].manifest.update(split.facts())
+            origin = replace(split.origin, task=task, split=split.name, command=command)
+            staged.append(stage_split(folder / f"{split.name}.parquet", rows, origin, split.counts))
         return put_in_place(staged, force=force)
 
 
@@ -94,17 +94,16 @@ def sorted_counts(counts: dict[Any, int]) -> dict[str, int]:
     return {str(key): counts[key] for key in sorted(counts)}
 
 
-def print_splits(folder: Path, manifests: Sequence[dict[str, Any]], seconds: float) -> None:
+def print_splits(folder: Path, splits: Sequence[Written], seconds: float) -> None:
     """The closing table: rows, what happened to the file, its hash, and how fast it was made."""
     from rich.console import Console
     from rich.table import Table
 
-    rows = sum(manifest["rows"] for manifest in manifests)
+    rows = sum(manifest.rows for manifest, _ in splits)
     table = Table(title=f"{folder}: {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
     for column in ("file", "rows", "dropped", "status", "SHA-256"):
         table.add_column(column, justify="right" if column in ("rows", "dropped") else "left")
-    for manifest in manifests:
-        dropped = ", ".join(f"{name} {count:,}" for name, count in manifest.get("dropped", {}).items() if count)
-        cells = (manifest["file"], f"{manifest['rows']:,}", dropped or "-", manifest["status"], manifest["sha256"][:16])
-        table.add_row(*cells)
+    for manifest, status in splits:
+        dropped = ", ".join(f"{name} {count:,}" for name, count in manifest.dropped.items() if count)
+        table.add_row(manifest.file, f"{manifest.rows:,}", dropped or "-", status, manifest.sha256[:16])
     Console().print(table)

@@ -1,4 +1,4 @@
-"""One row for both engines, and splits on disk: parquet files with a manifest beside each.
+"""One row for both engines, and splits on disk: parquet files with a manifest beside each (`manifests.py`).
 
 A row has an id (`ids.py`), what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what
 EasyR1 reads (`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for
@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import recipes
 from recipes.config.path_keys import path_keys
 from recipes.data.ids import ID, UniqueIds, content_id
+from recipes.data.manifests import Manifest, Origin, SplitCounts, find_manifest, manifest_path
 from recipes.errors import RecipeError
 from recipes.provenance import sha256, versions
 
@@ -141,30 +142,45 @@ def _parts(content: Any) -> Any:
 
 
 class Staged(NamedTuple):
-    """A split that is written beside its final `path`, as `draft`, and not yet in its place."""
+    """A split that is written beside its final `path`, as `draft`, and not yet in place."""
 
     path: Path
     draft: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
+
+
+Status = Literal["written", "unchanged", "replaced", "there already"]
+
+
+class Written(NamedTuple):
+    """A split in place, and what happened to its file: "unchanged" has the same bytes, "there already" was not made."""
+
+    manifest: Manifest
+    status: Status
 
 
 def write_split(
-    path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[str, Any], force: bool = False
-) -> dict[str, Any]:
+    path: Path, rows: Iterable[dict[str, Any]], origin: Origin | None = None, *, force: bool = False
+) -> Written:
     """Write one split and its manifest; `stage_split` and `put_in_place` do the same for several splits together."""
     with staging() as staged:
-        staged.append(stage_split(path, rows, manifest=manifest))
+        staged.append(stage_split(path, rows, origin))
         return put_in_place(staged, force=force)[0]
 
 
-def stage_split(path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[str, Any]) -> Staged:
+def stage_split(
+    path: Path,
+    rows: Iterable[dict[str, Any]],
+    origin: Origin | None = None,
+    counts: Callable[[], SplitCounts] = SplitCounts,
+) -> Staged:
     """Stream rows into a draft beside `path`, one row group at a time; nothing under `path` changes.
 
     Args:
         path: `<split>.parquet`.
         rows: from `make_row`; consumed once, never held together.
-        manifest: where the rows come from: source, seed or revision, command, filters and what they dropped. Counts,
-            sizes, versions and the SHA-256 are added.
+        origin: where the rows come from, for the manifest.
+        counts: for the manifest; called once the rows have passed.
 
     Raises:
         RecipeError: no rows, rows of different shapes, or a disk that does not take them. No draft is left then.
@@ -173,15 +189,17 @@ def stage_split(path: Path, rows: Iterable[dict[str, Any]], *, manifest: dict[st
     with _mended(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
         count, schema = _write(draft, rows, path)
-        facts = {
-            "file": path.name,
-            "rows": count,
-            "bytes": draft.stat().st_size,
-            "sha256": sha256(draft),
-            "columns": {field.name: str(field.type) for field in schema},
-            "written_by": {"grpo-recipes": recipes.__version__, **versions("pyarrow")},
-        }
-    return Staged(path, draft, manifest | facts)
+        manifest = Manifest(
+            **vars(origin or Origin()),
+            **vars(counts()),
+            file=path.name,
+            rows=count,
+            bytes=draft.stat().st_size,
+            sha256=sha256(draft),
+            columns={field.name: str(field.type) for field in schema},
+            written_by={"grpo-recipes": recipes.__version__, **versions("pyarrow")},
+        )
+    return Staged(path, draft, manifest)
 
 
 @contextmanager
@@ -195,15 +213,11 @@ def staging() -> Iterator[list[Staged]]:
             split.draft.unlink(missing_ok=True)
 
 
-def put_in_place(splits: Sequence[Staged], *, force: bool = False) -> list[dict[str, Any]]:
-    """Put staged splits in place, all or none; each returned manifest has a `status` beside what is on disk.
-
-    `status` is "written", "unchanged" (the same bytes were there already) or "replaced". Different data are replaced
-    only with `force`; without it nothing changes.
-    """
-    states = ["unchanged" if split.path.exists() else "written" for split in splits]
+def put_in_place(splits: Sequence[Staged], *, force: bool = False) -> list[Written]:
+    """Put staged splits in place, all or none. Only with `force` are different data replaced."""
+    states: list[Status] = ["unchanged" if split.path.exists() else "written" for split in splits]
     for index, split in enumerate(splits):
-        if states[index] == "unchanged" and sha256(split.path) != split.manifest["sha256"]:
+        if states[index] == "unchanged" and sha256(split.path) != split.manifest.sha256:
             states[index] = "replaced"
     if "replaced" in states and not force:
         changed = splits[states.index("replaced")]
@@ -216,37 +230,9 @@ def put_in_place(splits: Sequence[Staged], *, force: bool = False) -> list[dict[
         if state != "unchanged":
             os.replace(split.draft, split.path)
         draft = split.draft.with_suffix(".json")
-        draft.write_text(json.dumps(split.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.write_text(split.manifest.as_json(), encoding="utf-8")
         os.replace(draft, manifest_path(split.path))
-    return [split.manifest | {"status": state} for split, state in zip(splits, states, strict=True)]
-
-
-def manifest_path(path: Path) -> Path:
-    """`train.manifest.json` for `train.parquet`."""
-    return path.with_name(f"{path.stem}.manifest.json")
-
-
-def read_manifest(path: Path, *, verify: bool = False) -> dict[str, Any]:
-    """The manifest of a split, by the path of its parquet file.
-
-    Args:
-        verify: compare the parquet file's SHA-256 as well, which reads the whole file.
-
-    Raises:
-        RecipeError: no manifest, or not the one of this file.
-    """
-    beside, what = manifest_path(path), ""
-    try:
-        manifest = json.loads(beside.read_text(encoding="utf-8"))
-        if verify and manifest.get("sha256") != sha256(path):
-            what = f"{path} is not the file that its manifest describes"
-    except FileNotFoundError:
-        what = f"{path} has no manifest"
-    except ValueError as error:
-        what = f"the manifest is not JSON: {error}"
-    if what:
-        raise RecipeError(what, where=str(beside), fix="prepare the data again with --force")
-    return manifest
+    return [Written(split.manifest, state) for split, state in zip(splits, states, strict=True)]
 
 
 def _write(draft: Path, rows: Iterable[dict[str, Any]], path: Path) -> tuple[int, pa.Schema]:
@@ -320,7 +306,7 @@ def _mended(path: Path, draft: Path) -> Iterator[None]:
 
 
 def _described(path: Path) -> str:
-    if not manifest_path(path).is_file():
+    manifest = find_manifest(path)
+    if manifest is None:
         return "no manifest says from where"
-    manifest = read_manifest(path)
-    return f"{manifest.get('rows')} rows, made by: {manifest.get('command', 'an unknown command')}"
+    return f"{manifest.rows} rows, made by: {manifest.command or 'an unknown command'}"

@@ -62,9 +62,9 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
             if plan.kind == "comparison":
                 compared = compare(collectors, [question.row for question in questions])
             if plan.filter_out is not None:
-                origin = {"report": str(target), **asdict(what)}
+                decided_by = {"report": str(target), **asdict(what)}
                 filtered = write_filtered(
-                    plan.data, plan.filter_out, questions, passes[0].collector, origin, overwrite=plan.overwrite
+                    plan.data, plan.filter_out, questions, passes[0].collector, decided_by, overwrite=plan.overwrite
                 )
         result = Result(
             kind=plan.kind,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.data.rows import manifest_path, read_manifest, write_split
+from recipes.data.manifests import DroppedRow, Filter, Origin, find_manifest
+from recipes.data.rows import write_split
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
 from recipes.evaluation.metrics import Collector, PassSummary
@@ -42,14 +43,14 @@ def write_filtered(
     target: Path,
     questions: Sequence[Question],
     collector: Collector,
-    origin: dict[str, Any],
+    decided_by: dict[str, Any],
     *,
     overwrite: bool = False,
 ) -> Filtered:
     """Copy the rows of `source` that give a signal or were not probed to `target`, with a manifest that says what left.
 
     Args:
-        origin: what made the decision (model, sampling, reward), for the manifest.
+        decided_by: what made the decision (model, sampling, reward), for the manifest.
 
     Raises:
         RecipeError: no row is left.
@@ -63,21 +64,17 @@ def write_filtered(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
         )
     not_probed, why = total - len(questions), dict(Counter(dropped.values()))
-    manifest = {
-        "source": str(source),
-        "filter": {
-            "dropped": len(dropped),
-            "not_probed": not_probed,
-            "why": why,
-            "rows": [{"row": row, "why": reason} for row, reason in sorted(dropped.items())],
-        },
-        "probe": origin,
-        "source_manifest": read_manifest(source) if manifest_path(source).is_file() else None,
-    }
+    left_out = tuple(DroppedRow(row, reason) for row, reason in sorted(dropped.items()))
+    origin = Origin(
+        source=str(source),
+        filter=Filter(len(dropped), not_probed, why, left_out),
+        probe=decided_by,
+        source_manifest=find_manifest(source),
+    )
     records = (record for batch in pq.ParquetFile(source).iter_batches(1024) for record in batch.to_pylist())
     kept = (record for row, record in enumerate(records) if row not in dropped)
-    written = write_split(target, kept, manifest=manifest, force=overwrite)
-    return Filtered(str(target), written["rows"], len(dropped), not_probed, why)
+    written = write_split(target, kept, origin, force=overwrite).manifest
+    return Filtered(str(target), written.rows, len(dropped), not_probed, why)
 
 
 # Thresholds of the verdicts: the only place that holds them.

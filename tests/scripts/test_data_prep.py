@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import read_manifest
+from recipes.data.manifests import read_manifest
 from recipes.paths import ROOT
 from recipes.tasks.countdown.problems import bucket
 from recipes.tasks.number_game.chromium import NAMES
@@ -53,7 +53,7 @@ def test_countdowns_hub_file_is_cleaned_and_split(script, tmp_path):
     train, test = read(tmp_path / "out", "train"), read(tmp_path / "out", "test")
     assert sorted(keys(train) + keys(test)) == sorted((tuple(sorted(n)), t) for n, t in good)
     manifests = [read_manifest(tmp_path / "out" / f"{split}.parquet") for split in ("train", "test")]
-    totals = {reason: sum(each["dropped"][reason] for each in manifests) for reason in manifests[0]["dropped"]}
+    totals = {reason: sum(each.dropped[reason] for each in manifests) for reason in manifests[0].dropped}
     assert totals == {"other_size": 1, "out_of_range": 1, "unsolvable": 1, "duplicate": 1}
 
 
@@ -96,7 +96,7 @@ def test_screenshots_from_chromium(script, tmp_path):
     assert {row["answer"] for row in rows} == {"0", "1", "2"}
     assert rows[0]["images"][0]["bytes"].startswith(b"\x89PNG")
     manifest = read_manifest(tmp_path / "train.parquet", verify=True)
-    assert set(manifest["counts"]["light_and_answer"].values()) == {1}
+    assert set(manifest.counts["light_and_answer"].values()) == {1}
     again = call(*small)
     assert "2 episodes were there, 0 played now" in again.output
     assert again.output.count("unchanged") == 2
@@ -115,6 +115,6 @@ def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypat
     assert "a limit of 40 drops" in done.output
     (folder,) = (tmp_path / "data" / "custom").iterdir()
     train, test = (read_manifest(folder / f"{name}.parquet") for name in ("train", "test"))
-    assert train["rows"] + test["rows"] == len(example.read_text(encoding="utf-8").splitlines())
-    assert train["rows"] >= 256, "a step of the recipe's batch"
+    assert train.rows + test.rows == len(example.read_text(encoding="utf-8").splitlines())
+    assert train.rows >= 256, "a step of the recipe's batch"
     assert call(example).output.count("there already") == 2

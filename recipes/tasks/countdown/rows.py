@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from recipes.data.manifests import Origin, SplitCounts
 from recipes.data.prepare import Split, sorted_counts
 from recipes.data.rows import make_row
 from recipes.errors import RecipeError
@@ -90,10 +91,10 @@ class Tally:
             self.solutions[problem.num_solutions] += 1
             yield problem
 
-    def facts(self, dropped: Mapping[str, int]) -> dict[str, Any]:
+    def counts(self, dropped: Mapping[str, int]) -> SplitCounts:
         """For the manifest."""
-        counts = {"sizes": sorted_counts(self.sizes), "num_solutions": sorted_counts(self.solutions)}
-        return {"dropped": dict(dropped), "counts": counts}
+        tables = {"sizes": sorted_counts(self.sizes), "num_solutions": sorted_counts(self.solutions)}
+        return SplitCounts(counts=tables, dropped=dict(dropped))
 
 
 def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
@@ -126,9 +127,9 @@ def _splits(
     for split in ("train", "test"):
         size, buckets = getattr(settings, f"{split}_size"), getattr(settings, f"{split}_buckets")
         tally = Tally(taken)
-        manifest = {"source": source, "seed": seed, "settings": asdict(settings), "buckets": buckets}
+        origin = Origin(source=source, seed=seed, settings=asdict(settings), buckets=buckets)
         problems = tally.over(_first(size, draw(buckets), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}"))
-        yield Split(split, rows(problems, split), size, manifest, partial(tally.facts, dropped))
+        yield Split(split, rows(problems, split), size, origin, partial(tally.counts, dropped))
         taken = tally.multisets
 
 

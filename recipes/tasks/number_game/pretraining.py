@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes.data.manifests import read_manifest
 from recipes.data.rewards import load_reward
-from recipes.data.rows import read_manifest
 from recipes.paths import ROOT, data_dir
 from recipes.tasks.number_game.demonstrations import RESPONSE, GamePlan, Screenshot, by_size, inputs, phrases, read
 from recipes.tasks.number_game.rows import QUESTION
@@ -102,7 +102,9 @@ class NumberGame(Spec[GamePlan]):
         """The screenshots, for the manifest."""
         kept = ("rows", "source", "command", "seed", "sha256")
         manifests = {split: read_manifest(self.screenshots / f"{split}.parquet") for split in ("train", "test")}
-        return {"screenshots": {split: {name: each[name] for name in kept} for split, each in manifests.items()}}
+        return {
+            "screenshots": {split: {name: getattr(each, name) for name in kept} for split, each in manifests.items()}
+        }
 
 
 def ablation(deals: Sequence[Deal], responses: Sequence[str], seed: int = 0) -> dict[str, float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.data.hub import load_hub_table
+from recipes.data.manifests import Origin, SplitCounts
 from recipes.data.prepare import Split
 from recipes.data.rows import IMAGE_MARK, make_row
 from recipes.errors import RecipeError
@@ -177,7 +178,7 @@ def _image_column(table: pa.Table, source: str) -> str:
 
 
 @dataclass
-class Counts:
+class Tally:
     """Counts of a split's rows, filled while they stream to disk; `taken` are the deals of the other split."""
 
     taken: set[str] = field(default_factory=set)
@@ -201,12 +202,12 @@ class Counts:
                 self.deals.add(info["deal"])
             yield row
 
-    def facts(self) -> dict[str, Any]:
+    def tables(self) -> dict[str, dict[str, int] | int]:
         """For the manifest: rows by answer, by light and answer, by screen; different deals; the largest image."""
-        facts: dict[str, Any] = {"answers": dict(sorted(self.answers.items()))}
+        tables: dict[str, dict[str, int] | int] = {"answers": dict(sorted(self.answers.items()))}
         if self.cells:
-            facts |= {"light_and_answer": dict(sorted(self.cells.items())), "different_deals": len(self.deals)}
-        return facts | {"screens": dict(sorted(self.screens.items())), "most_image_tokens": self.most_tokens}
+            tables |= {"light_and_answer": dict(sorted(self.cells.items())), "different_deals": len(self.deals)}
+        return tables | {"screens": dict(sorted(self.screens.items())), "most_image_tokens": self.most_tokens}
 
 
 def from_journal(journal: Journal, episodes: dict[str, list[Episode]]) -> Sources:
@@ -218,21 +219,19 @@ def _rows_of(journal: Journal, episodes: list[Episode], split: str) -> Iterator[
     return rows(journal.rounds(episodes), split)
 
 
-def splits(
-    sources: Sources, manifest: dict[str, Any], dropped: dict[str, Counter[str]] | None = None
-) -> Iterator[Split]:
+def splits(sources: Sources, origin: Origin, dropped: dict[str, Counter[str]] | None = None) -> Iterator[Split]:
     """The splits for `prepare`; no deal is in both.
 
     Args:
-        manifest: facts about the source.
+        origin: where the rows come from.
         dropped: for each split what was left out and why, complete once its rows were made.
     """
     taken: set[str] = set()
     for split in SPLITS:
-        counts = Counts(taken)
+        tally = Tally(taken)
 
-        def facts(split: str = split, counts: Counts = counts) -> dict[str, Any]:
-            return {"counts": counts.facts(), "dropped": dict((dropped or {}).get(split, {}))}
+        def counts(split: str = split, tally: Tally = tally) -> SplitCounts:
+            return SplitCounts(counts=tally.tables(), dropped=dict((dropped or {}).get(split, {})))
 
-        yield Split(split, counts.over(sources[split]()), None, manifest, facts)
-        taken = counts.deals
+        yield Split(split, tally.over(sources[split]()), None, origin, counts)
+        taken = tally.deals

@@ -17,7 +17,7 @@ def test_a_split_is_counted_once_with_the_chat_template(tmp_path, monkeypatch):
         make_row(prompt="Make 7? " * (index % 30 + 1), extra_info={"split": "train", "index": index}, **fixed)
         for index in range(300)
     ]
-    write_split(path, rows, manifest={})
+    write_split(path, rows)
     chats, tokenizer = [row["prompt"] for row in rows], AutoTokenizer.from_pretrained(MODEL)
     lengths = [len(tokenizer.apply_chat_template(c, add_generation_prompt=True, return_dict=False)) for c in chats]
     counted = count_split(path, MODEL)
@@ -28,5 +28,5 @@ def test_a_split_is_counted_once_with_the_chat_template(tmp_path, monkeypatch):
         assert count_split(path, MODEL) == counted
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
     assert count_split(path, MODEL, template).longest < counted.longest
-    write_split(path, rows[:3], manifest={}, force=True)
+    write_split(path, rows[:3], force=True)
     assert sum(count_split(path, MODEL).counts.values()) == 3

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from recipes.data.manifests import Origin
 from recipes.data.rows import make_row, write_split
 from recipes.evaluation.cache import hash_file
 from recipes.evaluation.evaluate import Pass, run
@@ -50,7 +51,7 @@ def write_data(folder: Path, questions: int) -> Path:
         for row in range(questions)
     )
     path = folder / "train.parquet"
-    write_split(path, rows, manifest={"source": "synthetic"})
+    write_split(path, rows, Origin(source="synthetic"))
     return path
 
 

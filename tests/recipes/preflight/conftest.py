@@ -28,7 +28,7 @@ def write_rows(path: Path, count: int = 16, prompt: str = "Use the numbers 3, 8.
         )
         for index in range(count)
     )
-    write_split(path, rows, manifest={}, force=True)
+    write_split(path, rows, force=True)
 
 
 def write_model(folder: Path, **config: Any) -> None:

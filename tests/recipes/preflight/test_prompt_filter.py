@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import Recipe, load
-from recipes.data.rows import manifest_path
+from recipes.data.manifests import manifest_path
 from recipes.engines import verl
 from recipes.paths import ROOT
 from recipes.preflight.prompt_filter import FILTER, without_filter

@@ -127,7 +127,7 @@ def split(path, sources, **extra):
         )
         for index, source in enumerate(sources)
     ]
-    write_split(path, rows, manifest={})
+    write_split(path, rows)
     return str(path)
 
 

@@ -36,7 +36,7 @@ def test_verl_reads_it(tmp_path, monkeypatch):
     from omegaconf import OmegaConf
 
     path = tmp_path / "train.parquet"
-    write_split(path, rows(PROBLEMS, "train"), manifest={})
+    write_split(path, rows(PROBLEMS, "train"))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     config = OmegaConf.create(
         {

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from recipes.data.manifests import Origin, read_manifest
 from recipes.data.prepare import prepare
-from recipes.data.rows import read_manifest
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import HubScreens, row_gold_response, splits
@@ -112,8 +112,8 @@ def test_the_hubs_set(tmp_path, score):
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     screens = HubScreens(tmp_path, "main")
-    rows = write(splits(screens.sources(), {}, screens.dropped), tmp_path / "out", score)
+    rows = write(splits(screens.sources(), Origin(), screens.dropped), tmp_path / "out", score)
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
-    dropped = read_manifest(tmp_path / "out" / "train.parquet")["dropped"]
+    dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}
     assert [row["extra_info"]["height"] for row in rows["test"]] == [84, 1008]

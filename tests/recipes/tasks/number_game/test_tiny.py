@@ -8,7 +8,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import read_manifest
+from recipes.data.manifests import read_manifest
 from recipes.paths import ROOT
 from recipes.tasks.number_game.pretraining import NumberGame
 
@@ -29,7 +29,7 @@ def test_training_shares_no_deal_no_theme_and_no_size_with_testing():
     found = {}
     for split, rows in (("train", 144), ("test", 288)):
         manifest = read_manifest(DATA / f"{split}.parquet", verify=True)
-        assert set(manifest["counts"]["light_and_answer"].values()) == {rows // 9}
+        assert set(manifest.counts["light_and_answer"].values()) == {rows // 9}
         facts = pq.read_table(DATA / f"{split}.parquet", columns=["extra_info"])["extra_info"].to_pylist()
         found[split] = [{each["deal"] for each in facts}, {each["theme"] for each in facts}]
         found[split].append({(each["width"], each["height"]) for each in facts})
