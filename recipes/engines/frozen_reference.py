@@ -5,22 +5,27 @@ verl/workers/engine/fsdp/transformer_impl.py:433 (`CPUOffload(offload_params=Tru
 pass, and then a buffer of the same size for gradients: torch/distributed/fsdp/_flat_param.py:1263
 (`flat_param._cpu_grad = torch.zeros_like(`). With the Qwen3-4B shape in float32 the two took 27 s of the first step.
 
-Here the weights are rounded once to the format that each pass would round them to, they are pinned while vLLM starts,
-and there is no buffer for gradients. Every pass computes the same numbers as before.
+Here the weights are read in the format that each pass would round them to, they are pinned while vLLM starts, and there
+is no buffer for gradients. Buffers, which verl would round with the weights, stay in float32:
+verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`). Every pass computes the same numbers.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._flat_param import FlatParamHandle
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine.fsdp import transformer_impl
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 
 class FrozenHandle(FlatParamHandle):
@@ -50,8 +55,44 @@ class FrozenHandle(FlatParamHandle):
             super()._check_on_compute_device(tensor)
 
 
+def read(engine: Any, build: Callable[[Any], torch.nn.Module]) -> torch.nn.Module:
+    """Have verl read the weights of a reference in the format that it computes in.
+
+    Args:
+        engine: verl's `FSDPEngine`.
+        build: its `_build_module`.
+
+    Returns:
+        The module; with its weights as they are where they were asked for in another format than float32.
+    """
+    asked, patch = engine.engine_config, transformer_impl.apply_monkey_patch
+    if asked.model_dtype is None or PrecisionType.to_dtype(asked.model_dtype) != torch.float32:
+        return build(engine)
+    buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
+
+    def keep_buffers(model: torch.nn.Module, **options: Any) -> None:
+        """verl's last step before it rounds the whole module."""
+        patch(model=model, **options)
+        for each in model.modules():
+            buffers.extend((each, name, buffer) for name, buffer in each._buffers.items() if buffer is not None)
+
+    engine.engine_config = copy.copy(asked)
+    computes_in = (asked.mixed_precision or {}).get("param_dtype", "bf16")
+    object.__setattr__(engine.engine_config, "model_dtype", computes_in)  # verl freezes the field
+    transformer_impl.apply_monkey_patch = keep_buffers
+    try:
+        module = build(engine)
+    finally:
+        engine.engine_config, transformer_impl.apply_monkey_patch = asked, patch
+    if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
+        return cast(build(engine), PrecisionType.to_dtype(computes_in))  # this architecture computes them as it is read
+    for each, name, buffer in buffers:
+        each._buffers[name] = buffer
+    return module
+
+
 def cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """Round the weights to `dtype`, in place; buffers, such as the frequencies of positions, stay as they are."""
+    """Round the weights to `dtype`, in place, and no buffers."""
     for parameter in module.parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
@@ -89,19 +130,17 @@ def _pin(handles: Iterable[FrozenHandle]) -> None:
 @functools.cache
 def register() -> None:
     """Build verl's references so."""
-    from verl.utils.torch_dtypes import PrecisionType
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+    read_module, wrap = FSDPEngine._build_module, FSDPEngine._build_fsdp_module
 
-    original = FSDPEngine._build_fsdp_module
+    @functools.wraps(read_module)
+    def build(self: Any) -> torch.nn.Module:
+        return read(self, read_module) if self.engine_config.forward_only else read_module(self)
 
-    @functools.wraps(original)
-    def build(self: Any, module: torch.nn.Module) -> torch.nn.Module:
-        if not self.engine_config.forward_only:
-            return original(self, module)
-        computes_in = (self.engine_config.mixed_precision or {}).get("param_dtype", "bf16")
-        wrapped = original(self, cast(module, PrecisionType.to_dtype(computes_in)))
-        if isinstance(wrapped, FullyShardedDataParallel):
+    @functools.wraps(wrap)
+    def build_fsdp(self: Any, module: torch.nn.Module) -> torch.nn.Module:
+        wrapped = wrap(self, module)
+        if self.engine_config.forward_only and isinstance(wrapped, FullyShardedDataParallel):
             freeze(wrapped)
         return wrapped
 
-    FSDPEngine._build_fsdp_module = build
+    FSDPEngine._build_module, FSDPEngine._build_fsdp_module = build, build_fsdp

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
+from transformers import AutoConfig
 
-pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
+from recipes.paths import ROOT
+
+transformer_impl = pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
 
 RANK = """
 import json, sys, threading
@@ -46,7 +52,7 @@ class Layer(torch.nn.Module):
     def forward(self, x):
         return x + torch.tanh(self.linear(x * torch.cos(self.frequencies)))
 
-def built():
+def built(read=lambda module, dtype: module):
     torch.manual_seed(0)
     engine = object.__new__(transformer_impl.FSDPEngine)
     mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
@@ -57,7 +63,7 @@ def built():
     engine.model_config = SimpleNamespace(lora_rank=0, enable_activation_offload=False)
     engine.device_mesh = mesh
     module = torch.nn.Sequential(torch.nn.Embedding(40, 64), Layer(), Layer())
-    return engine._build_fsdp_module(module)
+    return engine._build_fsdp_module(read(module, torch.bfloat16))
 
 def computed(module):
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):  # as verl
@@ -72,7 +78,7 @@ found = [computed(built())]
 pins.clear()
 frozen_reference.register()
 frozen_reference.register()
-found.append(computed(built()))
+found.append(computed(built(frozen_reference.cast) if forward_only else built()))
 same = torch.equal(found[0][0], found[1][0])
 print(json.dumps({"same": same, "before": found[0][2:], "after": found[1][2:], "buffers": found[1][1]}))
 """
@@ -119,3 +125,43 @@ def test_memory_that_cannot_be_pinned_ends_the_first_pass(tmp_path):
     (done,) = of_ranks(1, tmp_path, True, "broken")
     assert done.returncode
     assert "no memory to pin" in done.stderr
+
+
+@pytest.mark.parametrize("task", ["countdown", "number_game"])
+@pytest.mark.parametrize("rounds_buffers", [False, True])
+def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not(monkeypatch, task, rounds_buffers):
+    from recipes.engines import frozen_reference
+
+    folder = ROOT / "recipes" / "tasks" / task / "tiny"
+    build = inspect.unwrap(transformer_impl.FSDPEngine._build_module)
+    built = []
+
+    def engine(dtype="fp32"):
+        return SimpleNamespace(
+            engine_config=SimpleNamespace(model_dtype=dtype, forward_only=True, mixed_precision=None),
+            model_config=SimpleNamespace(
+                hf_config=AutoConfig.from_pretrained(folder), model_type="language_model", local_path=str(folder),
+                trust_remote_code=False, use_liger=False, fused_kernel_options=None, use_fused_kernels=False,
+                enable_gradient_checkpointing=False,
+            ),
+            device_mesh=None, use_remove_padding=False, ulysses_sequence_parallel_size=1,
+        )  # fmt: skip
+
+    def patch(model, **options):
+        built.append(next(model.parameters()).dtype)
+        if rounds_buffers and built[-1] == torch.bfloat16:
+            model.register_buffer("table", torch.ones(1, dtype=torch.bfloat16))
+
+    monkeypatch.setattr(transformer_impl, "apply_monkey_patch", patch)
+    whole = build(engine())
+    found = frozen_reference.read(engine(), build)
+    assert built == [torch.float32, torch.bfloat16, *([torch.float32] if rounds_buffers else [])]
+    for (name, ours), (_, theirs) in zip(found.named_parameters(), whole.named_parameters(), strict=True):
+        assert ours.dtype == torch.bfloat16, name
+        assert torch.equal(ours, theirs.to(torch.bfloat16)), name
+    frequencies = dict(whole.named_buffers())
+    assert any("inv_freq" in name for name in frequencies)
+    for name, buffer in found.named_buffers():
+        assert buffer.dtype == torch.float32, name
+        assert torch.equal(buffer, frequencies[name]), name
+    assert next(frozen_reference.read(engine("fp16"), build).parameters()).dtype == torch.float16
