@@ -26,22 +26,17 @@ from recipes.tasks.number_game.collect import Episode, planned
 from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.play import Agent, Server, play
 from recipes.tasks.number_game.report import compare, draw_strip, read_games, summarise
-from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings, drawn
+from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings
 
 
-def chosen_episodes(count: int, rounds: int, seed: int, deals: str, looks: str, lang: str) -> list[Episode]:
-    """Episodes of held-out deals, or of those that the page draws from the seeds that follow `seed`."""
-    if deals not in ("held_out", "drawn"):
-        raise RecipeError(f"no deals {deals!r}", where="--deals", fix="choose from held_out, drawn")
+def chosen_episodes(count: int, rounds: int, seed: int, looks: str, lang: str) -> list[Episode]:
+    """Episodes of held-out deals."""
     if looks == "tiny":
         settings = replace(PRESETS["tiny"], rounds=rounds, languages=(lang,))
     else:
         screens = (DEFAULT_SCREEN,) if looks == "plain" else Settings.screens
         settings = Settings(rounds=rounds, languages=(lang,), looks=looks, screens=screens)
-    episodes = planned("test", count * rounds, settings, seed=seed)
-    if deals == "held_out":
-        return episodes
-    return [replace(each, deals=tuple(drawn(seed + each.number, rounds))) for each in episodes]
+    return planned("test", count * rounds, settings, seed=seed)
 
 
 def print_figures(title: str, figures: dict[str, dict[str, Any] | None]) -> None:
@@ -95,9 +90,6 @@ def main(
     episodes: Annotated[int, typer.Option(min=1, help="Whole episodes, over all screens together.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds of an episode.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same episodes.")] = 0,
-    deals: Annotated[str, typer.Option(help="held_out (no deal of the training set), or drawn (the page's own).")] = (
-        "held_out"
-    ),
     looks: Annotated[str, typer.Option(help="plain, various, or tiny: small, as the tiny model was tested.")] = "plain",
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
     temperature: Annotated[float, typer.Option(min=0.0, help="As in the recipe's validation.")] = 0.6,
@@ -126,9 +118,9 @@ def main(
         Path | None, typer.Option(help="With --against: path without an ending; .json and a strip, .png, are written.")
     ] = None,
 ) -> None:
-    """Play, write a screenshot per decision and a result per episode, and sum up; finished episodes stay."""
+    """Play held-out deals, write a screenshot a decision and a result an episode, and sum up. Finished ones stay."""
     with reported_errors():
-        chosen = chosen_episodes(episodes, rounds, seed, deals, looks, lang)
+        chosen = chosen_episodes(episodes, rounds, seed, looks, lang)
         score = load_reward(f"{reward_path}:compute_score").compute_score
         server = Server(api_base, model, temperature, top_p, max_tokens, timeout=timeout)
         make = openers(devices, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)

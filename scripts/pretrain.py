@@ -70,9 +70,7 @@ def command(task: str) -> Callable[..., None]:
         stop: Annotated[int | None, typer.Option(min=1, help="End after this step.")] = spec.stop,
         compiled: Annotated[bool, typer.Option("--compile", help="Twice as fast on a CPU with a compiler.")] = False,
         commit: Annotated[str, typer.Option(help="For the manifest, outside a checkout.")] = "",
-        problems: Annotated[
-            int, typer.Option("--problems", "--judged", min=1, help="Held-out problems to assess on.")
-        ] = spec.problems,
+        problems: Annotated[int, typer.Option(min=1, help="Held-out problems to assess on.")] = spec.problems,
         screenshots: Annotated[
             Path | None, typer.Option(help="number_game: folder with train.parquet and test.parquet, one screen size.")
         ] = None,

@@ -209,7 +209,7 @@ def train(
     """Train, or go on from what `work` holds.
 
     Args:
-        work: folder of the unfinished training, `state.pt` and `plan.json`; made if missing.
+        work: folder of the unfinished training's `state.pt`; made if missing.
         stop: end after this step, before the learning rate has fallen to its end; RL then has more left to teach.
         compiled: run the network through torch.compile, which needs a C++ compiler and half a minute; on a CPU a step
             then takes half the time.
@@ -226,11 +226,17 @@ def train(
     model, processor = spec.build(plan)
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.lr, betas=(0.9, 0.98), weight_decay=plan.weight_decay)
-    _claim(work, plan)
+    work.mkdir(parents=True, exist_ok=True)
     state = work / "state.pt"
     first, spent = 0, 0.0
     if state.exists():
         saved = torch.load(state, map_location=device, weights_only=True)
+        if saved.get("plan") != plan.as_dict():
+            raise RecipeError(
+                f"an unfinished training with other settings is in the way: {saved.get('plan')}",
+                where=str(work),
+                fix="give its settings, or delete the folder, or choose another --out",
+            )
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first, spent = saved["step"], saved["seconds"]
@@ -255,24 +261,11 @@ def train(
             progress(done, loss.item())
         if done % save_every == 0 or done == last:
             seconds = time.perf_counter() - begun
-            saved = {"step": done, "seconds": seconds, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            saved = {"plan": plan.as_dict(), "step": done, "seconds": seconds}
+            saved |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(saved, state.with_suffix(".tmp"))
             state.with_suffix(".tmp").replace(state)
     return model, processor, time.perf_counter() - begun
-
-
-def _claim(work: Path, plan: PretrainPlan) -> None:
-    """Write the plan into `work`; raise if another one is there."""
-    written = work / "plan.json"
-    if not written.exists():
-        work.mkdir(parents=True, exist_ok=True)
-        written.write_text(json.dumps(plan.as_dict(), indent=2) + "\n", encoding="utf-8")
-    elif json.loads(written.read_text(encoding="utf-8")) != plan.as_dict():
-        raise RecipeError(
-            "an unfinished training with other settings is in the way",
-            where=str(work),
-            fix=f"give the settings in {written}, or delete the folder, or choose another --out",
-        )
 
 
 def results(

@@ -63,13 +63,6 @@ class Settings:
             raise RecipeError(f"sizes={self.sizes} is empty or repeats a size", where="sizes", fix="for instance 3,4")
         for size in self.sizes:
             check_exact(size, self.max_number, self.max_target)
-        unknown = (set(self.train_buckets) | set(self.test_buckets)) - set(SHARES)
-        if unknown or set(self.train_buckets) & set(self.test_buckets):
-            raise RecipeError(
-                f"train_buckets={self.train_buckets} and test_buckets={self.test_buckets} overlap or are not known",
-                where="train_buckets, test_buckets",
-                fix=f"choose different ones from {', '.join(SHARES)}",
-            )
 
 
 PRESETS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recipes.data.hub import load_hub_table
-from recipes.data.splits import SHARES, bucket_of
+from recipes.data.splits import bucket_of
 from recipes.errors import RecipeError
 from recipes.provenance import sha256
 
@@ -223,21 +223,8 @@ class WordSettings:
     test_buckets: tuple[str, ...] = ("test",)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.min_number <= self.max_number or self.max_result < 4:
-            raise RecipeError(
-                f"numbers {self.min_number} to {self.max_number} with results up to {self.max_result} leave nothing",
-                where="min_number, max_number, max_result",
-                fix="2 <= min_number <= max_number, and max_result 4 or more",
-            )
-        if not self.steps or not set(self.steps) <= {1, 2}:
-            raise RecipeError(f"steps={self.steps}", where="steps", fix="choose from 1 and 2")
         if min(self.train_size, self.test_size) < 1:
             raise RecipeError("a split would be empty", where="train_size, test_size", fix="ask for 1 or more")
-        buckets = [*self.train_buckets, *self.test_buckets]
-        if len(set(buckets)) < len(buckets) or not set(buckets) <= set(SHARES):
-            raise RecipeError(
-                f"buckets {buckets} overlap or are not known", where="buckets", fix=f"choose from {', '.join(SHARES)}"
-            )
 
 
 TINY = WordSettings()

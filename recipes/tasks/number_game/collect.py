@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import shutil
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
+from recipes.files import whole_folder
 from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
 from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
 from recipes.tasks.number_game.screens import Openers, Screen, TapLost, check_agreement, run
@@ -97,17 +97,13 @@ class Journal:
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int], source: str) -> None:
         """Record a finished episode."""
-        draft = self.folder / f".{episode.key}.{os.getpid()}"
         try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(parents=True)
-            for index, image in enumerate(images):
-                (draft / f"{index:02d}.png").write_bytes(image)
-            record = {**episode.plan(), "scores": list(scores), "source": source}
-            (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-            draft.rename(self.folder / episode.key)
+            with whole_folder(self.folder / episode.key) as draft:
+                for index, image in enumerate(images):
+                    (draft / f"{index:02d}.png").write_bytes(image)
+                record = {**episode.plan(), "scores": list(scores), "source": source}
+                (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
         except OSError as error:
-            shutil.rmtree(draft, ignore_errors=True)
             raise RecipeError(
                 f"an episode cannot be written: {error}", where=str(self.folder), fix="free space; finished ones stay"
             ) from error

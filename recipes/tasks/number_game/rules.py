@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -95,42 +95,6 @@ def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:
     return chosen
 
 
-def drawn(seed: int, rounds: int, order: str = "shuffled") -> list[Deal]:
-    """The rounds that the page draws from a seed, for a driver that cannot read the page's state.
-
-    Args:
-        seed: 0 to 2**32 - 1.
-        rounds: how many.
-        order: the page's option of that name: shuffled, ascending or descending.
-    """
-    number = _mulberry32(seed)
-    return [_draw(number, order) for _ in range(rounds)]
-
-
-def _draw(number: Callable[[], float], order: str) -> Deal:
-    light = LIGHTS[int(number() * 3)]
-    pool = list(range(1, 10))
-    digits = [pool.pop(int(number() * len(pool))) for _ in POSITIONS]
-    if order != "shuffled":
-        digits.sort(reverse=order == "descending")
-    left, middle, right = digits
-    return Deal(light, (left, middle, right))
-
-
-def _mulberry32(seed: int) -> Callable[[], float]:
-    """Numbers from 0 up to 1, as game.js makes them (Mulberry32, public domain, by Tommy Ettinger)."""
-    state, mask = seed & 0xFFFFFFFF, 0xFFFFFFFF
-
-    def number() -> float:
-        nonlocal state
-        state = (state + 0x6D2B79F5) & mask
-        mixed = (state ^ (state >> 15)) * (state | 1) & mask
-        mixed ^= mixed + ((mixed ^ (mixed >> 7)) * (mixed | 61) & mask) & mask
-        return (mixed ^ (mixed >> 14)) / 2**32
-
-    return number
-
-
 def _cycle(deals: list[Deal], rng: random.Random) -> Iterator[Deal]:
     while True:
         yield from rng.sample(deals, len(deals))
@@ -171,13 +135,6 @@ class Appearance:
     size: str = "regular"
     width: int = DEFAULT_SCREEN[0]
     height: int = DEFAULT_SCREEN[1]
-
-    def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise RecipeError(
-                    f"{name}={getattr(self, name)!r}", where=name, fix=f"choose from {', '.join(allowed)}"
-                )
 
     def query(self) -> str:
         """The options as the page's address takes them."""
@@ -246,11 +203,6 @@ class Settings:
         unknown = set(self.languages) - set(CHOICES["lang"])
         if unknown or not self.languages:
             raise RecipeError(f"languages={self.languages}", where="languages", fix="choose from en, zh")
-        for width, height in self.screens + self.test_screens:
-            if width % PATCH or height % PATCH or min(width, height) < 5 * PATCH:
-                raise RecipeError(
-                    f"a screen of {width} x {height}", where="screens", fix="give multiples of 28, from 140 up"
-                )
 
     def appearance(self, split: str, rng: random.Random) -> Appearance:
         """The appearance of one episode of a split."""

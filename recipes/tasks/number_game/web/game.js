@@ -1,5 +1,5 @@
-// The number game. Everything that happens follows from the address: recipes/tasks/number_game/looks.py lists its
-// options, deals.py draws the same rounds from the same seed, and rules.py judges them; tests compare the three.
+// The number game. Everything that happens follows from the address. recipes/tasks/number_game/rules.py has the same
+// options and the same rules; a test has this page judge every deal.
 (() => {
   "use strict";
 

@@ -1,4 +1,4 @@
-"""Deals, splits and looks; that the page judges and draws in the same way is for test_chromium.py."""
+"""Deals and splits; that the page judges in the same way is for test_chromium.py."""
 
 from __future__ import annotations
 
