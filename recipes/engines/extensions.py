@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs: losses, schedules, reference, packed attention.
+"""What verl imports before it builds a model on GPUs: losses, schedules, reference, sockets, packed attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """
@@ -13,11 +13,13 @@ from recipes.engines import (
     on_policy,
     packed_attention,
     resumed_optimizer,
+    transfer_sockets,
 )
 
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
 frozen_reference.register()
+transfer_sockets.register()
 if importlib.util.find_spec("flash_attn") is None:
     packed_attention.register()

@@ -15,13 +15,15 @@ import zmq
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
-from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
 
+from recipes.engines import transfer_sockets
 from recipes.engines.verl_cpu import patches
+from recipes.engines.vllm_client import NamedServerAdapter
 
 POLL_MILLISECONDS = 500
 
 patches.apply_to_vllm()
+transfer_sockets.name_receiver()
 
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):
@@ -97,8 +99,8 @@ class WatchfulSender(BucketedWeightSender):
             raise RuntimeError("vLLM stopped receiving weights before all were sent")
 
 
-class WatchfulServerAdapter(ServerAdapter):
-    """verl's client of its vLLM server, with that sender."""
+class WatchfulServerAdapter(NamedServerAdapter):
+    """The client of verl's server, with that sender."""
 
     @torch.no_grad()
     async def update_weights(
