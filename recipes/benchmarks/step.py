@@ -43,6 +43,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "ours": {},
     "tp2": {"worker.rollout.tensor_parallel_size": 2},
     "fsdp2": {"worker.actor.strategy": "fsdp2"},
+    "async": {"worker.rollout.own_gpus": 1},
     "easyr1": {
         **WITHOUT_LEVERS,
         # examples/config.yaml of EasyR1 (configs/official/easyr1_config.yaml), and what its trainer does besides.

@@ -143,6 +143,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
                 update,
                 "worker.rollout.n",
                 "trainer.n_gpus_per_node",
+                *(["worker.rollout.own_gpus"] if recipe.worker.rollout.own_gpus else []),
             )
         elif recipe.engine == "easyr1" and name == "worker.actor":
             yield from _easyr1(recipe, size * n // ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from recipes.config import kl, loss, rewards
+from recipes.config import kl, loss, rewards, separate
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
@@ -33,8 +33,8 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     yield from _groups(recipe)
     yield from _machines(recipe, gpus)
     yield from rewards.problems(recipe)
-    values = (_interpolations, _frequencies, _lengths, kl.problems, loss.problems, _combinations, _early_stop)
-    for find in (batches, *values, _without_effect):
+    terms = (kl.problems, loss.problems, separate.problems)
+    for find in (batches, _interpolations, _frequencies, _lengths, *terms, _combinations, _early_stop, _without_effect):
         yield from find(recipe)
 
 
@@ -65,7 +65,8 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
-    return [*recipe.notes, *kl.remarks(recipe), *loss.remarks(recipe, updates), *_adapters(recipe), *_idle(recipe)]
+    values = [*kl.remarks(recipe), *loss.remarks(recipe, updates), *separate.remarks(recipe)]
+    return [*recipe.notes, *values, *_adapters(recipe), *_idle(recipe)]
 
 
 RATE_OF_ADAPTERS = 3e-6
@@ -92,14 +93,16 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
             "trainer.n_gpus_per_node",
         )
     roles = ("actor", "critic") if recipe.has_critic else ("actor",)
-    for key in ("worker.rollout.tensor_parallel_size", *(f"worker.{role}.ulysses_size" for role in roles)):
+    sharing = {f"worker.{role}.ulysses_size": recipe.n_gpus for role in roles}
+    for key, count in {"worker.rollout.tensor_parallel_size": recipe.rollout_gpus, **sharing}.items():
         size = recipe.value(key)
-        if recipe.n_gpus % size:
+        if count % size:
             yield recipe.error(
-                f"{key} {size} does not divide the {recipe.n_gpus} GPUs",
-                f"set {key} to {either(nearest_divisors(size, recipe.n_gpus))}",
+                f"{key} {size} does not divide the {count} GPUs",
+                f"set {key} to {either(nearest_divisors(size, count))}",
                 key,
                 "trainer.n_gpus_per_node",
+                *(["worker.rollout.own_gpus"] if recipe.worker.rollout.own_gpus else []),
             )
 
 

@@ -10,10 +10,11 @@ verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from verl.trainer.ppo.v1 import replay_buffer
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 POLL_SECONDS = 0.05
 ACCURACY = ("accuracy", "acc")
@@ -81,6 +82,16 @@ class BoundedReplayBuffer(ReplayBuffer):
             )
         self._replaced += prompts
         return self._refill(prompts)
+
+
+class PromptReplayBuffer(ReplayBufferAsync):
+    """verl's buffer of the asynchronous trainer, asked as often."""
+
+    def __init__(self, *, poll_interval: float = POLL_SECONDS, **kwargs: Any) -> None:
+        # The trainer makes its buffer first. Later, at this level, it logs with an argument that logging has not:
+        # verl/trainer/ppo/v1/trainer_separate_async.py:184 (`flush=True`) raises TypeError.
+        logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async").setLevel(logging.WARNING)
+        super().__init__(poll_interval=poll_interval, **kwargs)
 
 
 def _filtering(given: Any) -> dict[str, Any]:

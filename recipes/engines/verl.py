@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl, loss
+from recipes.config import kl, loss, separate
 from recipes.config.checks import require_supported
 from recipes.config.layers import flatten
 from recipes.config.machine import has_atomic_compile_cache, logger_environment
@@ -18,6 +18,7 @@ from recipes.config.names import verl_defaults
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
+from recipes.engines import separate_rollout
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.python_files import split_function
@@ -29,8 +30,8 @@ EXTENSIONS = "recipes.engines.extensions"
 # These stand here because the modules that they are for import torch or verl.
 ROW_IDS = "recipes.engines.row_ids.AgentLoops"
 """verl's manager of agent loops, which brings the ids of rows into its dumps."""
-ON_POLICY_PREFIX = "on_policy_"
-"""Begins the names of the losses in `on_policy.py`."""
+ON_POLICY_PREFIX, SAMPLED_PREFIX = "on_policy_", "sampled_"
+"""Begin the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
 """verl's `optim.num_cycles` that asks `linear_schedule.py` for a straight line."""
 
@@ -46,6 +47,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     of_models = (_data, _models, _schedules, _kernels, _precision, _batches)
     for part in (_algorithm, _old_log_probs, *of_models, _rollout, _reward, _sampler, _trainer, _ray):
         keys.update(part(recipe))
+    keys.update(separate_rollout.keys(recipe))
     keys = flatten(keys)
     _refuse_contradictions(recipe, keys)
     if recipe.hardware == "cpu":
@@ -109,18 +111,32 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 
     A KL in the reward is then computed from vLLM's log-probabilities. They equal the policy's only without top-p and
     top-k, so with these limits the pass is kept.
+
+    Responses of GPUs that only generate are of older weights: there the ratio is to vLLM's log-probabilities.
     """
     actor, rollout = recipe.worker.actor, recipe.worker.rollout
+    correction = "algorithm.rollout_correction"
+    by_verls_name = any(name.lstrip("+").startswith(correction) for name in recipe.verl)
+    if rollout.own_gpus:
+        if by_verls_name:
+            return {}
+        if not separate.corrects_in_update(recipe):
+            return {f"{correction}.rollout_is": "token", f"{correction}.rollout_is_threshold": 2.0}
+        return _bypassed(recipe, SAMPLED_PREFIX)
     samples_all = rollout.top_p == 1 and rollout.top_k == -1
     exact = samples_all or kl.in_reward(recipe) is None
     possible = is_on_policy(recipe) and rollout.calculate_log_probs and exact
-    by_verls_name = any(name.lstrip("+").startswith("algorithm.rollout_correction") for name in recipe.verl)
     recompute = actor.recompute_old_log_probs
     if recompute or (recompute is None and (by_verls_name or not possible)):
         return {}
+    return _bypassed(recipe, ON_POLICY_PREFIX)
+
+
+def _bypassed(recipe: Recipe, prefix: str) -> dict[str, Any]:
+    """verl hands vLLM's log-probabilities to a loss of `on_policy.py` in the place of the old ones."""
     return {
         "algorithm.rollout_correction.bypass_mode": True,
-        f"{ACTOR}.policy_loss.loss_mode": ON_POLICY_PREFIX + verl_loss(actor.loss_type),
+        f"{ACTOR}.policy_loss.loss_mode": prefix + verl_loss(recipe.worker.actor.loss_type),
         f"{ACTOR}.calculate_entropy": True,
     }
 
@@ -295,7 +311,11 @@ def _sampler(recipe: Recipe) -> dict[str, Any]:
     """The replay buffer of `samplers.py`, and what verl would have handed its own; verl's others are asynchronous."""
     place = "trainer.v1.sampler"
     given = native(recipe)
-    if given.get("trainer.v1.trainer_mode", "sync") != "sync" or f"{place}.custom_sampler.path" in given:
+    if (
+        recipe.worker.rollout.own_gpus
+        or given.get("trainer.v1.trainer_mode", "sync") != "sync"
+        or f"{place}.custom_sampler.path" in given
+    ):
         return {}
     return {
         f"{place}.custom_sampler.path": "pkg://recipes.engines.samplers",

@@ -50,7 +50,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     asked, gpu = gpu, (gpu or gpus.gpu_memory()) if recipe.hardware == "gpu" else None
     if sizes is None or (recipe.hardware == "gpu" and gpu is None):
         return None
-    longest, here = recipe.longest, recipe.trainer.n_gpus_per_node
+    longest, here = recipe.longest, recipe.n_gpus // recipe.trainer.nnodes
     sharing = actor.fsdp.fsdp_size if 0 < actor.fsdp.fsdp_size < recipe.n_gpus else recipe.n_gpus
 
     def tokens(budget: int | None, responses: int) -> int:
@@ -62,7 +62,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     return MemoryPlan(
         shape=sizes,
         gpu=gpu,
-        in_use=gpus.in_use(here) if gpu and not asked else 0,
+        in_use=gpus.in_use(recipe.trainer.n_gpus_per_node) if gpu and not asked else 0,
         host=host_memory(),
         ranks=sharing,
         ranks_here=here,
@@ -87,6 +87,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         offload_all=actor.fsdp.enable_cpu_offload,
         accumulates=each > update,
         tensor=rollout.tensor_parallel_size,
+        separate=rollout.own_gpus > 0,
         utilization=rollout.gpu_memory_utilization if recipe.hardware == "gpu" else 0.0,
         sequences=rollout.max_num_seqs or 256,
         batched_tokens=rollout.max_num_batched_tokens,

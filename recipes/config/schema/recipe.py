@@ -418,8 +418,13 @@ class Recipe(Resolved):
 
     @property
     def n_gpus(self) -> int:
-        """GPUs of all machines (ranks, without GPUs)."""
-        return self.trainer.nnodes * self.trainer.n_gpus_per_node
+        """GPUs of all machines that train (ranks, without GPUs)."""
+        return self.trainer.nnodes * max(1, self.trainer.n_gpus_per_node - self.worker.rollout.own_gpus)
+
+    @property
+    def rollout_gpus(self) -> int:
+        """GPUs of all machines that generate: those that do nothing else, or all."""
+        return self.trainer.nnodes * (self.worker.rollout.own_gpus or self.trainer.n_gpus_per_node)
 
     @property
     def has_critic(self) -> bool:

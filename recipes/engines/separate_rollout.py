@@ -1,0 +1,49 @@
+"""Keys of verl's asynchronous trainer: some GPUs only generate, one step ahead of those that train (docs/ASYNC.md).
+
+verl/trainer/ppo/v1/trainer_separate_async.py:44 (`@register_trainer("separate_async")`). `recipes/config/separate.py`
+refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recipes.config.schema import Recipe
+from recipes.config.schema.keys import settled
+
+BACKEND = "broadcast"
+"""The name under which `weight_broadcast.py` offers itself to verl."""
+MOST_VERSIONS = 2
+"""Versions of the weights between a prompt's asking and its update: the present ones, and those of one step before."""
+SAMPLER = "PromptReplayBuffer"
+ROLLOUT, V1 = "actor_rollout_ref.rollout", "trainer.v1"
+
+
+def keys(recipe: Recipe) -> dict[str, Any]:
+    """verl's dotted keys for GPUs that only generate; none where all do both.
+
+    One batch of prompts is asked for in advance. A step waits for the last response of its own batch (`wait`), however
+    many of the next one's are finished, so that none is dropped and long responses are not put off for short ones.
+    """
+    own = recipe.worker.rollout.own_gpus
+    if not own:
+        return {}
+    backend = "recipes.engines.weight_broadcast"
+    if recipe.hardware == "cpu":
+        backend = "recipes.engines.verl_cpu.standalone"
+    return {
+        "trainer.n_gpus_per_node": recipe.trainer.n_gpus_per_node - own,
+        f"{V1}.trainer_mode": "separate_async",
+        f"{V1}.separate_async.parameter_sync_step": recipe.data.rollout_batch_size
+        // settled(recipe.worker.actor.global_batch_size),
+        f"{V1}.separate_async.num_warmup_batches": 1,
+        f"{V1}.sampler.max_off_policy_threshold": MOST_VERSIONS,
+        f"{V1}.sampler.max_off_policy_strategy": "wait",
+        f"{V1}.sampler.custom_sampler.path": "pkg://recipes.engines.samplers",
+        f"{V1}.sampler.custom_sampler.name": SAMPLER,
+        "actor_rollout_ref.hybrid_engine": False,
+        f"{ROLLOUT}.nnodes": 1,
+        f"{ROLLOUT}.n_gpus_per_node": own,
+        f"{ROLLOUT}.checkpoint_engine.backend": BACKEND,
+        f"{ROLLOUT}.checkpoint_engine.custom_backend_module": backend,
+    }
