@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
@@ -15,7 +16,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from recipes.benchmarks import write_report
 from recipes.benchmarks.watching import Watched, last_lines, watch
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT, artifacts
@@ -66,7 +66,8 @@ def command(
         os.chdir(ROOT)
         about = {"command": f"MAX_STEPS={steps} {launcher}", "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
         seen = watch(shlex.split(launcher), environment=variables, metrics=metrics, log=log, interval_s=interval)
-        write_report({**about, "python": platform.python_version(), **asdict(seen)}, out or folder / "result.json")
+        report = {**about, "python": platform.python_version(), **asdict(seen)}
+        (out or folder / "result.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         Console().print(table(seen))
         if seen.exit_code != 0:
             print(last_lines(log))
