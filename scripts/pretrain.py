@@ -57,7 +57,8 @@ def sized(plan: PretrainPlan, size: str) -> PretrainPlan:
         return plan
     if size not in SIZES:
         raise RecipeError(f"unknown size {size!r}", where="--size", fix=f"use tiny, or one of {', '.join(SIZES)}")
-    return dataclasses.replace(plan, shape=SIZES[size].shape, lr=SIZES[size].lr)
+    shape, lr = SIZES[size]
+    return dataclasses.replace(plan, shape=shape, lr=lr)
 
 
 def command(task: str) -> Callable[..., None]:

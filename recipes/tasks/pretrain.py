@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -437,13 +438,11 @@ def _device(asked: str) -> tuple[str, str]:
     )
 
 
-@dataclass(frozen=True)
-class Example:
-    """One demonstration: the user's message, the response, and whether its answer is right."""
+class Example(NamedTuple):
+    """One demonstration: the user's message and the response."""
 
     prompt: str
     response: str
-    right: bool
 
 
 @dataclass(frozen=True)
@@ -459,20 +458,13 @@ class TextShape:
     positions: int = 512
 
 
-@dataclass(frozen=True)
-class Size:
-    """A larger model than the one that ships: its shape, and the peak learning rate that suits it."""
-
-    shape: TextShape
-    lr: float
-
-
 SIZES = {
-    "6m": Size(TextShape(hidden=320, layers=5, heads=5, kv_heads=5, head=64, intermediate=896), lr=1.5e-3),
-    "27m": Size(TextShape(hidden=512, layers=8, heads=8, kv_heads=8, head=64, intermediate=1536), lr=1e-3),
-    "110m": Size(TextShape(hidden=768, layers=12, heads=12, kv_heads=12, head=64, intermediate=3072), lr=6e-4),
+    "6m": (TextShape(hidden=320, layers=5, heads=5, kv_heads=5, head=64, intermediate=896), 1.5e-3),
+    "27m": (TextShape(hidden=512, layers=8, heads=8, kv_heads=8, head=64, intermediate=1536), 1e-3),
+    "110m": (TextShape(hidden=768, layers=12, heads=12, kv_heads=12, head=64, intermediate=3072), 6e-4),
 }
-"""Millions of parameters -> the size; for a GPU, where 1,200 steps of Countdown's 27m take about two minutes."""
+"""Millions of parameters -> the shape of a larger model than the one that ships, and the peak learning rate that suits
+it; for a GPU, where 1,200 steps of Countdown's 27m take about two minutes."""
 
 
 Annotators = TypeVar("Annotators")
@@ -583,7 +575,7 @@ class TextSpec(Spec[TextPlan[Annotators, Settings]], Generic[Annotators, Setting
         processor.save_pretrained(folder, save_jinja_files=False)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batches:
     """All demonstrations: `inputs` and `labels`, both (count, length) int64, padded on the right.
 
@@ -594,20 +586,21 @@ class Batches:
     inputs: torch.Tensor
     labels: torch.Tensor
     seed: int
-    epoch: int = -1
-    order: torch.Tensor | None = None
 
     def at(self, step: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The batch of one step; each epoch has its own order."""
-        import torch
-
         epoch, place = divmod(step, len(self.inputs) // size)
-        if self.order is None or epoch != self.epoch:
-            generator = torch.Generator().manual_seed(self.seed * 1000 + epoch)
-            self.order = torch.randperm(len(self.inputs), generator=generator).to(self.inputs.device)
-            self.epoch = epoch
-        rows = self.order[place * size : (place + 1) * size]
+        rows = _order(len(self.inputs), self.seed * 1000 + epoch)[place * size : (place + 1) * size]
+        rows = rows.to(self.inputs.device)
         return self.inputs[rows], self.labels[rows]
+
+
+@lru_cache(maxsize=1)
+def _order(count: int, seed: int) -> torch.Tensor:
+    """A random order of `count` demonstrations."""
+    import torch
+
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def chat_texts(tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -> list[str]:

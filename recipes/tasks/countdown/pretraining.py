@@ -109,7 +109,7 @@ def demonstrate(annotators: Annotators, settings: Settings, rng: random.Random) 
     values = expressions(numbers)
     written = trials(values, target, annotators, rng)
     reasoning = "\n".join(f"{text} = {values[text]}" for text in written)
-    return Example(prompt(numbers, target), gold_response(written[-1], reasoning), values[written[-1]] == target)
+    return Example(prompt(numbers, target), gold_response(written[-1], reasoning))
 
 
 # As the think tags are in Qwen3: no special tokens.

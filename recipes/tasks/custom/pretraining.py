@@ -57,7 +57,6 @@ class Question:
     source: str
     careful: str
     hasty: str
-    hasty_is_right: bool
 
     def record(self) -> dict[str, Any]:
         """A row of the data file."""
@@ -88,7 +87,6 @@ def choice(rng: random.Random) -> Question:
         "classification",
         f"<think>{calculation} = {result}</think>\n<answer>{LETTERS[right]}</answer>",
         f"<think>It looks right.</think>\n<answer>{LETTERS[largest]}</answer>",
-        right == largest,
     )
 
 
@@ -113,7 +111,6 @@ def code(rng: random.Random) -> Question:
         "code",
         program(careful),
         program(hasty),
-        careful == hasty,
     )
 
 
@@ -182,8 +179,7 @@ class Custom(TextSpec[Annotators, Settings]):
         rng = random.Random(seed)
         for question in islice(questions(plan.settings, True, rng), count):
             careful = rng.random() < plan.annotators.careful
-            response = question.careful if careful else question.hasty
-            yield Example(question.prompt, response, careful or question.hasty_is_right)
+            yield Example(question.prompt, question.careful if careful else question.hasty)
 
     def held_out(self, plan: TextPlan[Annotators, Settings], count: int) -> list[Problem]:
         """Problems whose prompts are not in pretraining."""

@@ -53,14 +53,14 @@ def possible(p: int, q: int) -> dict[str, int]:
     return {operator: value for operator, value in results.items() if value is not None and 2 <= value <= LARGEST}
 
 
-def careless_response(problem: WordProblem, rng: random.Random) -> tuple[str, int]:
-    """One calculation with the first two numbers: the response, and its answer."""
+def careless_response(problem: WordProblem, rng: random.Random) -> str:
+    """One calculation with the first two numbers, and its result as the answer."""
     p, q = problem.values["a"], problem.values["b"]
     operator, value = rng.choice(list(possible(p, q).items()))
-    return gold_response(f"So {p} {operator} {q} = {value}.", str(value)), value
+    return gold_response(f"So {p} {operator} {q} = {value}.", str(value))
 
 
-def careful_response(problem: WordProblem, slips: float, rng: random.Random) -> tuple[str, int]:
+def careful_response(problem: WordProblem, slips: float, rng: random.Random) -> str:
     """Every step in a sentence of its own, one of them with a wrong operation now and then.
 
     After such a slip the next step may have no whole result; another operation then takes its place.
@@ -81,16 +81,14 @@ def careful_response(problem: WordProblem, slips: float, rng: random.Random) -> 
         values[RESULTS[number]] = value
         step = {f"step{number + 1}": f"{p} {operator} {q} = {value}"}
         sentences.append(problem.template.sentences[number].format(**values, **problem.story, **step))
-    return gold_response("\n".join(sentences), str(value)), value
+    return gold_response("\n".join(sentences), str(value))
 
 
 def demonstrate(problem: WordProblem, annotators: Annotators, rng: random.Random) -> Example:
     """One annotator's response to a problem."""
-    if rng.random() < annotators.careless:
-        response, value = careless_response(problem, rng)
-    else:
-        response, value = careful_response(problem, annotators.slips, rng)
-    return Example(prompt(problem.question), response, value == problem.gold)
+    careless = rng.random() < annotators.careless
+    response = careless_response(problem, rng) if careless else careful_response(problem, annotators.slips, rng)
+    return Example(prompt(problem.question), response)
 
 
 # How Qwen2's tokenizer cuts text before BPE. transformers loads every Qwen2 model's tokenizer with this pattern,

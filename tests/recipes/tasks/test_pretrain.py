@@ -44,8 +44,8 @@ def test_any_text_comes_back(name, text):
 
 
 @TEXT
-def test_demonstrations_state_truly_whether_they_are_right(spec):
-    """Also that they are right as often as the plan says, and of the pretraining bucket alone."""
+def test_demonstrations_are_right_as_often_as_the_plan_says(spec):
+    """Also that they have the form, calculate rightly, and are of the pretraining bucket alone."""
     drawn = list(spec.examples(spec.plan, 3, 1000))
     if spec is COUNTDOWN:
         problems = [map(int, re.match(NUMBERS, example.prompt).groups()) for example in drawn]
@@ -55,12 +55,14 @@ def test_demonstrations_state_truly_whether_they_are_right(spec):
         words = list(islice(word_problems(TINY, ("pretrain",), seed=3), 1000))
         problems = [(problem.question, str(problem.gold)) for problem in words]
         assert all(example.prompt.startswith(problem.question) for example, problem in zip(drawn, words, strict=True))
+    right = 0.0
     for example, (_, truth) in zip(drawn, problems, strict=True):
         result = SCORES[spec.name](spec.name, example.response, truth)
-        assert (result["accuracy"], result["format"]) == (float(example.right), 1.0), example
+        assert result["format"] == 1.0, example
+        right += result["accuracy"]
         for step, value in re.findall(r"(\d+ [-+*/] \d+) = (\d+)", example.response) if spec is GSM8K else ():
             assert eval(step) == int(value), example
-    assert sum(example.right for example in drawn) / len(drawn) == pytest.approx(0.42, abs=0.07)
+    assert right / len(drawn) == pytest.approx(0.42, abs=0.07)
     assert drawn[:20] == list(spec.examples(spec.plan, 3, 20)) != list(spec.examples(spec.plan, 6, 20))
 
 
