@@ -30,7 +30,8 @@ from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, relative_to_cwd, script_command
-from recipes.preflight import cluster, duration, prompt_filter, resume
+from recipes.preflight import cluster, duration, resume
+from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
 from recipes.runs.groups import Groups, Rollouts
 from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, read_history
@@ -109,7 +110,7 @@ def train(
     """Start the trainer and watch it until it ends; `done` are the steps up to the checkpoint that it goes on from."""
     variables = trainer_variables(recipe, files.attempt)
     trained = resume.for_trainer(recipe)
-    command = ENGINES[recipe.engine].command(prompt_filter.without_filter(trained, console.print))
+    command = ENGINES[recipe.engine].command(without_filter(trained, console.print))
     limits = Limits.from_environment(os.environ)
     cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)

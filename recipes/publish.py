@@ -24,10 +24,10 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_whole
 from recipes.model_files import local_model
 from recipes.provenance import git_commit
-from recipes.runs.curve import learning_curve
 from recipes.runs.folder import RunFiles
 from recipes.runs.folder import find as find_run
 from recipes.runs.metrics import Step, read_history, validation
+from recipes.runs.validations import learning_curve
 
 CARD = "README.md"
 """The name under which hubs show a model's card."""

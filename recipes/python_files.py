@@ -1,11 +1,13 @@
-"""A function in a Python file, `file.py` or `file.py:function`, as rewards are named; and how such a file is loaded.
+"""Python files that rewards are: `file.py:function`, how one is loaded, and what it takes from its own folder.
 
 Every process that judges a response imports this: the standard library alone.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -39,3 +41,62 @@ def find_beside(path: str | Path) -> None:
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
+
+
+def helpers(path: Path) -> dict[str, Path]:
+    """Return what a file imports from its own folder: name -> file or folder; found without running it."""
+    found: dict[str, Path] = {}
+    waiting = [path]
+    while waiting:
+        heads = {name.partition(".")[0] for name in _names(waiting.pop())[0]} - {"", *found}
+        for name in heads:
+            module, package = path.with_name(f"{name}.py"), path.with_name(name)
+            if module.is_file():
+                found[name] = module
+                waiting.append(module)
+            elif (package / "__init__.py").is_file():
+                found[name] = package
+                waiting += package.rglob("*.py")
+    return found
+
+
+def own_files(path: Path) -> list[Path]:
+    """A file and the Python files of its own folder that it loads, found without running it.
+
+    A file loads another by importing it, or by its path, which then stands in it as a text: `"helper.py"`, or the name
+    of a package, of which every file counts.
+    """
+    root, found, waiting = path.parent, dict[Path, None](), [path]
+    while waiting:
+        file = waiting.pop()
+        if file in found or not file.is_file():
+            continue
+        found[file] = None
+        imported, texts = _names(file)
+        for base in dict.fromkeys((file.parent, root)):
+            modules = [base.joinpath(*name.strip(".").split(".")) for name in imported if name.strip(".")]
+            packages = [*modules, *(base / text for text in texts if (base / text / "__init__.py").is_file())]
+            waiting += [module.with_name(f"{module.name}.py") for module in modules]
+            waiting += [base / text for text in texts if text.endswith(".py")]
+            waiting += [part for package in packages if package.is_dir() for part in sorted(package.rglob("*.py"))]
+    return sorted(found)
+
+
+def _names(file: Path) -> tuple[set[str], set[str]]:
+    """Return what a Python file imports, relative imports with their dots, and the texts in it that may name a file.
+
+    A file that cannot be read has none; others report it.
+    """
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return set(), set()
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return imported, {text for text in texts if re.fullmatch(r"\w[\w.-]*", text)}

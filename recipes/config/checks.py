@@ -262,10 +262,14 @@ def _early_stop(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
+_DISCOUNTED = ("gae", "reinforce_plus_plus")
+"""Estimators that read algorithm.gamma (verl/trainer/ppo/core_algos.py)."""
 _A, _LORA, _BUFFER = "algorithm", "worker.actor.model.lora", "worker.reward.overlong_buffer"
 _BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 Unused = tuple[tuple[str, ...], str, str, str]
-"""Keys that nothing reads (a last `*` stands for every key below), the key that decides it, why, and what to do."""
+"""Keys that nothing reads (a last `*` stands for every key below), the key that decides it, why, and what to do.
+
+Keys for which there is nothing to do are read, and change nothing."""
 
 
 def _unused(recipe: Recipe) -> Iterator[Unused]:
@@ -306,6 +310,17 @@ def _unused(recipe: Recipe) -> Iterator[Unused]:
         keys = (f"{_BUFFER}.len", f"{_BUFFER}.penalty_factor", f"{_BUFFER}.log")
         fix = f"set {_BUFFER}.enable to true, or leave it out"
         yield keys, f"{_BUFFER}.enable", "no response is judged by its length", fix
+    if not recipe.worker.rollout.limit_images:
+        limit = "worker.rollout.limit_images"
+        yield ("data.min_pixels", "data.max_pixels"), limit, f"{limit} is 0: prompts are text", ""
+    if estimator not in _DISCOUNTED:
+        yield (f"{_A}.gamma",), f"{_A}.adv_estimator", f"{estimator} has one reward for a whole response", ""
+    if algorithm.kl_type == "fixed":
+        keys = (f"{_A}.kl_target", f"{_A}.kl_horizon")
+        yield keys, f"{_A}.kl_type", f"{_A}.kl_type is fixed; adaptive reads it", ""
+    elif not kl.in_reward(recipe):
+        keys = (f"{_A}.kl_type", f"{_A}.kl_target", f"{_A}.kl_horizon")
+        yield keys, f"{_A}.use_kl_loss", "only the weight of KL in the reward adapts", ""
 
 
 def _asked(recipe: Recipe, keys: tuple[str, ...], decided_by: str) -> list[str]:
@@ -321,32 +336,15 @@ def _asked(recipe: Recipe, keys: tuple[str, ...], decided_by: str) -> list[str]:
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
     for keys, decided_by, why, fix in _unused(recipe):
-        for path in _asked(recipe, keys, decided_by):
+        for path in _asked(recipe, keys, decided_by) if fix else ():
             yield recipe.error(f"{path} {recipe.value(path)} has no effect: {why}", fix, path, decided_by)
-
-
-_DISCOUNTED = ("gae", "reinforce_plus_plus")
-"""Estimators that read algorithm.gamma (verl/trainer/ppo/core_algos.py)."""
 
 
 def _idle(recipe: Recipe) -> list[str]:
     """Keys that the user sets, which are read, and which change nothing in this recipe."""
-    keys: tuple[str, ...]
-    algorithm, limit = recipe.algorithm, "worker.rollout.limit_images"
-    idle: list[tuple[tuple[str, ...], str, str]] = []
-    if not recipe.worker.rollout.limit_images:
-        idle.append((("data.min_pixels", "data.max_pixels"), limit, f"{limit} is 0: prompts are text"))
-    if algorithm.adv_estimator not in _DISCOUNTED:
-        why = f"{algorithm.adv_estimator} has one reward for a whole response"
-        idle.append((("algorithm.gamma",), "algorithm.adv_estimator", why))
-    if algorithm.kl_type == "fixed":
-        keys = ("algorithm.kl_target", "algorithm.kl_horizon")
-        idle.append((keys, "algorithm.kl_type", "algorithm.kl_type is fixed; adaptive reads it"))
-    elif not kl.in_reward(recipe):
-        keys = ("algorithm.kl_type", "algorithm.kl_target", "algorithm.kl_horizon")
-        idle.append((keys, "algorithm.use_kl_loss", "only the weight of KL in the reward adapts"))
     return [
         f"{path} {recipe.value(path)} changes nothing: {why}"
-        for keys, decided_by, why in idle
+        for keys, decided_by, why, fix in _unused(recipe)
+        if not fix
         for path in _asked(recipe, keys, decided_by)
     ]

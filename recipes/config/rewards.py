@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from collections import Counter
@@ -14,7 +13,7 @@ from recipes.config import secrets
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.python_files import name_of, split_function
+from recipes.python_files import helpers, name_of, split_function
 
 WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
 HIDDEN, HIDDEN_FILE = ROOT / "recipes" / "engines" / "hidden_arguments.py", "RECIPES_REWARD_FILE"
@@ -107,34 +106,3 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
             "rename it in the reward",
             "worker.reward.reward_function_kwargs",
         )
-
-
-def helpers(reward: Path) -> dict[str, Path]:
-    """Return what a reward imports from its own folder: name -> file or folder; found without running it."""
-    found: dict[str, Path] = {}
-    waiting = [reward]
-    while waiting:
-        for name in _imported(waiting.pop()) - set(found):
-            module, package = reward.with_name(f"{name}.py"), reward.with_name(name)
-            if module.is_file():
-                found[name] = module
-                waiting.append(module)
-            elif (package / "__init__.py").is_file():
-                found[name] = package
-                waiting += package.rglob("*.py")
-    return found
-
-
-def _imported(file: Path) -> set[str]:
-    """Return the first words of what a Python file imports; nothing of one that cannot be read, which others report."""
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return set()
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
-    return names

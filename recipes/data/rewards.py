@@ -9,10 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.config.rewards import helpers
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.python_files import find_beside, loaded, split_function
+from recipes.python_files import find_beside, helpers, loaded, split_function
 
 Score = Callable[..., Any]
 # Rewards are sums such as 0.1 + 0.2 + 0.7, whose last bits may be missing.

@@ -10,7 +10,7 @@ from typing import Any
 
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_accuracy, interval_ends, markdown
 from recipes.errors import RecipeError
-from recipes.runs.curve import Curve, learning_curve
+from recipes.runs.validations import Curve, learning_curve
 from recipes.statistics import Interval, mean_over_seeds
 
 KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL to the reference, in the loss"}

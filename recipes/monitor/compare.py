@@ -12,7 +12,7 @@ from recipes.errors import RecipeError, counted
 from recipes.monitor.progress import KL, number
 from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run
-from recipes.runs.pairing import Paired, accuracy, pair, why_not
+from recipes.runs.validations import Paired, accuracy, pair, why_not
 from recipes.statistics import SIGNIFICANCE, Interval
 
 if TYPE_CHECKING:

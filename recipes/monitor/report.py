@@ -24,7 +24,7 @@ from recipes.runs.dumps import Dump, read_dump, validation_files
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
 from recipes.runs.groups import Rollouts
 from recipes.runs.log import LogReader, first_error
-from recipes.runs.pairing import accuracy
+from recipes.runs.validations import accuracy
 from recipes.statistics import Interval
 
 Validations = dict[int, Dump]

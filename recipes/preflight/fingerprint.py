@@ -5,7 +5,6 @@ Content is compared by what it is, never by where it lies: the hash of rows, of 
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ from recipes.config.schema import leaves
 from recipes.config.secrets import masked
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
-from recipes.python_files import split_function
+from recipes.python_files import own_files, split_function
 
 SETTINGS = re.compile(
     r"monitor\..*|prepare|name|hardware|algorithm\.preset"
@@ -127,49 +126,10 @@ def _reward(recipe: Recipe) -> dict[str, str] | None:
     for place, location in enumerate(located, 1):
         path, function = split_function(location)
         prefix = f"{place}: " if len(located) > 1 else ""
-        own = reward_files(Path(path))
+        own = own_files(Path(path))
         found |= {f"{prefix}{file.relative_to(Path(path).parent)}": _file(str(file)) or "" for file in own}
         found |= {f"{prefix}function": function} if function else {}
     return found if located else None
-
-
-def reward_files(reward: Path) -> list[Path]:
-    """A reward's file and the Python files of its own folder that it loads, found without running it.
-
-    A file loads another by importing it, or by its path, which then stands in it as a text: `"helper.py"`, or the name
-    of a package, of which every file counts.
-    """
-    root, found, waiting = reward.parent, dict[Path, None](), [reward]
-    while waiting:
-        file = waiting.pop()
-        if file in found or not file.is_file():
-            continue
-        found[file] = None
-        imported, texts = _names(file)
-        for base in dict.fromkeys((file.parent, root)):
-            modules = [base.joinpath(*name.split(".")) for name in imported]
-            packages = [*modules, *(base / text for text in texts if (base / text / "__init__.py").is_file())]
-            waiting += [module.with_name(f"{module.name}.py") for module in modules]
-            waiting += [base / text for text in texts if text.endswith(".py")]
-            waiting += [part for package in packages if package.is_dir() for part in sorted(package.rglob("*.py"))]
-    return sorted(found)
-
-
-def _names(file: Path) -> tuple[set[str], set[str]]:
-    """Return what a Python file imports, and the texts in it that could be a file's or a package's name."""
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return set(), set()
-    imported: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported |= {node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)}
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    imported = {name.strip(".") for name in imported}
-    return {name for name in imported if name}, {text for text in texts if re.fullmatch(r"\w[\w.-]*", text)}
 
 
 def _rows(recipe: Recipe, key: str) -> str | None:

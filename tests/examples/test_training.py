@@ -17,7 +17,7 @@ from recipes.monitor.rollout_mismatch import DIFFERENCE, KL
 from recipes.paths import ROOT
 from recipes.runs.dumps import read_dump
 from recipes.runs.metrics import read_history, validation
-from recipes.runs.pairing import pair
+from recipes.runs.validations import pair
 
 pytestmark = pytest.mark.trainer
 

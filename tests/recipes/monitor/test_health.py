@@ -10,9 +10,9 @@ import pytest
 from recipes.config import load
 from recipes.monitor.health import Evidence, findings
 from recipes.paths import ROOT
-from recipes.runs.curve import TRAINING
 from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step
+from recipes.runs.validations import TRAINING
 
 LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length
 

@@ -14,7 +14,7 @@ from recipes.config import Recipe, load
 from recipes.data.manifests import manifest_path
 from recipes.engines import verl
 from recipes.paths import ROOT
-from recipes.preflight.prompt_filter import FILTER, without_filter
+from recipes.preflight.data_files import FILTER, without_filter
 from recipes.provenance import sha256
 
 

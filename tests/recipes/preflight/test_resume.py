@@ -12,7 +12,8 @@ from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import resume
-from recipes.preflight.fingerprint import SETTINGS, fingerprint, reward_files
+from recipes.preflight.fingerprint import SETTINGS, fingerprint
+from recipes.python_files import own_files
 from recipes.runs.changes import read_changes
 from tests.recipes.engines.test_checkpoints import archive
 from tests.recipes.preflight.conftest import write_rows
@@ -230,6 +231,6 @@ def test_every_key_is_content_or_a_setting(make):
 def test_the_kits_reward_is_all_of_its_files():
     from recipes.paths import ROOT
 
-    names = {file.name for file in reward_files(ROOT / "reward_functions" / "dispatch.py")}
+    names = {file.name for file in own_files(ROOT / "reward_functions" / "dispatch.py")}
     assert names >= {"dispatch.py", "judges.py", "latex_helper.py", "runner.py"}
-    assert [file.name for file in reward_files(ROOT / "reward_functions" / "countdown.py")] == ["countdown.py"]
+    assert [file.name for file in own_files(ROOT / "reward_functions" / "countdown.py")] == ["countdown.py"]

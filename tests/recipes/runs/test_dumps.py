@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recipes.errors import RecipeError
 from recipes.runs.dumps import NO_IDS, read_dump
 from recipes.runs.groups import Groups, Rollouts, is_flat
-from recipes.runs.pairing import pair, why_not
+from recipes.runs.validations import pair, why_not
 
 
 def response(uid, score, **more):
