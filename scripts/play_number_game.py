@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -22,10 +23,11 @@ from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import artifacts
 from recipes.provenance import command_line
+from recipes.statistics import Interval
 from recipes.tasks.number_game.collect import Episode, planned
 from recipes.tasks.number_game.openers import openers
-from recipes.tasks.number_game.play import Agent, Server, play
-from recipes.tasks.number_game.report import compare, draw_strip, read_games, summarise
+from recipes.tasks.number_game.play import Agent, GameResult, Played, Server, play
+from recipes.tasks.number_game.report import Summary, compare, draw_strip, read_games, summarise
 from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings
 
 
@@ -39,7 +41,7 @@ def chosen_episodes(count: int, rounds: int, seed: int, looks: str, lang: str) -
     return planned("test", count * rounds, settings, seed=seed)
 
 
-def print_figures(title: str, figures: dict[str, dict[str, Any] | None]) -> None:
+def print_figures(title: str, figures: Mapping[str, Interval | None]) -> None:
     """Intervals as a table; a figure that is None has no row."""
     from rich.console import Console
     from rich.table import Table
@@ -47,37 +49,37 @@ def print_figures(title: str, figures: dict[str, dict[str, Any] | None]) -> None
     table = Table("figure", "value", "95% interval", "method", title=title)
     for name, figure in figures.items():
         if figure:
-            low, high = figure["low"], figure["high"]
-            interval = "-" if low is None else f"{low:.3g} to {high:.3g}"
-            table.add_row(name, f"{figure['value']:.3g}", interval, figure["method"])
+            interval = "-" if figure.low is None else f"{figure.low:.3g} to {figure.high:.3g}"
+            table.add_row(name, f"{figure.value:.3g}", interval, figure.method)
     Console().print(table)
 
 
-def print_summary(summary: dict[str, Any], folder: Path) -> None:
+def print_summary(summary: Summary, played: Played, folder: Path) -> None:
     """The summary as a table, and everything that did not go smoothly."""
-    title = f"{summary['episodes']} episodes, {summary['rounds']} rounds ({summary['found']} were there already)"
-    figures = {"rounds right": summary["accuracy"], "episodes without a mistake": summary["perfect"]}
-    figures |= {f"  {light} light": each for light, each in summary["accuracy_by_light"].items()}
-    print_figures(title, figures | {"final score": summary["score"]})
-    for reason, count in summary["unanswered"].items():
+    title = f"{summary.episodes} episodes, {summary.rounds} rounds ({played.resumed} were there already)"
+    figures = {"rounds right": summary.accuracy, "episodes without a mistake": summary.perfect}
+    figures |= {f"  {light} light": each for light, each in summary.accuracy_by_light.items()}
+    print_figures(title, figures | {"final score": summary.score})
+    for reason, count in summary.unanswered.items():
         print(f"{count} rounds without an answer ({reason}), counted as wrong")
-    for key in ("broken_off", "dropped_out", "not_played"):
-        for each in summary[key]:
-            print(f"{key.replace('_', ' ')}: {each}")
+    amiss = {"broken off": summary.broken_off, "dropped out": played.dropped, "not played": played.unfinished}
+    for title, found in amiss.items():
+        for each in found:
+            print(f"{title}: {each}")
     print(f"results and screenshots: {folder}")
 
 
-def write_comparison(base: Path, folder: Path, results: list[dict[str, Any]], report: Path | None) -> None:
+def write_comparison(base: Path, folder: Path, results: list[GameResult], report: Path | None) -> None:
     """Print how the model differs from the one whose games are in `base`; write `report`.json and `report`.png."""
-    finished = [result for result in results if result["status"] == "finished"]
+    finished = [result for result in results if result.finished]
     games = {"base": read_games(base, finished), "trained": read_games(folder, finished)}
     figures = compare(*([result for _, result in each] for each in games.values()))
-    differences = {"rounds right": figures["accuracy"], "final score": figures["score"]}
+    differences = {"rounds right": figures.accuracy, "final score": figures.score}
     print_figures(f"minus {base}, the same {len(finished)} games", differences)
-    print(f"exact McNemar test over the rounds: p = {figures['accuracy']['mcnemar']['p_value']:.2g}")
+    print(f"exact McNemar test over the rounds: p = {figures.accuracy.mcnemar.p_value:.2g}")
     if report:
         report.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"command": command_line(), **figures}, indent=1)
+        text = json.dumps({"command": command_line(), **asdict(figures)}, indent=1)
         report.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
         draw_strip({player: each[0] for player, each in games.items()}, report.with_suffix(".png"))
 
@@ -131,9 +133,10 @@ def main(
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
         summary = summarise(played.results)
-        summary |= {"found": played.resumed, "dropped_out": played.dropped, "not_played": played.unfinished}
-        (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        print_summary(summary, folder)
+        others = {"found": played.resumed, "dropped_out": played.dropped, "not_played": played.unfinished}
+        text = json.dumps(asdict(summary) | others, indent=2)
+        (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+        print_summary(summary, played, folder)
         if played.unfinished:
             raise RecipeError(
                 f"{len(played.unfinished)} of {len(chosen)} episodes were not played, no screen is left",
@@ -144,11 +147,11 @@ def main(
             write_comparison(against, folder, played.results, report)
 
 
-def _progress(result: dict[str, Any]) -> None:
-    why = f" ({result['why']})" if result["why"] else ""
+def _progress(result: GameResult) -> None:
+    why = f" ({result.why})" if result.why else ""
     print(
-        f"episode {result['episode']['number'] + 1} on {result['screen']}: {result['status']}{why}, "
-        f"{result['right']} of {len(result['rounds'])} right, score {result['score']}, {result['seconds']:.1f} s",
+        f"episode {result.episode.number + 1} on {result.screen}: {result.status}{why}, "
+        f"{result.right} of {len(result.rounds)} right, score {result.score}, {result.seconds:.1f} s",
         file=sys.stderr,
     )
 

@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from PIL import Image
 
+from recipes.tasks.number_game.collect import Game
+from recipes.tasks.number_game.play import GameResult, GameRound, Server
 from recipes.tasks.number_game.report import compare, read_games, summarise
 
 
 def result(number, rights, *, temperature=0.0, status="finished", why=""):
     """A game's result with these rounds right."""
-    server = {"model": "m", "temperature": temperature, "top_p": 1.0, "max_tokens": 24, "asks": 3}
-    fixed = {"light": "red", "reason": "no_answer", "seconds": 0.5, "responses": [""], "screenshot": "round.png"}
-    rounds = [{"right": right, "choice": 1 if right else None, **fixed} for right in rights]
-    score = 100 + sum(10 if right else -10 for right in rights)
-    facts = {"status": status, "why": why, "score": score, "right": sum(rights), "screen": "a"}
-    return facts | {"server": server, "episode": {"number": number}, "rounds": rounds}
+    shown = {"deal": "red-1-2-3", "light": "red", "digits": (1, 2, 3), "answer": 1, "screenshot": "round.png"}
+    said = {"tapped": 1, "reason": "no_answer", "responses": [""], "seconds": 0.5, "effect_seen_in": "page"}
+    rounds = [
+        GameRound(round=index, choice=1 if right else None, right=right, **shown, **said)
+        for index, right in enumerate(rights, 1)
+    ]
+    return GameResult(
+        status=status,
+        why=why,
+        score=100 + sum(10 if right else -10 for right in rights),
+        right=sum(rights),
+        screen="a",
+        server=Server("http://127.0.0.1/v1", "m", temperature, top_p=1.0, max_tokens=24),
+        began="2026-01-01T00:00:00+0000",
+        seconds=1.0,
+        episode=Game(split="test", number=number, deals=("red-1-2-3",) * len(rights)),
+        rounds=rounds,
+    )
 
 
 def write(folder, results):
     for number, each in enumerate(results):
         (folder / str(number)).mkdir(parents=True)
-        (folder / str(number) / "result.json").write_text(json.dumps(each))
+        (folder / str(number) / "result.json").write_text(json.dumps(asdict(each)))
         Image.new("RGB", (14, 28)).save(folder / str(number) / "round.png")
 
 
 def test_a_game_that_was_broken_off_does_not_count():
     results = [result(0, [True] * 10), result(1, [True] * 5 + [False] * 5)]
     summary = summarise([*results, result(2, [True], status="broken off", why="a tap was lost")])
-    assert (summary["episodes"], summary["rounds"], summary["unanswered"]) == (2, 20, {"no_answer": 5})
-    assert (summary["accuracy"]["value"], summary["perfect"]["value"], summary["score"]["value"]) == (0.75, 0.5, 150)
-    assert (round(summary["accuracy"]["low"], 3), round(summary["accuracy"]["high"], 3)) == (0.531, 0.888)
+    assert (summary.episodes, summary.rounds, summary.unanswered) == (2, 20, {"no_answer": 5})
+    assert (summary.accuracy.value, summary.perfect.value, summary.score.value) == (0.75, 0.5, 150)
+    assert (round(summary.accuracy.low, 3), round(summary.accuracy.high, 3)) == (0.531, 0.888)
 
 
 def test_two_models_are_compared_on_the_same_games(script, tmp_path):
@@ -42,9 +57,9 @@ def test_two_models_are_compared_on_the_same_games(script, tmp_path):
     ordered = [game for _, game in read_games(tmp_path / "base", trained)]
     assert ordered == base[::-1]
     figures = compare(ordered, trained)
-    assert figures["accuracy"]["value"] == 4 / 8
-    assert (figures["accuracy"]["mcnemar"]["won"], figures["accuracy"]["mcnemar"]["lost"]) == (4, 0)
-    assert (figures["score"]["value"], figures["scores"]) == (40.0, [(100, 140), (80, 120)])
+    assert figures.accuracy.value == 4 / 8
+    assert (figures.accuracy.mcnemar.won, figures.accuracy.mcnemar.lost) == (4, 0)
+    assert (figures.score.value, figures.scores) == (40.0, [(100, 140), (80, 120)])
     script("play_number_game").module.write_comparison(
         tmp_path / "base", tmp_path / "trained", trained, tmp_path / "docs" / "play"
     )

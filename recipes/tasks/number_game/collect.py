@@ -25,6 +25,15 @@ TRIES = 3  # of an episode whose screenshot is broken or whose tap is lost
 MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template it stays under max_prompt_length 1024
 
 
+@dataclass(frozen=True, kw_only=True)
+class Game(Appearance):
+    """What is on the screen in an episode: how it looks, its split, its number there, and the codes of its rounds."""
+
+    split: str
+    number: int
+    deals: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Episode:
     """One game to play: its split, its number there, its rounds, how it looks, and the cards that are tapped."""
@@ -41,10 +50,15 @@ class Episode:
         text = json.dumps(self.plan(), sort_keys=True)
         return f"{self.split}-{self.number:04d}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
+    @property
+    def game(self) -> Game:
+        """The episode without the taps, which are those of the player that collects."""
+        deals = tuple(deal.code for deal in self.deals)
+        return Game(**vars(self.appearance), split=self.split, number=self.number, deals=deals)
+
     def plan(self) -> dict[str, Any]:
         """All of it as JSON."""
-        codes = [deal.code for deal in self.deals]
-        return {"split": self.split, "number": self.number, "deals": codes, "taps": self.taps, **vars(self.appearance)}
+        return {**vars(self.game), "taps": self.taps}
 
 
 @dataclass(frozen=True)

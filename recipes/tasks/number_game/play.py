@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recipes.chat_server import client_options, owner, payload, server_errors
 from recipes.data.rewards import Score
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.collect import MOST_TOKENS, Episode
+from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Game
 from recipes.tasks.number_game.pixels import BrokenPNG, fitted
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
@@ -119,6 +119,74 @@ class Agent:
         return server_errors(self.server, "does it serve a vision-language model under this name?", KEPT)
 
 
+@dataclass(frozen=True)
+class GameRound:
+    """One round: what was shown, answered and tapped.
+
+    Attributes:
+        round: counts from 1.
+        deal, light, digits, answer: what the screen showed, and the right card.
+        choice: the card that the model named; None: it named none, and a wrong one was `tapped`.
+        reason: the reward's, for a response without an answer.
+        seconds: of the decision.
+        effect_seen_in: how the tap was seen.
+        screenshot: file beside the result.
+    """
+
+    round: int
+    deal: str
+    light: str
+    digits: tuple[int, ...]
+    answer: int
+    choice: int | None
+    tapped: int
+    reason: str
+    responses: list[str]
+    seconds: float
+    effect_seen_in: str
+    screenshot: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """One played episode, as `result.json` has it.
+
+    Attributes:
+        status: "finished", or "broken off" with `why`.
+        score: the points; `right`: how many rounds were.
+        began: local time; `seconds`: of the whole episode.
+        episode: what was played.
+    """
+
+    status: str
+    why: str
+    score: int
+    right: int
+    screen: str
+    server: Server
+    began: str
+    seconds: float
+    episode: Game
+    rounds: list[GameRound]
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all rounds were played."""
+        return self.status == "finished"
+
+
+def read_result(path: Path) -> GameResult:
+    """A `result.json`. Raises RecipeError where it is none."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(GameResult).validate_json(path.read_bytes())
+    except ValidationError as error:
+        what = f"this is no result of a game: {error.errors()[0]['msg']} in {error.errors()[0]['loc']}"
+        raise RecipeError(what, where=str(path), fix="delete its folder, and the episode is played again") from error
+
+
 @dataclass
 class Played:
     """All results, earlier or new, in the order of the episodes; and what there is no result of.
@@ -129,7 +197,7 @@ class Played:
         unfinished: episodes that no screen was left for.
     """
 
-    results: list[dict[str, Any]]
+    results: list[GameResult]
     resumed: int
     dropped: list[str]
     unfinished: list[str]
@@ -141,7 +209,7 @@ def play(
     openers: Openers,
     folder: Path,
     *,
-    on_episode: Callable[[dict[str, Any]], None],
+    on_episode: Callable[[GameResult], None],
 ) -> Played:
     """Play the episodes that have no result in `folder` yet, several screens at once.
 
@@ -157,23 +225,18 @@ def play(
     report = run(missing, openers(len(missing)), work) if missing else Report[Episode]()
     paths = [folders[episode.key] / RESULT for episode in episodes]
     return Played(
-        results=[json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()],
+        results=[read_result(path) for path in paths if path.is_file()],
         resumed=len(episodes) - len(missing),
         dropped=[f"{name} dropped out of {episode.key}: {why}" for name, episode, why in report.dropped],
         unfinished=[episode.key for episode in report.unfinished],
     )
 
 
-def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -> dict[str, Any]:
-    """Play one episode and write its screenshots and, when it is over, its result.
-
-    Returns:
-        The result: `status` ("finished", or "broken off" with `why`), `score`, `right`, and `rounds`, each with the
-        deal, its answer, the card tapped, all responses, the page's verdict and how it was seen.
-    """
+def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -> GameResult:
+    """Play one episode and write its screenshots and, when it is over, its result."""
     folder.mkdir(parents=True, exist_ok=True)
     began, start = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.monotonic()
-    rounds: list[dict[str, Any]] = []
+    rounds: list[GameRound] = []
     status, why = "finished", ""
     try:
         screen.open(list(episode.deals), episode.appearance)
@@ -182,27 +245,27 @@ def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -
             screen.advance()
     except (TapLost, BrokenPNG) as error:
         status, why = "broken off", str(error)
-    result = {
-        "status": status,
-        "why": why,
-        "score": START + sum(points(each["right"]) for each in rounds),
-        "right": sum(each["right"] for each in rounds),
-        "screen": screen.name,
-        "server": asdict(agent.server),
-        "began": began,
-        "seconds": round(time.monotonic() - start, 3),
-        "episode": _game(episode),
-        "rounds": rounds,
-    }
-    if status == "finished":
-        check_agreement(screen, f"{folder}: the page's final score is", screen.score(), result["score"])
+    result = GameResult(
+        status=status,
+        why=why,
+        score=START + sum(points(each.right) for each in rounds),
+        right=sum(each.right for each in rounds),
+        screen=screen.name,
+        server=agent.server,
+        began=began,
+        seconds=round(time.monotonic() - start, 3),
+        episode=episode.game,
+        rounds=rounds,
+    )
+    if result.finished:
+        check_agreement(screen, f"{folder}: the page's final score is", screen.score(), result.score)
     draft = folder / f"{RESULT}.draft"
-    draft.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     draft.rename(folder / RESULT)
     return result
 
 
-def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Path) -> dict[str, Any]:
+def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Path) -> GameRound:
     check_agreement(screen, "the page shows", screen.deal(), deal)
     image = _whole_screenshot(screen)
     name = f"round_{index + 1:02d}.png"
@@ -216,21 +279,21 @@ def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Pa
     outcome = screen.choose(tap)
     what = f"{folder / name}: card {tap} of {deal.code} is"
     check_agreement(screen, what, outcome.verdict, "right" if right else "wrong")
-    return {
-        "round": index + 1,
-        "deal": deal.code,
-        "light": deal.light,
-        "digits": list(deal.digits),
-        "answer": deal.answer,
-        "choice": decision.choice,
-        "tapped": tap,
-        "reason": decision.reason,
-        "responses": decision.responses,
-        "seconds": round(seconds, 3),
-        "effect_seen_in": outcome.seen,
-        "screenshot": name,
-        "right": right,
-    }
+    return GameRound(
+        round=index + 1,
+        deal=deal.code,
+        light=deal.light,
+        digits=deal.digits,
+        answer=deal.answer,
+        choice=decision.choice,
+        tapped=tap,
+        reason=decision.reason,
+        responses=decision.responses,
+        seconds=round(seconds, 3),
+        effect_seen_in=outcome.seen,
+        screenshot=name,
+        right=right,
+    )
 
 
 def _whole_screenshot(screen: Screen) -> bytes:
@@ -244,10 +307,5 @@ def _whole_screenshot(screen: Screen) -> bytes:
 def _folder_name(episode: Episode, server: Server) -> str:
     """By everything that a result depends on; where the server stands is not part of it."""
     sampling = [server.model, *(getattr(server, name) for name in SAMPLING)]
-    text = json.dumps([*sampling, _game(episode)], sort_keys=True)
+    text = json.dumps([*sampling, vars(episode.game)], sort_keys=True)
     return f"episode_{episode.number + 1:03d}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-
-
-def _game(episode: Episode) -> dict[str, Any]:
-    """The episode without the taps, which are those of the player that collects."""
-    return {name: value for name, value in episode.plan().items() if name != "taps"}

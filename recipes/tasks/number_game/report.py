@@ -2,55 +2,65 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.statistics import Interval, difference_of_shares, mcnemar, mean_with_interval
-from recipes.tasks.number_game.play import RESULT, SAMPLING
+from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_with_interval
+from recipes.tasks.number_game.play import RESULT, SAMPLING, GameResult, read_result
 from recipes.tasks.number_game.rules import START, points
 
 
-def summarise(results: list[dict[str, Any]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Summary:
     """Figures over the episodes that were finished, with 95% intervals; see `recipes.statistics`.
 
-    `accuracy` is the share of rounds that were right, with a Wilson interval, in all and by light; `score` is the mean
-    final score, its interval over episodes; `perfect` is the share of episodes without a mistake. A round without an
-    answer counts as wrong.
-
-    Args:
-        results: of `play.play_episode`.
+    Attributes:
+        accuracy: share of rounds that were right, with a Wilson interval; a round without an answer counts as wrong.
+        score: mean final score, its interval over episodes.
+        perfect: share of episodes without a mistake.
+        unanswered: rounds without an answer, by the reward's reason.
+        broken_off: screen and reason of each episode that was not finished.
     """
-    finished = [result for result in results if result["status"] == "finished"]
-    rounds = [each for result in finished for each in result["rounds"]]
 
-    def share(values: list[bool]) -> dict[str, Any] | None:
-        return _as_dict(mean_with_interval([float(value) for value in values], bounds=(0.0, 1.0), unit="round"))
+    episodes: int
+    rounds: int
+    accuracy: Interval | None
+    accuracy_by_light: dict[str, Interval | None]
+    score: Interval | None
+    perfect: Interval | None
+    unanswered: dict[str, int]
+    seconds_per_decision: float | None
+    broken_off: list[str]
 
-    most = max((len(result["rounds"]) for result in finished), default=0)
+
+def summarise(results: Sequence[GameResult]) -> Summary:
+    """The figures of played games."""
+    finished = [result for result in results if result.finished]
+    rounds = [each for result in finished for each in result.rounds]
+
+    def share(values: list[bool]) -> Interval | None:
+        return mean_with_interval([float(value) for value in values], bounds=(0.0, 1.0), unit="round")
+
+    most = max((len(result.rounds) for result in finished), default=0)
     bounds = START + most * points(False), START + most * points(True)
-    return {
-        "episodes": len(finished),
-        "rounds": len(rounds),
-        "accuracy": share([each["right"] for each in rounds]),
-        "accuracy_by_light": {
-            light: share([each["right"] for each in rounds if each["light"] == light])
-            for light in sorted({each["light"] for each in rounds})
-        },
-        "score": _as_dict(
-            mean_with_interval([float(each["score"]) for each in finished], bounds=bounds, unit="episode")
-        ),
-        "perfect": share([result["right"] == len(result["rounds"]) for result in finished]),
-        "unanswered": dict(Counter(each["reason"] for each in rounds if each["choice"] is None)),
-        "seconds_per_decision": round(sum(each["seconds"] for each in rounds) / len(rounds), 3) if rounds else None,
-        "broken_off": [f"{result['screen']}: {result['why']}" for result in results if result not in finished],
-    }
+    lights = sorted({each.light for each in rounds})
+    return Summary(
+        episodes=len(finished),
+        rounds=len(rounds),
+        accuracy=share([each.right for each in rounds]),
+        accuracy_by_light={light: share([each.right for each in rounds if each.light == light]) for light in lights},
+        score=mean_with_interval([float(each.score) for each in finished], bounds=bounds, unit="episode"),
+        perfect=share([result.right == len(result.rounds) for result in finished]),
+        unanswered=dict(Counter(each.reason for each in rounds if each.choice is None)),
+        seconds_per_decision=round(sum(each.seconds for each in rounds) / len(rounds), 3) if rounds else None,
+        broken_off=[f"{result.screen}: {result.why}" for result in results if not result.finished],
+    )
 
 
-def read_games(folder: Path, results: list[dict[str, Any]]) -> list[tuple[Path, dict[str, Any]]]:
+def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, GameResult]]:
     """Another model's finished results of the same games, sampled in the same way, in the order of `results`.
 
     Args:
@@ -64,8 +74,8 @@ def read_games(folder: Path, results: list[dict[str, Any]]) -> list[tuple[Path, 
         raise RecipeError("no game was finished, so there is nothing to compare", where=str(folder))
     games = {}
     for path in sorted(folder.glob(f"*/{RESULT}")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        if result["status"] == "finished":
+        result = read_result(path)
+        if result.finished:
             games[_key(result)] = path.parent, result
     missing = [result for result in results if _key(result) not in games]
     if missing:
@@ -77,32 +87,50 @@ def read_games(folder: Path, results: list[dict[str, Any]]) -> list[tuple[Path, 
     return [games[_key(result)] for result in results]
 
 
-def compare(base: list[dict[str, Any]], trained: list[dict[str, Any]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RoundsDifference(Interval):
+    """The difference of two shares of right rounds, with the exact test over the rounds."""
+
+    mcnemar: McNemar
+
+
+@dataclass(frozen=True)
+class PlayComparison:
     """Two models on the same games: both summaries, and the differences (trained minus base) with paired intervals.
 
-    Returns:
-        `base`, `trained`: see `summarise`; `accuracy`: of the share of right rounds, with the exact McNemar test over
-        the rounds; `score`: of the mean final score, its interval over games; `scores`: [base, trained] of each game.
+    Attributes:
+        accuracy: of the share of right rounds.
+        score: of the mean final score, its interval over games.
+        scores: (base, trained) of each game.
     """
+
+    base: Summary
+    trained: Summary
+    accuracy: RoundsDifference
+    score: Interval | None
+    scores: list[tuple[int, int]]
+
+
+def compare(base: Sequence[GameResult], trained: Sequence[GameResult]) -> PlayComparison:
+    """Compare two models on the same games, in the same order."""
     pairs = [
-        (first["right"], second["right"])
+        (first.right, second.right)
         for one, other in zip(base, trained, strict=True)
-        for first, second in zip(one["rounds"], other["rounds"], strict=True)
+        for first, second in zip(one.rounds, other.rounds, strict=True)
     ]
     won, lost = pairs.count((False, True)), pairs.count((True, False))
-    scores = [(one["score"], other["score"]) for one, other in zip(base, trained, strict=True)]
-    most = max(len(result["rounds"]) for result in base) * (points(True) - points(False))
-    difference = mean_with_interval([float(new - old) for old, new in scores], bounds=(-most, most), unit="episode")
-    return {
-        "base": summarise(base),
-        "trained": summarise(trained),
-        "accuracy": asdict(difference_of_shares(won, lost, len(pairs))) | {"mcnemar": asdict(mcnemar(won, lost))},
-        "score": _as_dict(difference),
-        "scores": scores,
-    }
+    scores = [(one.score, other.score) for one, other in zip(base, trained, strict=True)]
+    most = max(len(result.rounds) for result in base) * (points(True) - points(False))
+    return PlayComparison(
+        base=summarise(base),
+        trained=summarise(trained),
+        accuracy=RoundsDifference(**vars(difference_of_shares(won, lost, len(pairs))), mcnemar=mcnemar(won, lost)),
+        score=mean_with_interval([float(new - old) for old, new in scores], bounds=(-most, most), unit="episode"),
+        scores=scores,
+    )
 
 
-def draw_strip(games: dict[str, tuple[Path, dict[str, Any]]], path: Path) -> None:
+def draw_strip(games: Mapping[str, tuple[Path, GameResult]], path: Path) -> None:
     """Draw one game as a strip of frames, a row for each player: what it saw, wrote, tapped, and the verdict.
 
     Args:
@@ -112,26 +140,21 @@ def draw_strip(games: dict[str, tuple[Path, dict[str, Any]]], path: Path) -> Non
     from matplotlib.figure import Figure
     from PIL import Image
 
-    count = max(len(result["rounds"]) for _, result in games.values())
+    count = max(len(result.rounds) for _, result in games.values())
     figure = Figure(figsize=(1.45 * count, 2.9 * len(games)), layout="constrained")
     axes = figure.subplots(len(games), count, squeeze=False)
     for row, (player, (folder, result)) in zip(axes, games.items(), strict=True):
-        row[0].set_ylabel(f"{player}: {result['score']} points", fontsize=11)
-        for axis, each in zip(row, result["rounds"], strict=True):
-            axis.imshow(Image.open(folder / each["screenshot"]))
+        row[0].set_ylabel(f"{player}: {result.score} points", fontsize=11)
+        for axis, each in zip(row, result.rounds, strict=True):
+            axis.imshow(Image.open(folder / each.screenshot))
             axis.set_xticks([], [])
             axis.set_yticks([], [])
-            verdict, colour = ("right", "#1a7f37") if each["right"] else ("wrong", "#c4302b")
+            verdict, colour = ("right", "#1a7f37") if each.right else ("wrong", "#c4302b")
             axis.set_title(verdict, color=colour, fontsize=10, weight="bold")
-            axis.set_xlabel(each["responses"][-1].replace(". ", ".\n"), fontsize=7)
+            axis.set_xlabel(each.responses[-1].replace(". ", ".\n"), fontsize=7)
     figure.savefig(path, dpi=100)
     Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
-def _key(result: dict[str, Any]) -> str:
-    sampling = {name: result["server"][name] for name in SAMPLING}
-    return json.dumps([sampling, result["episode"]], sort_keys=True)
-
-
-def _as_dict(interval: Interval | None) -> dict[str, Any] | None:
-    return asdict(interval) if interval else None
+def _key(result: GameResult) -> tuple[object, ...]:
+    return result.episode, *(getattr(result.server, name) for name in SAMPLING)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 
 import pytest
 
@@ -11,7 +10,7 @@ from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import planned
 from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.pixels import decoded
-from recipes.tasks.number_game.play import Agent, Server, play
+from recipes.tasks.number_game.play import Agent, Server, play, read_result
 from recipes.tasks.number_game.rules import Settings
 
 CHROMIUM = openers(None, 1, page_url=None, adb_host="", adb_port=0)
@@ -37,7 +36,7 @@ def test_whole_episodes_in_chromium(chromium_path, agent, tmp_path):
     answers = iter([deal.answer for episode in EPISODES for deal in episode.deals])
     oracle, server = agent(lambda request: f"I see three cards. Answer: {next(answers)}")
     first, second = run(oracle, tmp_path).results
-    assert [(each["status"], each["score"], each["right"]) for each in (first, second)] == [("finished", 130, 3)] * 2
+    assert [(each.status, each.score, each.right) for each in (first, second)] == [("finished", 130, 3)] * 2
     request = server.requests[0]
     assert (request["temperature"], request["top_p"], request["max_tokens"]) == (0.6, 0.95, 128)
     picture, text = request["messages"][0]["content"]
@@ -46,7 +45,7 @@ def test_whole_episodes_in_chromium(chromium_path, agent, tmp_path):
     assert "<image>" not in text["text"]
     folder = next(tmp_path.glob("episode_001_*"))
     assert (folder / "round_01.png").read_bytes() == data
-    assert json.loads((folder / "result.json").read_text()) == first
+    assert read_result(folder / "result.json") == first
     assert (run(oracle, tmp_path).resumed, len(server.requests)) == (2, 6), "finished episodes are not played again"
 
 
@@ -54,9 +53,9 @@ def test_prose_and_silence_count_as_wrong_and_the_game_goes_on(chromium_path, ag
     script = iter(["It depends.", "", None, "Who knows?", "Answer: 7", "Answer: 0", "", "", ""])
     mute, server = agent(lambda request: next(script))
     (result,) = run(mute, tmp_path, EPISODES[:1]).results
-    assert [(each["choice"], each["reason"]) for each in result["rounds"]][::2] == [(None, "no_answer")] * 2
-    assert result["rounds"][1]["responses"] == ["Who knows?", "Answer: 7", "Answer: 0"]
-    assert all(each["tapped"] != each["answer"] for each in result["rounds"] if each["choice"] is None)
+    assert [(each.choice, each.reason) for each in result.rounds][::2] == [(None, "no_answer")] * 2
+    assert result.rounds[1].responses == ["Who knows?", "Answer: 7", "Answer: 0"]
+    assert all(each.tapped != each.answer for each in result.rounds if each.choice is None)
     assert len(server.requests) == 9
     greedy, server = agent(lambda request: "hm", temperature=0.0)
     assert (greedy.decide(b"png"), len(server.requests)) == ((None, ["hm"], "no_answer"), 1)
