@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check, remarks
-from recipes.config.machine import visible_gpus
+from recipes.config.gpus import visible_gpus
 from recipes.config.path_keys import PathKey, path_keys
 from recipes.config.resolve import load, tasks, to_yaml
 from recipes.config.schema import Recipe

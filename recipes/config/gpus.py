@@ -1,19 +1,92 @@
-"""Settings that GPUs decide: packing, the tokens of a pass, recomputation, and what vLLM decodes at once."""
+"""GPUs: those of this machine, its kernels for them, and the settings that both decide.
+
+Decided are packing, the tokens of a pass, recomputation, and what vLLM decodes at once.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import re
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from recipes.config.layers import Setting
-from recipes.config.machine import has_packed_attention, lacks_flash_attention, lacks_liger
 from recipes.config.schema import Changes, Recipe, Source
+from recipes.errors import RecipeError, did_you_mean
 from recipes.memory import budgets, gpus
+from recipes.memory.gpus import nvidia_smi
 from recipes.memory.shape import Shape, model_type, published_shape, shape
 from recipes.model_files import local_model
 from recipes.paths import ROOT
+
+KINDS = ("cpu", "gpu")
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """NVIDIA GPUs that a process may use: those of the machine, cut down by CUDA_VISIBLE_DEVICES."""
+    present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
+    if not present:  # as on WSL, where the devices are not files under /dev
+        present = sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or not present:
+        return present
+    listed = [part.strip() for part in chosen.split(",") if part.strip()]
+    usable = listed[: listed.index("-1")] if "-1" in listed else listed
+    return min(present, len(usable))
+
+
+def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = os.environ) -> str:
+    """`cpu` or `gpu`: what was asked for, else what the machine has."""
+    if asked is None or asked == "auto":
+        return "gpu" if visible_gpus(environ) else "cpu"
+    if asked not in KINDS:
+        raise RecipeError(
+            f"unknown hardware {asked!r}",
+            where=where,
+            fix=did_you_mean(asked, KINDS) or f"use one of {', '.join(KINDS)}",
+        )
+    return asked
+
+
+def lacks_flash_attention(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
+    return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
+
+
+PACKING_TORCH = (2, 11)
+"""The first torch whose `torch.nn.attention.varlen` has windows, and so causal attention as it is used here."""
+
+
+ATOMIC_CACHE_TORCH = (2, 10)
+"""The first torch that writes compiled artifacts atomically (pytorch/pytorch#162432)."""
+
+
+def has_packed_attention() -> bool:
+    """Return whether the installed torch brings a kernel for packed sequences (recipes/engines/packed_attention.py)."""
+    return _torch_version() >= PACKING_TORCH
+
+
+def has_atomic_compile_cache() -> bool:
+    """Return whether several vLLM engines may share a folder for what they compile."""
+    return _torch_version() >= ATOMIC_CACHE_TORCH
+
+
+def _torch_version() -> tuple[int, ...]:
+    """The first two numbers of the installed torch's version; nothing where there is none."""
+    try:
+        return tuple(int(number) for number in re.findall(r"\d+", version("torch"))[:2])
+    except PackageNotFoundError:
+        return ()
+
+
+def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this machine has GPUs but no liger-kernel."""
+    return importlib.util.find_spec("liger_kernel") is None and visible_gpus(environ) > 0
+
 
 PACKED_ATTENTION = "torch_varlen_flash"
 """The name under which recipes/engines/packed_attention.py offers PyTorch's kernel to transformers."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl, machine
+from recipes.config import kl
 from recipes.config.accounting import filled_batches
-from recipes.config.gpus import filled_sizes, packing_undone, without_libraries
+from recipes.config.gpus import filled_sizes, kind_of_machine, packing_undone, without_libraries
 from recipes.config.layers import VERL, Setting, dump, merge, nest, read, settings_of, shown_path, validated
+from recipes.config.loggers import loggers
 from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Changes, Recipe, Source, leaves
@@ -153,7 +154,7 @@ def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str
     sources = ("hardware", f"argument hardware={argument}", f"variable HARDWARE={variable}", shown)
     kinds = zip((given, argument, variable, in_file), sources, strict=True)
     kind, where = next((pair for pair in kinds if pair[0] is not None), (None, ""))
-    return machine.kind_of_machine(kind, where, environ)
+    return kind_of_machine(kind, where, environ)
 
 
 def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting], user: list[Setting]) -> list[Setting]:
@@ -193,7 +194,7 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
         recipe = changed(recipe, follows(recipe))
     listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
     paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
-    values = {**paths, "trainer.logger": machine.loggers(list(listed), by_user, environ)}
+    values = {**paths, "trainer.logger": loggers(list(listed), by_user, environ)}
     return changed(recipe, {path: (value, recipe.source_of(path)) for path, value in values.items()})
 
 

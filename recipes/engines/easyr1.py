@@ -13,7 +13,7 @@ from typing import Any
 from recipes.config import kl
 from recipes.config.checks import require_supported
 from recipes.config.layers import flow
-from recipes.config.machine import logger_environment
+from recipes.config.loggers import logger_environment
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
 from recipes.engines import easyr1_source

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipes.config.machine import has_packed_attention
+from recipes.config.gpus import has_packed_attention
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import whole_folder
 from recipes.paths import ROOT

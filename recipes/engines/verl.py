@@ -12,8 +12,9 @@ from typing import Any
 
 from recipes.config import kl, loss, separate
 from recipes.config.checks import require_supported
+from recipes.config.gpus import has_atomic_compile_cache
 from recipes.config.layers import flatten
-from recipes.config.machine import has_atomic_compile_cache, logger_environment
+from recipes.config.loggers import logger_environment
 from recipes.config.names import verl_defaults
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.config.machine import has_packed_attention, lacks_flash_attention
+from recipes.config.gpus import has_packed_attention, lacks_flash_attention
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config, positions, weight_files
 

@@ -1,4 +1,4 @@
-"""What the machine and the user's accounts have: GPUs, what fits them, kernels, a login at W&B."""
+"""What GPUs decide: how many there are, what fits them, kernels; and loggers with a login at W&B."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.config import check, gpus, load, machine
-from recipes.config.machine import logged_in, logger_environment
+from recipes.config import check, gpus, load
+from recipes.config.loggers import logged_in, logger_environment
 from recipes.engines import verl
 from recipes.errors import RecipeError
 from recipes.memory import budgets as passes
@@ -31,19 +31,19 @@ LISTED = ["console", "file", "wandb"]
     ],
 )
 def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
-    monkeypatch.setattr(machine.Path, "glob", lambda *_: [machine.Path("/dev") / name for name in devices])
-    monkeypatch.setattr(machine, "nvidia_smi", lambda *_: smi)
+    monkeypatch.setattr(gpus.Path, "glob", lambda *_: [gpus.Path("/dev") / name for name in devices])
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: smi)
     environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-    assert machine.visible_gpus(environ) == usable
-    assert machine.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
+    assert gpus.visible_gpus(environ) == usable
+    assert gpus.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
 
 
 def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypatch):
     lost = "Unable to determine the device handle for GPU1: 0000:1B:00.0: GPU is lost.\n"
     smi = f"GPU 0: NVIDIA H200 (UUID: GPU-aaaa)\n{lost}"
-    monkeypatch.setattr(machine.Path, "glob", lambda *_: [])
-    monkeypatch.setattr(machine, "nvidia_smi", lambda *_: smi)
-    left = machine.visible_gpus({})
+    monkeypatch.setattr(gpus.Path, "glob", lambda *_: [])
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: smi)
+    left = gpus.visible_gpus({})
     assert left == 1
     with pytest.raises(RecipeError, match=r"n_gpus_per_node is 2, but this machine has 1 GPU") as caught:
         check(load("countdown", environ={"GPUS_PER_NODE": "2"}, hardware="gpu"), left)
@@ -79,8 +79,8 @@ def eight_gpus(monkeypatch):
     """`eight_gpus(torch_packs)`: a machine with GPUs, without flash-attn and liger-kernel."""
 
     def build(torch_packs: bool) -> None:
-        monkeypatch.setattr(machine, "visible_gpus", lambda *_: 8)
-        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: None)
+        monkeypatch.setattr(gpus, "visible_gpus", lambda *_: 8)
+        monkeypatch.setattr(gpus.importlib.util, "find_spec", lambda _name: None)
         monkeypatch.setattr(gpus, "has_packed_attention", lambda: torch_packs)
 
     return build

@@ -1,0 +1,62 @@
+"""Loggers: which take part, where they write, and whether the user has a login at Weights & Biases."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether W&B would find a key: in WANDB_API_KEY, or in the netrc file that `wandb login` writes."""
+    if environ.get("WANDB_API_KEY"):
+        return True
+    host = environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
+    home = environ.get("HOME")
+    candidates = [environ.get("NETRC"), f"{home}/.netrc" if home else None, f"{home}/_netrc" if home else None]
+    for candidate in candidates:
+        if candidate and Path(candidate).is_file():
+            try:
+                return netrc.netrc(candidate).authenticators(host) is not None
+            except (netrc.NetrcParseError, OSError):
+                return False
+    return False
+
+
+def loggers(listed: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The loggers that take part: a recipe's `wandb` stays only if the user asks for it in this run or is logged in.
+
+    WANDB_MODE asks for it, or with `disabled` against it. `file` always takes part: progress, history and the closing
+    table are read from it.
+    """
+    mode = environ.get("WANDB_MODE", "").strip()
+    takes_part = mode != "disabled" and (bool(mode) or logged_in(environ))
+    wanted = listed if asked or takes_part else [name for name in listed if name != "wandb"]
+    return wanted if "file" in wanted else [*wanted, "file"]
+
+
+_PLACES = {
+    "wandb": ("WANDB_DIR", "{folder}"),
+    "tensorboard": ("TENSORBOARD_DIR", "{folder}/tensorboard"),
+    "swanlab": ("SWANLAB_LOG_DIR", "{folder}/swanlab"),
+    "mlflow": ("MLFLOW_TRACKING_URI", "sqlite:///{folder}/mlflow.db"),
+}
+"""Logger -> the variable that says where it writes; without it the trainer's working folder, or /tmp (mlflow)."""
+
+
+def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for the trainer: what loggers write goes to the run's `folder`, offline where there is no login."""
+    taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
+    places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
+    if "swanlab" in loggers and not (environ.get("SWANLAB_API_KEY") or environ.get("SWANLAB_MODE")):
+        places["SWANLAB_MODE"] = "offline"
+    return {**places, **wandb_environment(loggers, environ)}
+
+
+def wandb_environment(loggers: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for the trainer: the user's team and mode, on every machine; offline where there is no login."""
+    if "wandb" not in loggers:
+        return {}
+    given = {name: environ[name] for name in ("WANDB_ENTITY", "WANDB_MODE") if environ.get(name)}
+    return given if logged_in(environ) else {"WANDB_MODE": "offline", **given}
