@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -71,6 +72,7 @@ STANDSTILL = {"worker.actor.optim.lr": 1e-12}
 """A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
 shape at 2e-6 responses had 30 tokens instead of 539, so that later steps timed almost nothing."""
 
+_PHASE_LINE = re.compile(r"\[ *\d+ s\] ")
 INTERRUPTED = (130, 143)
 """Exit codes after SIGINT and SIGTERM."""
 
@@ -294,8 +296,27 @@ def run(name: str, work: Workload) -> Measured:
     seen = watch(command, environment=environment, metrics=history, log=log, interval_s=5.0)
     if seen.exit_code:
         print(f"{name}: the launcher ended with {seen.exit_code}; its last lines:\n{last_lines(log)}", flush=True)
+    steps = read_history(history)
+    print(start_of(log.read_text(encoding="utf-8", errors="replace"), seen.first_metrics_s, steps), flush=True)
     recipe = load(work.task, arguments=[*arguments, *work.extra], environ={**os.environ, **environment})
-    return measured(name, seen.exit_code, read_history(history), work, estimated_peak(recipe))
+    return measured(name, seen.exit_code, steps, work, estimated_peak(recipe))
+
+
+def start_of(printed: str, first_done_s: float | None, steps: Sequence[Step]) -> str:
+    """What a run did until its first step was done, which the medians leave out: seconds since the command began.
+
+    Args:
+        printed: by the launcher, with its `[   33 s] phase` lines.
+        first_done_s: seconds until the first step's metrics; None where there is none.
+        steps: of the run.
+    """
+    lines = [line for line in printed.splitlines() if _PHASE_LINE.match(line)]
+    first = next((each for each in steps if each.get("timing_s/step") is not None), None)
+    if first is not None and first_done_s is not None:
+        taken = {phase: first.get(*names) for phase, (names, _) in PHASES.items()}
+        phases = ", ".join(f"{phase} {value:.1f}" for phase, value in taken.items() if value is not None)
+        lines.append(f"[{first_done_s:5.0f} s] first step done, in {first.get('timing_s/step'):.1f} s: {phases}")
+    return "\n".join(lines)
 
 
 def on_one_gpu(report: Path, batch: dict[str, Any]) -> dict[str, float]:
