@@ -135,9 +135,8 @@ def completion(folder: Path) -> Walk:
     from recipes.evaluation import cli
 
     facts = {"data_source": "gsm8k", "ability": "math", "extra_info": {"split": "test", "index": 0}}
-    write_split(
-        folder / "test.parquet", (make_row(prompt=f"{i}?", ground_truth=str(i), **facts) for i in range(4)), manifest={}
-    )
+    rows = [make_row(prompt=f"{i}?", ground_truth=str(i), **facts) for i in range(4)]
+    write_split(folder / "test.parquet", rows)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url, data = f"http://127.0.0.1:{server.server_address[1]}/v1", str(folder / "test.parquet")
