@@ -200,7 +200,7 @@ def _print_steps(steps: list[RolloutStep], target: Path) -> None:
     lines = [f"suspicious: {_raised(totals)}"] if _raised(totals) else []
     same = [(step.step, each) for step in steps for each in step.counts.same_answer]
     for number, each in same[:MOST_LINES]:
-        lines.append(f"step {number}: {each['answer']!r} is a rewarded answer in {each['share']:.0%} of the groups")
+        lines.append(f"step {number}: {each.answer!r} is a rewarded answer in {each.share:.0%} of the groups")
     lines += [f"step {step.step}: the last line is half written and left out" for step in steps if step.torn]
     if any(step.differs for step in steps):
         lines.append(

@@ -10,7 +10,7 @@ from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.evaluation.scoring import Reward, Score, as_score
-from recipes.evaluation.suspicious import RULES, SAME_ANSWER, SameAnswer, flags
+from recipes.evaluation.suspicious import RULES, SAME_ANSWER, CommonAnswer, SameAnswer, flags
 from recipes.files import whole_folder
 from recipes.runs.dumps import Dump, Response, dump_files, read_dump
 
@@ -43,14 +43,14 @@ class CompletionCounts:
     Attributes:
         success, fail, suspicious: responses; a suspicious one is in success or fail as well.
         flags: suspicious rule -> responses (for the last rule: answers).
-        same_answer: rewarded answers that nearly every group has, as {answer, groups, share}.
+        same_answer: rewarded answers that nearly every group has.
     """
 
     success: int
     fail: int
     suspicious: int
     flags: dict[str, int]
-    same_answer: list[dict[str, Any]]
+    same_answer: list[CommonAnswer]
 
 
 class CompletionLog:

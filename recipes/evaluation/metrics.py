@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -185,6 +184,39 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """Questions between neighbouring edges; there is one edge more than counts."""
+
+    edges: list[float]
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class LengthHistogram:
+    """Right and wrong responses between neighbouring numbers of tokens."""
+
+    edges: list[int]
+    right: list[int]
+    wrong: list[int]
+
+    @property
+    def together(self) -> Histogram:
+        """All responses."""
+        counts = [right + wrong for right, wrong in zip(self.right, self.wrong, strict=True)]
+        return Histogram([float(edge) for edge in self.edges], counts)
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """For the figures of the report; None where a value is not known, or of groups and there are none."""
+
+    tokens: LengthHistogram | None
+    mean_score: Histogram | None
+    group_entropy_bits: Histogram | None
+    token_entropy_nats: Histogram | None
+
+
+@dataclass(frozen=True)
 class PassSummary:
     """The figures of one pass over the questions, "greedy" or "sampled".
 
@@ -204,7 +236,7 @@ class PassSummary:
     token_quantiles: dict[str, int] | None
     groups: Groups | None
     reasons: dict[str, int]
-    histograms: dict[str, Any]
+    histograms: Histograms
     variance_by_accuracy: list[tuple[float, float, int]]
 
     def mean(self, name: str) -> Interval:
@@ -282,7 +314,12 @@ class Collector:
             token_quantiles=self._quantiles(),
             groups=self._groups() if grouped else None,
             reasons=dict(self.reasons.most_common()),
-            histograms=self._histograms(grouped),
+            histograms=Histograms(
+                tokens=self._token_lengths(),
+                mean_score=self._histogram("mean_score", 1.0) if grouped else None,
+                group_entropy_bits=self._histogram("group_entropy_bits", 1.0) if grouped else None,
+                token_entropy_nats=self._histogram("token_entropy_nats", 0.0) if grouped else None,
+            ),
             variance_by_accuracy=self._variance_by_accuracy() if grouped else [],
         )
 
@@ -301,26 +338,27 @@ class Collector:
         ranks = {"p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
         return {name: int(np.quantile(lengths, rank, method="inverted_cdf")) for name, rank in ranks.items()}
 
-    def _histograms(self, grouped: bool) -> dict[str, Any]:
+    def _token_lengths(self) -> LengthHistogram | None:
         longest = max(self.lengths[True] | self.lengths[False], default=None)
-        histograms: dict[str, Any] = {"tokens": None}
-        if longest is not None:
-            # Whole tokens, and the same width for every pass under one limit, so that two models compare.
-            width = math.ceil(self.sampling.max_tokens / LENGTH_BINS)
-            edges = list(range(0, longest + width + 1, width))
-            histograms["tokens"] = {"edges": edges}
-            for right, name in ((True, "right"), (False, "wrong")):
-                lengths, weights = list(self.lengths[right]), list(self.lengths[right].values())
-                binned, _ = np.histogram(lengths, edges, weights=weights)
-                histograms["tokens"][name] = binned.astype(int).tolist()
-        for name in ("mean_score", "group_entropy_bits", "token_entropy_nats") if grouped else ():
-            values = self.column(name)
-            histograms[name] = None
-            if values is not None:
-                top = max(values.max(), 0.0 if name == "token_entropy_nats" else 1.0) or 1.0
-                counts, ends = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))
-                histograms[name] = {"edges": ends.tolist(), "counts": counts.tolist()}
-        return histograms
+        if longest is None:
+            return None
+        # Whole tokens, and the same width for every pass under one limit, so that two models compare.
+        width = math.ceil(self.sampling.max_tokens / LENGTH_BINS)
+        edges = list(range(0, longest + width + 1, width))
+
+        def binned(lengths: Counter[int]) -> list[int]:
+            return np.histogram(list(lengths), edges, weights=list(lengths.values()))[0].astype(int).tolist()
+
+        return LengthHistogram(edges, binned(self.lengths[True]), binned(self.lengths[False]))
+
+    def _histogram(self, name: str, least_top: float) -> Histogram | None:
+        """Of a metric over the questions, from 0 or below to `least_top` or above; None where a question lacks it."""
+        values = self.column(name)
+        if values is None:
+            return None
+        top = max(values.max(), least_top) or 1.0
+        counts, ends = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))
+        return Histogram(ends.tolist(), counts.tolist())
 
     def _variance_by_accuracy(self) -> list[tuple[float, float, int]]:
         pairs = zip(self.columns["accuracy"], self.variance, strict=True)

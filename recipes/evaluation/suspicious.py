@@ -11,7 +11,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
 
 from recipes.evaluation.scoring import Score
 
@@ -115,6 +115,15 @@ def _packed_ratio(text: str) -> float:
     return len(zlib.compress(raw, 1)) / len(raw)
 
 
+@dataclass(frozen=True)
+class CommonAnswer:
+    """A rewarded answer that nearly every group has: in how many groups at least, and their share of all."""
+
+    answer: str
+    groups: int
+    share: float
+
+
 class SameAnswer:
     """Counts in how many groups each rewarded answer appears; rare ones are forgotten, so memory is bounded."""
 
@@ -133,10 +142,10 @@ class SameAnswer:
             # An answer in 90% of all groups is far from the rarer half; counts of the others may come out too small.
             self._counts = Counter(dict(self._counts.most_common(TRACKED_ANSWERS // 2)))
 
-    def found(self) -> list[dict[str, Any]]:
-        """Answers over the threshold: `answer`, `groups` (at least), `share` of all groups."""
+    def found(self) -> list[CommonAnswer]:
+        """Answers over the threshold."""
         if self.groups < SAME_ANSWER_GROUPS or len(self._golds) < 2:
             return []
         least = SAME_ANSWER_SHARE * self.groups
         common = [(answer, count) for answer, count in self._counts.most_common() if count >= least]
-        return [{"answer": answer, "groups": count, "share": count / self.groups} for answer, count in common]
+        return [CommonAnswer(answer, count, count / self.groups) for answer, count in common]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recipes.drawing import BAD, BLUE, CARD, GOOD, LINE, MUTED, SLATE, STYLE, inline
-from recipes.evaluation.metrics import PassSummary
+from recipes.evaluation.metrics import Histogram, PassSummary
 from recipes.evaluation.result import Result
 from recipes.statistics import Interval
 
@@ -38,7 +38,7 @@ def draw_all(result: Result) -> list[Figure]:
     first = series[0][2]
     left_out = set() if result.comparison else {"differences"}
     left_out |= set() if first.groups else {"means", "variance", "entropy"}
-    left_out |= set() if first.histograms["tokens"] else {"lengths"}
+    left_out |= set() if first.histograms.tokens else {"lengths"}
     figures = []
     with mpl.rc_context(STYLE):
         for name, (title, caption, draw) in FIGURES.items():
@@ -94,9 +94,8 @@ def _differences(canvas: Any, _: Series, result: Result) -> None:
 
 
 def _means(canvas: Any, series: Series, _: Result) -> None:
-    _histogram(
-        canvas.subplots(), series, [each[2].histograms["mean_score"] for each in series], "mean score of a group"
-    )
+    bins = [summary.histograms.mean_score for *_, summary in series]
+    _histogram(canvas.subplots(), series, bins, "mean score of a group")
 
 
 def _variance(canvas: Any, series: Series, _: Result) -> None:
@@ -117,27 +116,30 @@ def _variance(canvas: Any, series: Series, _: Result) -> None:
 
 
 def _entropy(canvas: Any, series: Series, _: Result) -> None:
-    panels = [("group_entropy_bits", "bits per group"), ("token_entropy_nats", "nats per token")]
-    known = [panel for panel in panels if any(summary.histograms[panel[0]] for *_, summary in series)]
-    for axes, (name, label) in zip(canvas.subplots(1, len(known), squeeze=False)[0], known, strict=True):
-        _histogram(axes, series, [summary.histograms[name] for *_, summary in series], label)
+    histograms = [summary.histograms for *_, summary in series]
+    panels = {
+        "bits per group": [each.group_entropy_bits for each in histograms],
+        "nats per token": [each.token_entropy_nats for each in histograms],
+    }
+    known = {label: bins for label, bins in panels.items() if any(bins)}
+    for axes, (label, bins) in zip(canvas.subplots(1, len(known), squeeze=False)[0], known.items(), strict=True):
+        _histogram(axes, series, bins, label)
     for axes in canvas.axes[1:]:
         axes.set_ylabel("")
 
 
 def _lengths(canvas: Any, series: Series, _: Result) -> None:
     axes = canvas.subplots()
-    tokens = [summary.histograms["tokens"] for *_, summary in series]
+    tokens = [summary.histograms.tokens for *_, summary in series]
     if len(series) > 1:
-        totals = [[right + wrong for right, wrong in zip(each["right"], each["wrong"], strict=True)] for each in tokens]
-        bins = [{"edges": each["edges"], "counts": total} for each, total in zip(tokens, totals, strict=True)]
-        _histogram(axes, series, bins, "tokens", "responses")
+        _histogram(axes, series, [each.together if each else None for each in tokens], "tokens", "responses")
         return
-    below = [0] * len(tokens[0]["right"])
-    for name, colour in (("right", GOOD), ("wrong", BAD)):
-        top = [low + count for low, count in zip(below, tokens[0][name], strict=True)]
-        axes.stairs(top, tokens[0]["edges"], baseline=below, fill=True, color=colour, alpha=0.75, label=name)
-        below = top
+    (lengths,) = tokens
+    if lengths is None:
+        raise ValueError("the length of a response is not known")
+    both = lengths.together.counts
+    for name, low, top, colour in (("right", 0, lengths.right, GOOD), ("wrong", lengths.right, both, BAD)):
+        axes.stairs(top, lengths.edges, baseline=low, fill=True, color=colour, alpha=0.75, label=name)
     axes.set_xlabel("tokens")
     axes.set_ylabel("responses")
     axes.grid(axis="x", visible=False)
@@ -169,13 +171,15 @@ def _reasons(canvas: Any, series: Series, __: Result) -> None:
     _legend(axes, series)
 
 
-def _histogram(axes: Any, series: Series, bins: Sequence[Any], label: str, unit: str = "questions") -> None:
-    """One outline a model, the last one filled; `bins` has edges and counts, or None where a model has none."""
+def _histogram(
+    axes: Any, series: Series, bins: Sequence[Histogram | None], label: str, unit: str = "questions"
+) -> None:
+    """One outline a model, the last one filled; `bins` has None where a model has none."""
     for (name, colour, _), histogram in zip(series, bins, strict=True):
         if histogram is not None:
-            shares = [count / (sum(histogram["counts"]) or 1) for count in histogram["counts"]]
+            shares = [count / (sum(histogram.counts) or 1) for count in histogram.counts]
             style = {"fill": True, "alpha": 0.75} if name == series[-1][0] else {"linewidth": 1.8}
-            axes.stairs(shares, histogram["edges"], color=colour, label=name, **style)
+            axes.stairs(shares, histogram.edges, color=colour, label=name, **style)
     axes.set_xlabel(label)
     axes.set_ylabel(f"share of {unit}")
     axes.grid(axis="x", visible=False)

@@ -10,6 +10,7 @@ from recipes.evaluation.suspicious import (
     REPEATED,
     TAGS_BEFORE_THINKING,
     TARGET_COPIED,
+    CommonAnswer,
     SameAnswer,
     flags,
 )
@@ -48,8 +49,8 @@ def test_rules_are_linear_in_the_text(cpu_seconds):
 @pytest.mark.parametrize(
     ("answers", "golds", "expected"),
     [
-        ([["7", str(n)] for n in range(20)], range(20), [{"answer": "7", "groups": 20, "share": 1.0}]),
-        ([["7"]] * 18 + [["8"]] * 2, range(20), [{"answer": "7", "groups": 18, "share": 0.9}]),
+        ([["7", str(n)] for n in range(20)], range(20), [CommonAnswer("7", 20, 1.0)]),
+        ([["7"]] * 18 + [["8"]] * 2, range(20), [CommonAnswer("7", 18, 0.9)]),
         ([["7"]] * 20, [7] * 20, []),
     ],
     ids=["every group", "nine tenths", "one gold answer"],
