@@ -98,9 +98,14 @@ def shape(folder: Path | None) -> Shape | None:
 
 def published_shape(name: str) -> Shape | None:
     """The shape of a model on a hub by its name, for one that was not fetched yet; None for a name not listed here."""
-    plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
-    config = next((config for known, config in PUBLISHED.items() if known.lower() == plain), None)
+    config = published_config(name)
     return shape_of(config) if config else None
+
+
+def published_config(name: str) -> Mapping[str, Any]:
+    """Sizes in the `config.json` of a model on a hub by its name; empty for a name not listed here."""
+    plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
+    return next((config for known, config in PUBLISHED.items() if known.lower() == plain), {})
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
@@ -152,6 +157,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-0.6B": {**_QWEN3, **_sizes(1024, 3072, 28, 16, True)},
     "Qwen/Qwen2.5-3B": {**_QWEN2, **_3B},
     "Qwen/Qwen2.5-7B": {**_QWEN2, **_7B},
+    "Qwen/Qwen2.5-14B": {**_QWEN2, **_sizes(5120, 13_824, 48, 40, False, num_key_value_heads=8, vocab_size=152_064)},
     "Qwen/Qwen2.5-VL-3B": {**_QWEN2, **_3B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 2048}},
     "Qwen/Qwen2.5-VL-7B": {**_QWEN2, **_7B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 3584}},
 }

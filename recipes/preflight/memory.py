@@ -126,7 +126,7 @@ def check_memory(recipe: Recipe) -> list[str]:
     """
     others = busy(recipe) if recipe.hardware == "gpu" else []
     _refuse_less_than_vllm_takes(recipe, others)
-    lines = [str(gpu) for gpu in others]
+    lines = [*(str(gpu) for gpu in others), *(unequal(recipe) if recipe.hardware == "gpu" else [])]
     plan = plan_of(recipe)
     name = recipe.worker.actor.model.model_path
     if plan is None:
@@ -157,6 +157,21 @@ def check_memory(recipe: Recipe) -> list[str]:
             close = advice(plan, phase.name)
             lines.append(f"{phase.name} comes close to the limit" + (f"; if memory runs out: {close}" if close else ""))
     return lines
+
+
+def unequal(recipe: Recipe) -> list[str]:
+    """Remark on GPUs of different sizes: each gets as much work, and the estimate is of the smallest."""
+    chosen = gpus.chosen_gpus()[: recipe.trainer.n_gpus_per_node]
+    sizes = {gpu.total: [each.index for each in chosen if each.total == gpu.total] for gpu in chosen}
+    if len(sizes) < 2:
+        return []
+    listed = ", ".join(
+        f"{size / GIGABYTE:.1f} GB (GPU {', '.join(indices)})" for size, indices in sorted(sizes.items())
+    )
+    return [
+        f"the GPUs are not equal: {listed}. Each gets the same work, fitted to the smallest, and the fast ones wait; "
+        "CUDA_VISIBLE_DEVICES chooses equal ones"
+    ]
 
 
 def busy(recipe: Recipe) -> list[gpus.Gpu]:

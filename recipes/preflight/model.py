@@ -8,7 +8,8 @@ from pathlib import Path
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.gpus import has_packed_attention, lacks_flash_attention
 from recipes.errors import RecipeError
-from recipes.model_files import local_model, model_config, positions, weight_files
+from recipes.memory.shape import published_config
+from recipes.model_files import local_model, model_config, positions, text_config, weight_files
 
 SECTION = "docs/INSTALLATION.md, section flash-attn"
 WITHOUT_PACKING = (None, "eager", "sdpa", "flash_attention_2")
@@ -56,6 +57,7 @@ def check_model(recipe: Recipe) -> list[str]:
         if key.kind == "model":
             remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
     _check_positions(recipe)
+    _check_heads(recipe)
     return remarks
 
 
@@ -107,6 +109,30 @@ def _check_positions(recipe: Recipe) -> None:
         "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
         *("data.max_prompt_length", "data.max_response_length"),
     )
+
+
+def _check_heads(recipe: Recipe) -> None:
+    """GPUs that share a layer or a sequence take whole heads; vLLM and verl refuse others after the model is read.
+
+    vllm/config/model.py:1367 (`total_num_attention_heads % tensor_parallel_size`), and for `ulysses_size`
+    verl/models/transformers/monkey_patch.py:343 (`num_attention_heads % ulysses_sp_size`).
+    """
+    name = str(recipe.worker.actor.model.model_path or "")
+    config = text_config(model_config(local_model(name)) or published_config(name))
+    heads = config.get("num_attention_heads")
+    if not isinstance(heads, int):
+        return
+    keys = config.get("num_key_value_heads") or heads
+    for key in ("worker.rollout.tensor_parallel_size", "worker.actor.ulysses_size"):
+        size = recipe.value(key)
+        if heads % size or (keys % size and size % keys):
+            fitting = [each for each in range(1, heads + 1) if not heads % each and not (keys % each and each % keys)]
+            raise recipe.error(
+                f"{key} {size} does not divide the model's {heads} attention heads and {keys} heads of keys",
+                f"set {key} to one of {', '.join(map(str, fitting))}",
+                key,
+                "worker.actor.model.model_path",
+            )
 
 
 def check_hub(recipe: Recipe) -> list[str]:

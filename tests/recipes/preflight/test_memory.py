@@ -116,6 +116,19 @@ def test_a_share_that_the_user_set_is_refused_with_the_name_of_who_holds_the_mem
         memory.check_memory(recipe_on(monkeypatch, H200, 1, f"{SHARE}=0.6", used=H200 // 2))
 
 
+def test_unequal_gpus_are_told_and_the_smallest_counts(monkeypatch):
+    recipe = recipe_on(monkeypatch, H100, 2)
+    assert not [line for line in memory.check_memory(recipe) if "not equal" in line]
+    answers = {"gpu": "0, GPU-a, 4, 143771\n1, GPU-b, 4, 81559\n2, GPU-c, 4, 143771\n", "compute": ""}
+    monkeypatch.undo()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda query, *_: answers[query.split("-")[3].partition("=")[0]])
+    monkeypatch.setattr(memory, "host_memory", lambda: 1 << 40)
+    lines = memory.check_memory(load("countdown", arguments=["trainer.n_gpus_per_node=2"], environ={}, hardware="gpu"))
+    assert any("not equal: 85.5 GB (GPU 1), 150.8 GB (GPU 0). Each gets" in line for line in lines), lines
+    assert any(line.startswith("memory of a GPU, estimated") and "of 86 GB" in line for line in lines), lines
+
+
 ANSWERS = {
     "gpu": "0, GPU-aaaa, 4, 81559\n1, GPU-bbbb, 71234, 81559\n2, GPU-cccc, 20000, 81559\n3, GPU-dddd, [N/A], [N/A]\n",
     "compute": "GPU-bbbb, 4242, /usr/bin/python3\nGPU-bbbb, 4243, VLLM::EngineCore\nGPU-cccc, [N/A], [Not Found]\n",
@@ -132,6 +145,19 @@ def test_gpus_that_others_use_are_read_from_nvidia_smi(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert gpus.gpu_memory() == H100
     assert (gpus.in_use(1), gpus.in_use()) == (4 << 20, 71_234 << 20)
+
+
+@pytest.mark.parametrize("size", [H100, H200])
+@pytest.mark.parametrize(("model", "recomputes"), [("Qwen/Qwen2.5-7B", ()), ("Qwen/Qwen2.5-14B", (H100,))])
+def test_larger_models_fit_eight_gpus_at_the_recipes_own_batch(monkeypatch, model, recomputes, size):
+    """The plan of docs/PERFORMANCE.md; a 14B recomputes activations on 80 GB."""
+    recipe = recipe_on(monkeypatch, size, 8, EMBEDDED="0", MODEL_PATH=model)
+    lines = memory.check_memory(recipe)
+    assert not [line for line in lines if "does not fit" in line or "comes close" in line], lines
+    actor = recipe.worker.actor
+    assert actor.model.enable_gradient_checkpointing is (size in recomputes)
+    assert actor.max_token_len_per_device >= 4 * recipe.longest
+    assert (recipe.data.rollout_batch_size, recipe.worker.rollout.n, recipe.n_gpus) == (64, 16, 8)
 
 
 @pytest.mark.parametrize("task", tasks())

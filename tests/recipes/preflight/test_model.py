@@ -50,6 +50,32 @@ def test_prompt_and_response_fit_the_models_positions(make, files):
     assert "MAX_RESPONSE_LENGTH" in caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("heads", "keys", "change", "fitting"),
+    [
+        (28, 4, "worker.rollout.tensor_parallel_size=8", "1, 2, 4, 28"),
+        (28, 4, "worker.actor.ulysses_size=8", "1, 2, 4, 28"),
+        (32, 8, "worker.rollout.tensor_parallel_size=3", "1, 2, 4, 8, 16, 32"),
+        (40, 10, "worker.rollout.tensor_parallel_size=4", "1, 2, 5, 10, 20, 40"),
+    ],
+)
+def test_gpus_share_whole_heads(make, files, heads, keys, change, fitting):
+    sizes = {"architectures": ["A"], "num_attention_heads": heads, "num_key_value_heads": keys}
+    (files / "model" / "config.json").write_text(json.dumps(sizes))
+    assert model.check_model(make()) == []
+    with pytest.raises(RecipeError, match=f"does not divide the model's {heads} attention heads") as caught:
+        model.check_model(make(change))
+    assert caught.value.fix.endswith(f"to one of {fitting}")
+    assert change.partition("=")[0] in caught.value.where
+
+
+def test_heads_of_a_model_that_was_not_fetched_are_known_by_its_name(make):
+    with pytest.raises(RecipeError, match="28 attention heads and 4 heads of keys"):
+        model._check_heads(
+            make("worker.actor.model.model_path=Qwen/Qwen2.5-7B-Instruct", "worker.rollout.tensor_parallel_size=8")
+        )
+
+
 @pytest.fixture
 def on_hub(make, monkeypatch, tmp_path):
     """A recipe whose model is on the hub at a port of this machine."""

@@ -2,7 +2,8 @@
 
 One experiment suffers every fault in turn, so that each start is also the resumption after the fault before.
 Without a word from outside, a worker is killed while it saves. `FAULTS=all` injects all faults, `FAULTS=some` three,
-`FAULTS=vllm@sync,gcs@update` those; each of these that ends as it should writes its row of docs/FAULTS.md.
+`FAULTS=vllm@sync,gcs@update` those; each of these that ends as it should writes its row of docs/FAULTS.md. `RANKS=2`
+trains on two ranks, of which one is killed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ BEGIN, END = "<!-- generated: faults -->", "<!-- end of faults -->"
 CHEAPEST = "worker@save"
 WITHIN_S = 60.0
 STEPS = "40"
+RANKS = int(os.environ.get("RANKS", "1"))
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Experiment:
             **{name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
             "ARTIFACTS_DIR": str(self.folder),
             "HARDWARE": "cpu",
+            "GPUS_PER_NODE": str(RANKS),
             "MAX_STEPS": steps,
             "PYTHONPATH": f"{ROOT}:{Path(__file__).with_name('injected')}",
             "FAULT": fault,
@@ -142,7 +145,8 @@ def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]
     if steps[-1] - saved > 1 or f"resumed from step {saved}" not in attempt.text:
         wrong.append(f"saved {saved} of {steps[-1]}")
     cause = re.split(r" \(|; ", found[-1].split(": ", 1)[1])[0] if found else ""
-    row = [fault.what, fault.phase, f"{attempt.seconds:.0f} s", f"`{cause}`", str(max(0, steps[-1] - saved))]
+    what = f"one of {RANKS} ranks killed" if RANKS > 1 and fault.what == "worker killed" else fault.what
+    row = [what, fault.phase, f"{attempt.seconds:.0f} s", f"`{cause}`", str(max(0, steps[-1] - saved))]
     return row, [f"{fault.what} while {fault.phase}: {text}\n{attempt.text[-1500:]}" for text in wrong]
 
 
@@ -166,7 +170,7 @@ def test_each_fault_ends_the_run_and_the_same_command_goes_on(tmp_path: Path) ->
         assert "resuming from step 1" in resumed.text
         assert (experiment.saved, experiment.steps, resumed.left) == (2, [1, 2], [])
         return
-    torn = experiment.checkpoints / f"global_step_{saved}" / "actor" / "optim_world_size_1_rank_0.pt"
+    torn = experiment.checkpoints / f"global_step_{saved}" / "actor" / f"optim_world_size_{RANKS}_rank_0.pt"
     os.truncate(torn, torn.stat().st_size // 2)
     last = experiment.run(steps=str(saved + 1))
     assert last.code == 0, last.text[-3000:]
