@@ -417,14 +417,16 @@ def command(
         if unknown := [name for name in chosen if name not in VALUES]:
             raise RecipeError(f"no settings {unknown[0]!r}", where="--values", fix=f"choose from {', '.join(VALUES)}")
         numbers = _numbers(gpus)
-        recipe = load(task, arguments=extra or (), environ={**os.environ, "EXPERIMENT_NAME": "bench_step"})
+        folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
+        # With a model of one's own a recipe has other rows than with its tiny one.
+        own = {"EXPERIMENT_NAME": "bench_step", "MODEL_PATH": str(folder)}
+        recipe = load(task, arguments=extra or (), environ={**os.environ, **own})
         if own_batch:
             data = recipe.data
             prompts, n, max_response = data.rollout_batch_size, recipe.worker.rollout.n, data.max_response_length
         batch = {"shape": shape, "prompts": prompts, "n": n, "max_response": max_response}
         one = on_one_gpu(one_gpu, batch) if one_gpu else {}
         current_rows(recipe, console.print)
-        folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
         if not (folder / "config.json").is_file():
             begin = time.perf_counter()
             build_apart(shape, folder, questions(recipe.data.train_files), mean_response)
