@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,61 @@ class Split:
     counts: Callable[[], SplitCounts] = SplitCounts  # known once the rows have passed
 
 
+class Tally:
+    """Count the rows of one split after the other, and refuse what two rows may not have in common.
+
+    Attributes:
+        tables: rows of the split that passes, by what they are counted by.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        key: Callable[[dict[str, Any]], Any],
+        values: Callable[[dict[str, Any]], Mapping[str, Any]],
+        *,
+        once: bool = False,
+    ) -> None:
+        """Take how rows are told apart and counted.
+
+        Args:
+            what: the key's name in a message, such as "the numbers".
+            key: what a row may not have in common with rows of another split; None where it has no such thing.
+            values: what a row is counted by, table -> value.
+            once: no two rows of the same split either.
+        """
+        self._what, self._key, self._values, self._once = what, key, values, once
+        self._split_of: dict[Any, str] = {}
+        self.tables: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+
+    def over(self, rows: Iterable[dict[str, Any]], split: str) -> Iterator[dict[str, Any]]:
+        """Hand the rows of a split on and count them. Raises RecipeError for a key that is taken."""
+        self.tables.clear()
+        for index, row in enumerate(rows):
+            key = self._key(row)
+            if key is not None:
+                new = key not in self._split_of
+                other = self._split_of.setdefault(key, split)
+                if other != split or (self._once and not new):
+                    raise RecipeError(
+                        f"{split} row {index} repeats {self._what} of a row of {other}: {str(key)[:80]!r}",
+                        where="the data's source",
+                        fix="remove one of the two",
+                    )
+            for name, value in self._values(row).items():
+                self.tables[name][value] += 1
+            yield row
+
+    def keys(self, split: str) -> int:
+        """Return the number of different keys of a split."""
+        return list(self._split_of.values()).count(split)
+
+    def counts(self, dropped: Mapping[str, int] | None = None, **more: int) -> SplitCounts:
+        """Return the tables, sorted, with further numbers and what was left out, for the manifest."""
+        tables = {name: {str(value): table[value] for value in sorted(table)} for name, table in self.tables.items()}
+        return SplitCounts(counts={**tables, **more}, dropped=dict(dropped or {}))
+
+
 def prepare(
     task: str,
     splits: Iterable[Split],
@@ -87,11 +143,6 @@ def prepare(
             origin = replace(split.origin, task=task, split=split.name, command=command)
             staged.append(stage_split(folder / f"{split.name}.parquet", rows, origin, split.counts))
         return put_in_place(staged, force=force)
-
-
-def sorted_counts(counts: dict[Any, int]) -> dict[str, int]:
-    """A counter for the manifest."""
-    return {str(key): counts[key] for key in sorted(counts)}
 
 
 def print_splits(folder: Path, splits: Sequence[Written], seconds: float) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recipes.data.manifests import Origin, SplitCounts
-from recipes.data.prepare import Split, sorted_counts
+from recipes.data.manifests import Origin
+from recipes.data.prepare import Split, Tally
 from recipes.data.rows import make_row
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import HubProblems, Problem, Settings, generate, load_table
@@ -71,30 +70,8 @@ def row_gold_response(row: dict[str, Any]) -> str:
     return gold_response(row["extra_info"]["solution"])
 
 
-@dataclass
-class Tally:
-    """Counts of a split's problems for the manifest, and their multisets of numbers, which no other split may have."""
-
-    taken: set[tuple[int, ...]]
-    multisets: set[tuple[int, ...]] = field(default_factory=set)
-    sizes: Counter[int] = field(default_factory=Counter)
-    solutions: Counter[int] = field(default_factory=Counter)
-
-    def over(self, passing: Iterable[Problem]) -> Iterator[Problem]:
-        """Hand problems on and count them."""
-        for problem in passing:
-            multiset = tuple(sorted(problem.numbers))
-            if multiset in self.taken:
-                raise RecipeError(f"train and test share the numbers {multiset}", fix="report this bug")
-            self.multisets.add(multiset)
-            self.sizes[len(multiset)] += 1
-            self.solutions[problem.num_solutions] += 1
-            yield problem
-
-    def counts(self, dropped: Mapping[str, int]) -> SplitCounts:
-        """For the manifest."""
-        tables = {"sizes": sorted_counts(self.sizes), "num_solutions": sorted_counts(self.solutions)}
-        return SplitCounts(counts=tables, dropped=dict(dropped))
+def _counted_by(row: dict[str, Any]) -> dict[str, int]:
+    return {"sizes": len(row["extra_info"]["numbers"]), "num_solutions": row["extra_info"]["num_solutions"]}
 
 
 def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
@@ -123,14 +100,12 @@ def _splits(
         draw: from buckets to problems whose numbers are in them.
         dropped: what `draw` left out of the split drawn last, by reason.
     """
-    taken: set[tuple[int, ...]] = set()
+    tally = Tally("the numbers", lambda row: tuple(sorted(row["extra_info"]["numbers"])), _counted_by)
     for split in ("train", "test"):
         size, buckets = getattr(settings, f"{split}_size"), getattr(settings, f"{split}_buckets")
-        tally = Tally(taken)
         origin = Origin(source=source, seed=seed, settings=asdict(settings), buckets=buckets)
-        problems = tally.over(_first(size, draw(buckets), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}"))
-        yield Split(split, rows(problems, split), size, origin, partial(tally.counts, dropped))
-        taken = tally.multisets
+        problems = _first(size, draw(buckets), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
+        yield Split(split, tally.over(rows(problems, split), split), size, origin, partial(tally.counts, dropped))
 
 
 def _first(size: int, problems: Iterator[Problem], option: str, source: str) -> Iterator[Problem]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recipes.data.manifests import Origin, SplitCounts
-from recipes.data.prepare import Split, sorted_counts
+from recipes.data.manifests import Origin
+from recipes.data.prepare import Split, Tally
 from recipes.data.rows import make_row
 from recipes.errors import RecipeError
 from recipes.tasks.gsm8k.problems import MARK, PUBLISHED, Question, WordSettings, from_folder, from_hub, generate
@@ -104,32 +103,6 @@ class SplitSource:
     origin: Origin
 
 
-@dataclass
-class Tally:
-    """Questions of a split, to find repeated ones, and their numbers of calculations."""
-
-    questions: set[str] = field(default_factory=set)
-    steps: Counter[int] = field(default_factory=Counter)
-
-    def over(self, passing: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Hand rows on and count them.
-
-        Raises:
-            RecipeError: a question that was there before.
-        """
-        for row in passing:
-            info = row["extra_info"]
-            if info["question"] in self.questions:
-                raise RecipeError(
-                    f"{info['split']} row {info['index']} repeats a question: {info['question'][:80]!r}",
-                    where="the data's source",
-                    fix="remove one of the two",
-                )
-            self.questions.add(info["question"])
-            self.steps[info["num_steps"]] += 1
-            yield row
-
-
 def published(folder: Path | None, revision: str) -> dict[str, SplitSource]:
     """The data set from the hub, or from `train.jsonl` and `test.jsonl` in a folder."""
     sources = {}
@@ -154,11 +127,12 @@ def generated(settings: WordSettings, *, seed: int) -> dict[str, SplitSource]:
 
 def splits(sources: dict[str, SplitSource]) -> Iterator[Split]:
     """The splits for `prepare`; no question is there twice, in one split or in two."""
-    questions: set[str] = set()
+    tally = Tally(
+        "the question",
+        lambda row: row["extra_info"]["question"],
+        lambda row: {"num_steps": row["extra_info"]["num_steps"]},
+        once=True,
+    )
     for split, source in sources.items():
-        tally = Tally(questions)
-
-        def counts(tally: Tally = tally) -> SplitCounts:
-            return SplitCounts(counts={"num_steps": sorted_counts(tally.steps)})
-
-        yield Split(split, tally.over(rows(source.questions, split)), source.size, source.origin, counts)
+        counted = tally.over(rows(source.questions, split), split)
+        yield Split(split, counted, source.size, source.origin, tally.counts)

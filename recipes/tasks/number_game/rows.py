@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.data.hub import load_hub_table
 from recipes.data.manifests import Origin, SplitCounts
-from recipes.data.prepare import Split
+from recipes.data.prepare import Split, Tally
 from recipes.data.rows import IMAGE_MARK, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Journal, Round
@@ -177,37 +176,10 @@ def _image_column(table: pa.Table, source: str) -> str:
     return column
 
 
-@dataclass
-class Tally:
-    """Counts of a split's rows, filled while they stream to disk; `taken` are the deals of the other split."""
-
-    taken: set[str] = field(default_factory=set)
-    answers: Counter[str] = field(default_factory=Counter)
-    cells: Counter[str] = field(default_factory=Counter)
-    screens: Counter[str] = field(default_factory=Counter)
-    deals: set[str] = field(default_factory=set)
-    most_tokens: int = 0
-
-    def over(self, passing: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Hand rows on and count them."""
-        for row in passing:
-            info = row["extra_info"]
-            self.answers[row["answer"]] += 1
-            self.screens[f"{info['width']}x{info['height']}"] += 1
-            self.most_tokens = max(self.most_tokens, tokens(info["width"], info["height"]))
-            if "deal" in info:
-                if info["deal"] in self.taken:
-                    raise RecipeError(f"train and test share the deal {info['deal']}", fix="report this bug")
-                self.cells[f"{info['light']} {row['answer']}"] += 1
-                self.deals.add(info["deal"])
-            yield row
-
-    def tables(self) -> dict[str, dict[str, int] | int]:
-        """For the manifest: rows by answer, by light and answer, by screen; different deals; the largest image."""
-        tables: dict[str, dict[str, int] | int] = {"answers": dict(sorted(self.answers.items()))}
-        if self.cells:
-            tables |= {"light_and_answer": dict(sorted(self.cells.items())), "different_deals": len(self.deals)}
-        return tables | {"screens": dict(sorted(self.screens.items())), "most_image_tokens": self.most_tokens}
+def _counted_by(row: dict[str, Any]) -> dict[str, str]:
+    info, answer = row["extra_info"], row["answer"]
+    tables = {"answers": answer, "screens": f"{info['width']}x{info['height']}"}
+    return tables | ({"light_and_answer": f"{info['light']} {answer}"} if "deal" in info else {})
 
 
 def from_journal(journal: Journal, episodes: dict[str, list[Episode]]) -> Sources:
@@ -226,12 +198,14 @@ def splits(sources: Sources, origin: Origin, dropped: dict[str, Counter[str]] | 
         origin: where the rows come from.
         dropped: for each split what was left out and why, complete once its rows were made.
     """
-    taken: set[str] = set()
+    tally = Tally("the deal", lambda row: row["extra_info"].get("deal"), _counted_by)
+
+    def counts(split: str) -> SplitCounts:
+        sizes = (map(int, screen.split("x")) for screen in tally.tables["screens"])
+        more = {"most_image_tokens": max(tokens(width, height) for width, height in sizes)}
+        deals = tally.keys(split)
+        more |= {"different_deals": deals} if deals else {}
+        return tally.counts((dropped or {}).get(split), **more)
+
     for split in SPLITS:
-        tally = Tally(taken)
-
-        def counts(split: str = split, tally: Tally = tally) -> SplitCounts:
-            return SplitCounts(counts=tally.tables(), dropped=dict((dropped or {}).get(split, {})))
-
-        yield Split(split, tally.over(sources[split]()), None, origin, counts)
-        taken = tally.deals
+        yield Split(split, tally.over(sources[split](), split), None, origin, partial(counts, split))
