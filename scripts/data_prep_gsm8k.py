@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +18,13 @@ ensure()
 import typer
 
 from recipes.data.lengths import PromptCounter, count_split
-from recipes.data.prepare import prepare, print_splits
+from recipes.data.prepare import Split, prepare, print_splits
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.provenance import command_line
 from recipes.tasks.gsm8k.problems import TINY
-from recipes.tasks.gsm8k.rows import SplitSource, generated, published, row_gold_response, splits
+from recipes.tasks.gsm8k.rows import generated, published, row_gold_response
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
@@ -31,8 +32,8 @@ PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
 
 def chosen_source(
     source: str, revision: str, seed: int, train_size: int | None, test_size: int | None
-) -> dict[str, SplitSource]:
-    """The questions of both splits; sizes belong to generated problems, since the data set has its own."""
+) -> Iterator[Split]:
+    """Both splits; sizes belong to generated problems, since the data set has its own."""
     given = {"train_size": train_size, "test_size": test_size}
     sizes: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
     if source == "generate":
@@ -84,12 +85,12 @@ def main(
         score = load_reward(f"{reward_path}:compute_score").compute_score
         folder = output_dir or data_dir(name)
         begin = time.perf_counter()
-        sources = chosen_source(source or usual_source, revision, seed, train_size, test_size)
+        splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
         if tokenizer:
             PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
         written = prepare(
             "gsm8k",
-            splits(sources),
+            splits,
             folder,
             score=score,
             gold_response=row_gold_response,

@@ -21,7 +21,7 @@ PROBLEMS = [Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6), Problem((20, 39, 37),
 def test_the_tiny_presets_are_the_rows_of_the_published_runs():
     for splits, digest in (
         (countdown.generated(PRESETS["tiny"], seed=0), "74c0b61de24a3948"),
-        (gsm8k.splits(gsm8k.generated(TINY, seed=0)), "b45058cf3fbcc4a2"),
+        (gsm8k.generated(TINY, seed=0), "b45058cf3fbcc4a2"),
     ):
         found = hashlib.sha256()
         for split in splits:
