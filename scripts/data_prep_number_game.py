@@ -27,7 +27,7 @@ from recipes.progress_bar import progress_bar
 from recipes.provenance import command_line
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.openers import openers
-from recipes.tasks.number_game.rows import SPLITS, HubScreens, from_journal, row_gold_response, splits
+from recipes.tasks.number_game.rows import SPLITS, HubScreens, row_gold_response, rows, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
 from recipes.tasks.number_game.screens import Openers
 
@@ -65,7 +65,7 @@ def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, sou
             raise
     report(tally, time.perf_counter() - begin)
     origin = Origin(source=f"played in {source}", seed=seed, settings=settings.facts())
-    return splits(from_journal(journal, episodes), origin)
+    return splits(lambda split: rows(journal.rounds(episodes[split]), split), origin)
 
 
 def report(tally: Tally, seconds: float) -> None:
@@ -117,7 +117,7 @@ def main(
         begin = time.perf_counter()
         if source == "hub":
             screens = HubScreens(hub_path, revision)
-            parts = splits(screens.sources(), Origin(source=screens.source), screens.dropped)
+            parts = splits(screens.rows, Origin(source=screens.source), screens.dropped)
         else:
             wanted = devices if source == "adb" else None
             make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)

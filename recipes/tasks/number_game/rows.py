@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from recipes.data.manifests import Origin, SplitCounts
 from recipes.data.prepare import Split, Tally
 from recipes.data.rows import IMAGE_MARK, make_row
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Journal, Round
+from recipes.tasks.number_game.collect import MOST_TOKENS, Round
 from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
 from recipes.tasks.number_game.rules import tokens
 
@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SPLITS = ("train", "test")
-Sources = dict[str, Callable[[], Iterator[dict[str, Any]]]]
-"""For each split a function that makes its rows."""
 
 REPOSITORY = "yuehua-s/numbergame"
 IMAGE_COLUMNS = ("images", "image")
@@ -127,10 +125,6 @@ class HubScreens:
             )
             index += 1
 
-    def sources(self) -> Sources:
-        """Both splits, for `splits`."""
-        return {split: partial(self.rows, split) for split in SPLITS}
-
     def _pictures(self, split: str, dropped: Counter[str]) -> Iterator[tuple[bytes, bytes, str]]:
         table = self._tables[split]
         pictures, answers = table[self._columns[split]], table["answer"]
@@ -182,19 +176,15 @@ def _counted_by(row: dict[str, Any]) -> dict[str, str]:
     return tables | ({"light_and_answer": f"{info['light']} {answer}"} if "deal" in info else {})
 
 
-def from_journal(journal: Journal, episodes: dict[str, list[Episode]]) -> Sources:
-    """The rows of each split's episodes, which the journal must hold."""
-    return {split: partial(_rows_of, journal, episodes[split], split) for split in SPLITS}
-
-
-def _rows_of(journal: Journal, episodes: list[Episode], split: str) -> Iterator[dict[str, Any]]:
-    return rows(journal.rounds(episodes), split)
-
-
-def splits(sources: Sources, origin: Origin, dropped: dict[str, Counter[str]] | None = None) -> Iterator[Split]:
+def splits(
+    rows_of: Callable[[str], Iterator[dict[str, Any]]],
+    origin: Origin,
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
+) -> Iterator[Split]:
     """The splits for `prepare`; no deal is in both.
 
     Args:
+        rows_of: makes the rows of a split.
         origin: where the rows come from.
         dropped: for each split what was left out and why, complete once its rows were made.
     """
@@ -208,4 +198,4 @@ def splits(sources: Sources, origin: Origin, dropped: dict[str, Counter[str]] | 
         return tally.counts((dropped or {}).get(split), **more)
 
     for split in SPLITS:
-        yield Split(split, tally.over(sources[split](), split), None, origin, partial(counts, split))
+        yield Split(split, tally.over(rows_of(split), split), None, origin, partial(counts, split))

@@ -112,7 +112,7 @@ def test_the_hubs_set(tmp_path, score):
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     screens = HubScreens(tmp_path, "main")
-    rows = write(splits(screens.sources(), Origin(), screens.dropped), tmp_path / "out", score)
+    rows = write(splits(screens.rows, Origin(), screens.dropped), tmp_path / "out", score)
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
     dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}
