@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -17,6 +19,11 @@ def write_whole(path: Path, text: str) -> None:
         file.write(text)
     os.chmod(file.name, 0o644)  # a temporary file is private to its owner
     os.replace(file.name, path)
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON, its keys sorted, as `write_whole` writes text."""
+    write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
 @contextmanager

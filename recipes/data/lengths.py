@@ -7,7 +7,6 @@ counted by recipes/preflight/images.py. verl drops by itself, with data.filter_o
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from recipes.data.manifests import read_manifest
 from recipes.errors import RecipeError
+from recipes.files import write_whole
 from recipes.model_files import local_model, positions
 from recipes.progress_bar import progress_bar
 
@@ -114,10 +114,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
             lengths.counts.update(counter.count(batch["prompt"].to_pylist()))
             progress.advance(task, len(batch))
-    file = _kept_file(path, tokenizer, chat_template)
-    draft = file.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(dict(sorted(lengths.counts.items()))))
-    draft.replace(file)
+    write_whole(_kept_file(path, tokenizer, chat_template), json.dumps(dict(sorted(lengths.counts.items()))))
     return lengths
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.files import whole_folder, write_whole
+from recipes.files import whole_folder, write_json, write_whole
+from recipes.model_files import weight_files
 
 STOP_REQUEST = "stop"
 """File in the folder of the checkpoints; while it is there, the next save is the last."""
@@ -120,8 +121,7 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
     if not saved.is_dir():
         return None
     model = saved / "actor" / "huggingface"
-    has_weights = any(model.glob("*.safetensors")) or any(model.glob("*.bin"))
-    return Checkpoint(step, saved, model if has_weights else None)
+    return Checkpoint(step, saved, model if weight_files(model) else None)
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:
     best = checkpoint.folder.parent / BEST
     with whole_folder(best) as draft:
         shutil.copytree(checkpoint.folder, draft, copy_function=_link, dirs_exist_ok=True)
-        _write_json(draft / BEST_FACTS, {"step": checkpoint.step, **facts})
+        write_json(draft / BEST_FACTS, {"step": checkpoint.step, **facts})
     return best
 
 
@@ -264,7 +264,3 @@ def best_checkpoint(folder: Path) -> tuple[int, float] | None:
         return int(facts["step"]), float(facts["value"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")

@@ -21,6 +21,7 @@ from recipes.engines.easyr1_compat.imports import ON_CPU, RANKS
 from recipes.engines.easyr1_compat.models import WEIGHTS
 from recipes.engines.easyr1_compat.reports import ROLLOUTS
 from recipes.engines.easyr1_compat.reports import VALIDATION as VALIDATIONS
+from recipes.engines.verl_cpu import settings
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 from recipes.python_files import split_function
@@ -182,12 +183,6 @@ def _environment_on_cpus(recipe: Recipe, environ: Mapping[str, str]) -> dict[str
     return {
         ON_CPU: "1",
         RANKS: str(recipe.n_gpus),
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
-        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY") or "passive",
-        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(threads),
-        "TORCH_COMPILE_DISABLE": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
+        **{name: environ.get(name, value) for name, value in settings.CACHE.items()},
+        **settings.of_trainers(threads, environ),
     }

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from recipes.files import write_whole
+from recipes.files import write_json
 
 LORA_PREFIX = "base_model.model."
 BASE = ".base_layer."
@@ -47,7 +47,7 @@ def merge_adapters(folder: Path) -> bool:
         os.replace(shard.with_suffix(".merged"), shard)
     if (folder / INDEX).is_file():
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        _write_json(folder / INDEX, {**index, "weight_map": weight_map})
+        write_json(folder / INDEX, {**index, "weight_map": weight_map})
     return True
 
 
@@ -83,8 +83,4 @@ def name_the_type(folder: Path) -> None:
     if len(types) == 1 and None not in types:
         values["dtype"] = types.pop()
     values.pop("attn_implementation", None)  # of the run that saved the model, not of the model
-    _write_json(folder / "config.json", values)
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
+    write_json(folder / "config.json", values)

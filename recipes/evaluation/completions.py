@@ -61,16 +61,15 @@ class CompletionLog:
         self._flags: Counter[str] = Counter()
         self._same = SameAnswer()
 
-    def add_group(
-        self, shared: dict[str, Any], records: list[dict[str, Any]], scores: list[Score], raised: list[list[str]]
-    ) -> None:
-        """Write one question's responses.
+    def add_group(self, shared: dict[str, Any], records: list[dict[str, Any]], scores: list[Score]) -> list[list[str]]:
+        """Write one question's responses. Returns the suspicious flags of each.
 
         Args:
             shared: what all responses have in common, with `ground_truth`.
             records: one per response, with `response`.
-            raised: the suspicious flags of each response.
         """
+        truth = shared["ground_truth"]
+        raised = [flags(record["response"], truth, score) for record, score in zip(records, scores, strict=True)]
         for record, score, names in zip(records, scores, raised, strict=True):
             line = shared | record | {"score": score.value, "accuracy": score.accuracy, "reason": score.reason}
             line |= {"parts": score.parts, "suspicious": names}
@@ -79,7 +78,8 @@ class CompletionLog:
                 self._files["suspicious"].write(line)
             self._flags.update(names)
         rewarded = [record["response"] for record, score in zip(records, scores, strict=True) if score.value > 0]
-        self._same.add(shared["ground_truth"], rewarded)
+        self._same.add(truth, rewarded)
+        return raised
 
     def close(self) -> CompletionCounts:
         """Finish the files and count what they hold."""
@@ -133,13 +133,12 @@ def _split(dump: Dump, folder: Path, reward: Reward | None, data_source: str) ->
     differs = 0
     for group in dump.groups.values():
         scores = [_score(response, reward, data_source, str(dump.file)) for response in group]
-        raised = [flags(each.text, each.truth, score) for each, score in zip(group, scores, strict=True)]
         differs += sum(abs(each.score - score.value) > SAME_SCORE for each, score in zip(group, scores, strict=True))
         first = group[0]
         shared = {"step": first.line.get("step"), "row_id": first.row_id, "prompt": first.prompt}
         shared["ground_truth"] = first.truth
         records = [{"response": each.text, "uid": each.line.get("uid")} for each in group]
-        log.add_group(shared, records, scores, raised)
+        log.add_group(shared, records, scores)
     mean = sum(response.score for response in dump.responses) / len(dump.responses)
     return RolloutStep(dump.file.stem, mean, differs, log.close(), dump.torn)
 

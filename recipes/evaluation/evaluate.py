@@ -27,7 +27,6 @@ from recipes.evaluation.report.samples import Samples
 from recipes.evaluation.result import MadeBy, ModelResult, Result, Scored
 from recipes.evaluation.sampling import Sampler, Sampling
 from recipes.evaluation.scoring import Reward
-from recipes.evaluation.suspicious import flags
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import whole_folder
 
@@ -108,10 +107,6 @@ class Pass:
         group = self.file.read(question.row)
         responses = group.responses
         scores = [reward.score(question, response.text) for response in responses]
-        raised = [
-            flags(response.text, question.ground_truth, score)
-            for response, score in zip(responses, scores, strict=True)
-        ]
         stats = question_stats(question.row, responses, scores)
         self.collector.add(stats, responses, scores)
         shared = {
@@ -124,8 +119,7 @@ class Pass:
             {"sample": number, "response": response.text, "tokens": response.tokens, "truncated": response.truncated}
             for number, response in enumerate(responses)
         ]
-        log.add_group(shared, records, scores, raised)
-        return Scored(group, scores, stats, raised)
+        return Scored(group, scores, stats, log.add_group(shared, records, scores))
 
 
 def _passes(plan: EvaluationPlan) -> list[Pass]:

@@ -15,8 +15,8 @@ from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Sampler
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
+from recipes.model_files import weight_files
 
-WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 EXPORTED = ("huggingface", "actor/huggingface", "global_step_*/actor/huggingface", "*/global_step_*/actor/huggingface")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -77,7 +77,7 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
 def _last_whole(run: Path, models: list[Path]) -> Path:
     """The last model whose save ended: the engine names a step after everything else of it is written."""
     named = last_checkpoint(run)
-    whole = [model for model in models if _weights(model) and (named is None or _step(model) <= named.step)]
+    whole = [model for model in models if weight_files(model) and (named is None or _step(model) <= named.step)]
     return (whole or models)[-1]
 
 
@@ -115,7 +115,7 @@ def _listed(models: list[Path], root: Path) -> str:
 
 
 def _with_weights(folder: Path, option: str) -> Path:
-    if _weights(folder):
+    if weight_files(folder):
         return folder
     shards = next(folder.parent.glob("model_world_size_*.pt"), None)
     raise RecipeError(
@@ -126,10 +126,6 @@ def _with_weights(folder: Path, option: str) -> Path:
         if shards
         else "train with trainer.save_hf_model=true, or name another folder",
     )
-
-
-def _weights(folder: Path) -> bool:
-    return any(next(folder.glob(pattern), None) for pattern in WEIGHTS)
 
 
 def _from_hub(asked: str, option: str) -> Model:

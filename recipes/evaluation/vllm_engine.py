@@ -14,27 +14,21 @@ from typing import Any
 
 from recipes.config import visible_gpus
 from recipes.data.rows import structured
-from recipes.engines.verl_cpu import patches
+from recipes.engines.verl_cpu import patches, settings
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
+from recipes.model_files import positions, weight_files
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
-# What vLLM needs on a CPU: everything in this process, no compiler, a small cache, threads that the system may move
-# (bound to cores that others use, they waited 20 times as long for each other as they computed).
-CPU_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "TORCH_COMPILE_DISABLE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}
 LEAST_VOCABULARY = 16
 # A dozen warnings of vLLM's own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back. PyTorch reads
 # its level when it is imported.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 # Below this size of its weights in bytes, a model runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
+UNBOUNDED = 1 << 31  # tokens, of a model whose config.json names no number of positions
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class VllmSampler:
         for name, level in QUIET.items():
             os.environ.setdefault(name, level)
         self._model, self._settings = model, engine
-        self._limit = _context_window(model)
+        self._limit = positions(model) or UNBOUNDED
         self._tokenizer = _load_tokenizer(model, engine.chat_template)
         self._images = max(question.image_count for question in questions)
         self._window = self._needed_window(questions, max_tokens)
@@ -175,16 +169,6 @@ def _load_tokenizer(model: Path, chat_template: str) -> Any:
     return tokenizer
 
 
-def _context_window(model: Path) -> int:
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(model).get_text_config()
-    except (OSError, ValueError) as error:
-        raise RecipeError("the model's config.json does not load", where=str(model), fix=str(error)[:300]) from error
-    return int(getattr(config, "max_position_embeddings", 0) or 1 << 31)
-
-
 def _start_engine(model: Path, window: int, settings: Engine, images: int) -> Any:
     # Nothing in this process calls CUDA, not even to ask whether it is there: vLLM's engine has a process of its own on
     # a GPU, and does not start in a fork of one that has. Spawned, it starts whatever a library called.
@@ -234,9 +218,9 @@ def _image(data: bytes) -> Any:
 def _prepare_cpu(model: Path) -> None:
     import torch
 
-    for name, value in CPU_ENVIRONMENT.items():
+    for name, value in {**settings.VLLM, **settings.CACHE, **settings.ONE_PROCESS}.items():
         os.environ.setdefault(name, value)
-    weights = sum(file.stat().st_size for file in model.iterdir() if file.suffix in (".safetensors", ".bin"))
+    weights = sum(file.stat().st_size for file in weight_files(model))
     if weights < ONE_THREAD_BELOW and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     # vLLM asks for its own version by the name vllm; on a CPU the package is vllm-cpu.

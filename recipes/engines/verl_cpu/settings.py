@@ -7,6 +7,7 @@ configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from recipes.memory.shape import Shape, shape
 
 PACKAGE = "recipes.engines.verl_cpu"
 ROLLOUT = "actor_rollout_ref.rollout"
+VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
+"""vLLM's variables on CPUs wherever it runs: no compiler, and threads that the system may move.
+
+Bound to cores that others use, they waited 20 times as long for each other as they computed."""
+CACHE = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+"""GiB of its cache; by default it wants nearly all of the machine's memory."""
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+"""vLLM's engine in the process that asks it."""
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
 SMALLEST_BUCKET = 16
@@ -52,14 +61,20 @@ def environment(recipe: Recipe) -> dict[str, str]:
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.platform",
         "PYTHONPATH": paths.python_path(),
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "passive",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(_threads(_ranks(recipe))),
-        "TORCH_COMPILE_DISABLE": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
+        **of_trainers(_threads(_ranks(recipe)), os.environ),
         "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what either engine's trainer gets: variables of vLLM and of threads, and no reports to others."""
+    return {
+        **VLLM,
+        **ONE_PROCESS,
+        "VLLM_NO_USAGE_STATS": "1",
+        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY") or "passive",
+        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(threads),
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
 
 

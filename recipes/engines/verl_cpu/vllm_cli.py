@@ -12,15 +12,8 @@ import sys
 from importlib.metadata import distributions
 from importlib.util import find_spec
 
-from recipes.engines.verl_cpu import patches
+from recipes.engines.verl_cpu import patches, settings
 from recipes.errors import RecipeError, reported_errors
-
-ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by default vLLM wants nearly all of the machine's memory
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "TORCH_COMPILE_DISABLE": "1",
-}
-"""Variables where the user has set none."""
 
 
 def serve() -> None:
@@ -29,7 +22,7 @@ def serve() -> None:
         if find_spec("vllm") is None:
             raise RecipeError("vLLM is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
     if any(distributions(name="vllm-cpu")):
-        for name, value in ENVIRONMENT.items():
+        for name, value in {**settings.VLLM, **settings.CACHE}.items():
             os.environ.setdefault(name, value)
         patches.name_vllm()
     from vllm.entrypoints.cli.main import main as vllm
