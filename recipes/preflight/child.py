@@ -1,4 +1,6 @@
-"""Work in a process of its own, for what imports torch or runs a user's code: one question, one answer, both JSON."""
+"""Work in a process of its own, for what imports torch or runs a user's code: one question, one answer.
+
+Both are dataclasses, which travel as JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +8,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import TypeAdapter
 
 from recipes.paths import ROOT
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 
 _MARK = "answer: "
 
@@ -21,14 +32,17 @@ class ChildError(Exception):
     """The process ended without an answer; the text is the last line that it printed, or its exit code."""
 
 
-def ask(module: str, question: Any, limit_s: float) -> Any:
+def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s: float) -> Answer:
     """The answer of `python -m module`, which calls `answer_with`.
+
+    Args:
+        answer: the dataclass that the module answers with.
 
     Raises:
         ChildError: there is none.
         TimeoutError: there is none within `limit_s`; the text is what the process did last.
     """
-    text = json.dumps(question, default=str)
+    text = json.dumps(asdict(question), default=str)
     command = [sys.executable, "-m", module]
     try:
         done = subprocess.run(
@@ -39,13 +53,13 @@ def ask(module: str, question: Any, limit_s: float) -> Any:
         raise TimeoutError(next((line for line in reversed(log) if line.startswith(PROGRESS)), "starting")) from error
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
-            return json.loads(line.removeprefix(_MARK))
+            return TypeAdapter(answer).validate_python(json.loads(line.removeprefix(_MARK)))
     log = [line for line in done.stderr.strip().splitlines() if not line.startswith(PROGRESS)]
     raise ChildError((log or [f"exit code {done.returncode}"])[-1])
 
 
-def answer_with(function: Callable[[Any], Any]) -> None:
+def answer_with(function: Callable[[Question], DataclassInstance], question: type[Question]) -> None:
     """Answer the question on standard input; what the function prints goes to standard error."""
-    question = json.load(sys.stdin)
+    asked = TypeAdapter(question).validate_python(json.load(sys.stdin))
     standard_output, sys.stdout = sys.stdout, sys.stderr
-    print(_MARK + json.dumps(function(question)), file=standard_output, flush=True)
+    print(_MARK + json.dumps(asdict(function(asked))), file=standard_output, flush=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from recipes.data.rows import IMAGE_MARK, structured
 from recipes.preflight.child import answer_with
@@ -50,41 +51,73 @@ def resizing(engine: str, factor: int, own: Size | None) -> Resize:
     return resize
 
 
-def count(question: dict[str, Any]) -> dict[str, Any]:
+class Kind(NamedTuple):
+    """Everything that decides a prompt's tokens: its messages, as JSON, and the sizes of its images."""
+
+    messages: str
+    sizes: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be counted.
+
+    Attributes:
+        model: a folder; None: images alone, by Qwen2-VL's rule.
+        low, high: data.min_pixels, data.max_pixels.
+        limit: data.max_prompt_length.
+    """
+
+    model: str | None
+    trust_remote_code: bool
+    engine: str
+    low: int | None
+    high: int | None
+    limit: int
+    kinds: list[Kind]
+
+
+@dataclass(frozen=True)
+class Answer:
     """Tokens of every kind of prompt.
 
-    Args:
-        question: `model` (a folder, or null: images alone, by Qwen2-VL's rule), `trust_remote_code`, `engine`, `low`
-            and `high` (data.min_pixels, data.max_pixels), `limit` (data.max_prompt_length), `kinds`: messages as JSON
-            and sizes of images.
-
-    Returns:
-        `tokens` of each kind, and for the longest one its place `longest`, `text` (tokens of the messages), `shown`
-        (each image's size as the model sees it) and `max_pixels` or `min_pixels` that would make it fit.
+    Attributes:
+        longest: the place of the longest one.
+        shown: size of each of its images as the model sees it.
+        max_pixels, min_pixels: the one of both that would make it fit, if any.
     """
-    kinds = [(messages, [tuple(size) for size in sizes]) for messages, sizes in question["kinds"]]
-    factor, own, text = QWEN2_VL, None, dict.fromkeys((messages for messages, _ in kinds), 0)
-    if question["model"]:
+
+    tokens: list[int]
+    longest: int
+    shown: list[Size]
+    max_pixels: int | None = None
+    min_pixels: int | None = None
+
+
+def count(question: Question) -> Answer:
+    """Count the tokens of every kind of prompt."""
+    kinds = question.kinds
+    factor, own, text = QWEN2_VL, None, dict.fromkeys((kind.messages for kind in kinds), 0)
+    if question.model:
         from transformers import AutoProcessor
 
-        processor = AutoProcessor.from_pretrained(question["model"], trust_remote_code=question["trust_remote_code"])
+        processor = AutoProcessor.from_pretrained(question.model, trust_remote_code=question.trust_remote_code)
         reader = processor.image_processor
         factor = reader.patch_size * reader.merge_size
         own = (reader.size["shortest_edge"], reader.size["longest_edge"])
         text = {messages: _text_tokens(processor, json.loads(messages)) for messages in text}
-    resize, low, high = resizing(question["engine"], factor, own), question["low"], question["high"]
+    resize, low, high = resizing(question.engine, factor, own), question.low, question.high
     shown = {size: resize(size, low, high) for _, sizes in kinds for size in sizes}
     tokens = [text[messages] + _tokens((shown[size] for size in sizes), factor) for messages, sizes in kinds]
     longest = max(range(len(kinds)), key=tokens.__getitem__)
     messages, sizes = kinds[longest]
-    answer = {"tokens": tokens, "longest": longest, "text": text[messages], "shown": [shown[size] for size in sizes]}
-    room = (question["limit"] - text[messages]) // len(sizes) if sizes else 0
+    answer = Answer(tokens, longest, [shown[size] for size in sizes])
+    room = (question.limit - text[messages]) // len(sizes) if sizes else 0
     enlarged = low is not None and low > room * factor**2
     for pixels in range(room * factor**2, 0, -(factor**2)):
         bounds = (pixels, high) if enlarged else (low, pixels)
         if all(_tokens([resize(size, *bounds)], factor) <= room for size in sizes):
-            answer["min_pixels" if enlarged else "max_pixels"] = pixels
-            break
+            return replace(answer, min_pixels=pixels) if enlarged else replace(answer, max_pixels=pixels)
     return answer
 
 
@@ -101,4 +134,4 @@ def _tokens(sizes: Iterable[Size], factor: int) -> int:
 
 
 if __name__ == "__main__":
-    answer_with(count)
+    answer_with(count, Question)

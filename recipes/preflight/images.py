@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from recipes.config import PathKey, Recipe
 from recipes.data.rows import IMAGE_MARK, prompt_column
@@ -17,6 +17,7 @@ from recipes.errors import RecipeError
 from recipes.model_files import local_model
 from recipes.preflight import data_files
 from recipes.preflight.child import ChildError, ask
+from recipes.preflight.image_tokens import Answer, Kind, Question, Size
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
@@ -24,15 +25,6 @@ MOST_DECODED = 256
 COUNTING_LIMIT_S = 3600.0
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 QWEN2_VL_FAMILY = ("Qwen2-VL", "Qwen2.5-VL")
-
-Size = tuple[int, int]  # width, height
-
-
-class Kind(NamedTuple):
-    """Everything that decides a prompt's tokens: its messages, as JSON, and the sizes of its images."""
-
-    messages: str
-    sizes: tuple[Size, ...]
 
 
 @dataclass
@@ -74,7 +66,7 @@ def check_images(recipe: Recipe) -> list[str]:
     answers = {key: _count_tokens(recipe, list(kinds), model) for key, kinds in scans.items()}
     fitting: Counter[str] = Counter()  # split -> rows of all its files that are short enough
     for key, kinds in scans.items():
-        for tokens, rows in zip(answers[key]["tokens"], kinds.values(), strict=True):
+        for tokens, rows in zip(answers[key].tokens, kinds.values(), strict=True):
             fitting[key.key] += rows.count * (tokens <= recipe.data.max_prompt_length)
     for key, kinds in scans.items():
         remarks += _check_room(recipe, key, kinds, answers[key], model is not None, fitting[key.key])
@@ -225,19 +217,19 @@ def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     )
 
 
-def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path | None) -> dict[str, Any]:
-    """The answer of `recipes.preflight.image_tokens`."""
-    question = {
-        "model": model and str(model),
-        "trust_remote_code": recipe.worker.actor.model.trust_remote_code,
-        "engine": recipe.engine,
-        "low": recipe.data.min_pixels,
-        "high": recipe.data.max_pixels,
-        "limit": recipe.data.max_prompt_length,
-        "kinds": kinds,
-    }
+def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path | None) -> Answer:
+    """The tokens of every kind, counted in a process of its own."""
+    question = Question(
+        model=str(model) if model else None,
+        trust_remote_code=recipe.worker.actor.model.trust_remote_code,
+        engine=recipe.engine,
+        low=recipe.data.min_pixels,
+        high=recipe.data.max_pixels,
+        limit=recipe.data.max_prompt_length,
+        kinds=kinds,
+    )
     try:
-        return ask("recipes.preflight.image_tokens", question, COUNTING_LIMIT_S)
+        return ask("recipes.preflight.image_tokens", question, Answer, COUNTING_LIMIT_S)
     except (ChildError, TimeoutError) as error:
         why = str(error) if isinstance(error, ChildError) else f"it took more than {COUNTING_LIMIT_S:.0f} s"
         raise RecipeError(
@@ -248,26 +240,26 @@ def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path | None) -> dict
 
 
 def _check_room(
-    recipe: Recipe, key: PathKey, kinds: dict[Kind, AlikeRows], answer: dict[str, Any], has_text: bool, left: int
+    recipe: Recipe, key: PathKey, kinds: dict[Kind, AlikeRows], answer: Answer, has_text: bool, left: int
 ) -> list[str]:
     """Raise where prompts of a file do not fit and too few are left of its split; a remark where enough are.
 
     Args:
         key: the file.
         kinds: its rows.
-        answer: of `recipes.preflight.image_tokens`.
+        answer: their tokens.
         has_text: whether the tokens of the text are counted too.
         left: rows of all files of the split that fit.
     """
     limit = recipe.data.max_prompt_length
     rows = list(kinds.values())
-    long = sum(alike.count for alike, tokens in zip(rows, answer["tokens"], strict=True) if tokens > limit)
+    long = sum(alike.count for alike, tokens in zip(rows, answer.tokens, strict=True) if tokens > limit)
     if not long:
         return []
-    longest, most = answer["longest"], answer["tokens"][answer["longest"]]
+    longest, most = answer.longest, answer.tokens[answer.longest]
     images = ", ".join(
         f"an image of {size[0]} x {size[1]}, shown to the model as {shown[0]} x {shown[1]}"
-        for size, shown in zip(list(kinds)[longest].sizes, answer["shown"], strict=True)
+        for size, shown in zip(list(kinds)[longest].sizes, answer.shown, strict=True)
     )
     what = (
         f"{long:,} of {sum(alike.count for alike in rows):,} prompts are longer than data.max_prompt_length {limit}: "
@@ -275,7 +267,11 @@ def _check_room(
         f"{'with' if has_text else 'without'} its text"
     )
     ways = [f"MAX_PROMPT_LENGTH={most}" + ("" if has_text else " and what the text needs")]
-    ways += [f"{name.upper()}={answer[name]}" for name in ("max_pixels", "min_pixels") if name in answer]
+    ways += [
+        f"{name}={pixels}"
+        for name, pixels in (("MAX_PIXELS", answer.max_pixels), ("MIN_PIXELS", answer.min_pixels))
+        if pixels
+    ]
     fix = f"set {' or '.join(ways)}"
     needed = recipe.data.rollout_batch_size if key.key == "data.train_files" else 1
     if recipe.data.filter_overlong_prompts and left >= needed:

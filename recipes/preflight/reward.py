@@ -13,6 +13,7 @@ from recipes.engines import easyr1
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import ChildError, ask
+from recipes.preflight.reward_trial import Question, TrialRow, Verdict
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
@@ -40,21 +41,21 @@ def check_reward(recipe: Recipe) -> list[str]:
     if recipe.engine == "easyr1":
         location, arguments = easyr1.reward(recipe)
         columns = [recipe.data.answer_key]
-    question = {
-        "location": location,
-        "engine": recipe.engine,
-        "kwargs": arguments,
-        "parts": functions(recipe) if is_weighted(recipe) else [],
-        "shared": recipe.worker.reward.reward_function_kwargs,
-        "rows": [_reward_input(row, recipe) for row in rows],
-        "files": files,
-        "columns": columns,
-        "of_the_recipe": not recipe.source_of("worker.reward.reward_function").by_user,
-        "filter_key": recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall",
-    }
+    question = Question(
+        location=location,
+        engine=recipe.engine,
+        kwargs=arguments,
+        parts=functions(recipe) if is_weighted(recipe) else [],
+        shared=recipe.worker.reward.reward_function_kwargs,
+        rows=[_trial_row(row, recipe) for row in rows],
+        files=files,
+        columns=columns,
+        of_the_recipe=not recipe.source_of("worker.reward.reward_function").by_user,
+        filter_key=recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall",
+    )
     limit = LIMIT_S + count / ROWS_A_SECOND
     try:
-        verdict = ask("recipes.preflight.reward_trial", question, limit)
+        verdict = ask("recipes.preflight.reward_trial", question, Verdict, limit)
     except TimeoutError as error:
         raise RecipeError(
             f"the reward took more than {limit:.0f} s for {len(rows)} rows; last, it was {error}",
@@ -67,9 +68,9 @@ def check_reward(recipe: Recipe) -> list[str]:
             where=f"{shown_reward(recipe)} ({where})",
             fix="mend the reward file: it must return, and not exit",
         ) from error
-    if "what" in verdict:
-        raise RecipeError(verdict["what"], where=f"{verdict['where']} ({where})", fix=verdict["fix"])
-    return list(verdict["remarks"])
+    if verdict.what:
+        raise RecipeError(verdict.what, where=f"{verdict.where} ({where})", fix=verdict.fix)
+    return verdict.remarks
 
 
 def rows_by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
@@ -94,11 +95,11 @@ def rows_by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
     return in_turn[:MOST_ROWS], total
 
 
-def _reward_input(row: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
+def _trial_row(row: dict[str, Any], recipe: Recipe) -> TrialRow:
     """Return what a reward gets of a row, and under EasyR1 the solution besides, for the trial's gold answers."""
     extra = row.get("extra_info")
     if recipe.engine == "easyr1":
         truth, extra = row.get(recipe.data.answer_key), {"solution": (extra or {}).get("solution")}
     else:
         truth = (row.get("reward_model") or {}).get("ground_truth")
-    return {"data_source": row.get("data_source"), "ground_truth": truth, "extra_info": extra}
+    return TrialRow(row.get("data_source"), truth, extra)

@@ -14,6 +14,7 @@ import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,19 +48,59 @@ FIX_MACHINE = (
 _ROW = re.compile(r"row (\d+)\b")
 
 
-def try_reward(question: dict[str, Any]) -> list[str]:
-    """Remarks on a reward.
+@dataclass(frozen=True)
+class TrialRow:
+    """What a reward gets of a row, as the data have it; under EasyR1 `extra_info` has the solution alone."""
 
-    Args:
-        question: `location` (file.py or file.py:function), `engine`, `kwargs`, `filter_key`, `rows` to try it on,
-            `files` whose every row a reward that judges by data source is asked about, their `columns` of source and
-            truth, and `of_the_recipe`: whether it is not the user's own. `parts` are the functions of a weighted sum,
-            each of which is tried by itself as well, and `shared` the arguments that they share.
+    data_source: Any
+    ground_truth: Any
+    extra_info: Any
+
+
+@dataclass(frozen=True)
+class Question:
+    """A reward, and what to try it on.
+
+    Attributes:
+        location: file.py or file.py:function.
+        kwargs: its further arguments.
+        filter_key: the part of its answers by which dynamic sampling drops groups.
+        files: a reward that judges by data source is asked about every row of these.
+        columns: of source and truth in the files.
+        of_the_recipe: whether it is not the user's own.
+        parts: the functions of a weighted sum, each of which is tried by itself as well.
+        shared: the arguments that they share.
+    """
+
+    location: str
+    engine: str
+    rows: list[TrialRow]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    filter_key: str = "overall"
+    files: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    of_the_recipe: bool = False
+    parts: list[str] = field(default_factory=list)
+    shared: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Remarks on a reward, or what is wrong with it: the fields of a RecipeError."""
+
+    remarks: list[str] = field(default_factory=list)
+    what: str = ""
+    where: str = ""
+    fix: str = ""
+
+
+def try_reward(question: Question) -> list[str]:
+    """Remarks on a reward.
 
     Raises:
         RecipeError: the first thing that the trainer could not use.
     """
-    engine, location = question["engine"], question["location"]
+    engine, location = question.engine, question.location
     path, named = split_function(location)
     name = named or FUNCTION[engine]
     module = load_reward(location)
@@ -71,24 +112,24 @@ def try_reward(question: dict[str, Any]) -> list[str]:
             where=path,
             fix=f"define {name}, or name another as file.py:function",
         )
-    if question.get("parts"):
+    if question.parts:
         _try_parts(question)
     else:
-        for file in question["files"]:
-            _check_sources(module, file, question["columns"], question["kwargs"])
-        _refuse_unread(unread_arguments(function, set(question["kwargs"])), {path: function})
-    trial = Trial(function, path, engine, question["kwargs"], question["filter_key"])
-    remarks = trial.run(question["rows"])
-    if question.get("of_the_recipe"):
+        for file in question.files:
+            _check_sources(module, file, question.columns, question.kwargs)
+        _refuse_unread(unread_arguments(function, set(question.kwargs)), {path: function})
+    trial = Trial(function, path, engine, question.kwargs, question.filter_key)
+    remarks = trial.run(question.rows)
+    if question.of_the_recipe:
         trial.refuse_other_data()
     return remarks
 
 
-def _try_parts(question: dict[str, Any]) -> None:
+def _try_parts(question: Question) -> None:
     """Try each function of a weighted sum, as that calls it. Raises RecipeError for the first that it could not use."""
     tried: dict[str, Callable[..., Any]] = {}
-    unread = set(question["shared"])
-    for location in question["parts"]:
+    unread = set(question.shared)
+    for location in question.parts:
         path, named = split_function(location)
         module = load_reward(location)
         function = getattr(module, named or FUNCTION["verl"], None)
@@ -98,19 +139,19 @@ def _try_parts(question: dict[str, Any]) -> None:
                 where=path,
                 fix="define it, or name another as file.py:function; several rewards judge one response at a time",
             )
-        given = weighted_reward.arguments_of(function, question["shared"])
-        for file in question["files"]:
-            _check_sources(module, file, question["columns"], given)
-        Trial(function, path, "verl", given).run([_opened(row) for row in question["rows"]])
-        unread &= (set(question["shared"]) - set(given)) | unread_arguments(function, set(given))
+        given = weighted_reward.arguments_of(function, question.shared)
+        for file in question.files:
+            _check_sources(module, file, question.columns, given)
+        Trial(function, path, "verl", given).run([_opened(row) for row in question.rows])
+        unread &= (set(question.shared) - set(given)) | unread_arguments(function, set(given))
         tried[location] = function
     _refuse_unread(unread, tried)
 
 
-def _opened(row: dict[str, Any]) -> dict[str, Any]:
+def _opened(row: TrialRow) -> TrialRow:
     """A row whose truth is out of the envelope in which EasyR1 hands on the data source."""
-    source, truth = easyr1_reward.opened(row["ground_truth"])
-    return {**row, "data_source": source, "ground_truth": truth} if source else row
+    source, truth = easyr1_reward.opened(row.ground_truth)
+    return replace(row, data_source=source, ground_truth=truth) if source else row
 
 
 def _refuse_unread(unread: set[str], tried: dict[str, Callable[..., Any]]) -> None:
@@ -184,20 +225,20 @@ def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:
                 yield str(row.get("data_source", "")), truth
 
 
-def gold_answers(row: dict[str, Any]) -> list[str]:
+def gold_answers(row: TrialRow) -> list[str]:
     """Return the gold answers of a row as a policy would state them; none where only a program could meet the truth.
 
     A worked solution may lack the marker that a reward reads, so that the truth is tried as well.
     """
-    truth = row.get("ground_truth")
-    solution = (row.get("extra_info") or {}).get("solution")
+    truth = row.ground_truth
+    solution = (row.extra_info or {}).get("solution")
     stated = [str(solution)] if solution else []
     try:
         value = json.loads(truth) if isinstance(truth, str) and truth[:1] in "[{" else truth
     except ValueError:
         value = truth
     if isinstance(value, dict) and set(value) == {"data_source", "ground_truth"}:
-        return stated + gold_answers({"ground_truth": value["ground_truth"]})
+        return stated + gold_answers(TrialRow(None, value["ground_truth"], None))
     if isinstance(value, list):
         value = value[0] if value and isinstance(value[0], str | int | float) else None
     return stated if value is None or isinstance(value, dict) else [*stated, str(value)]
@@ -230,7 +271,7 @@ class Trial:
         self.without_gold: set[str] = set()
         self._keys: set[str] | None = None
 
-    def run(self, rows: list[dict[str, Any]]) -> list[str]:
+    def run(self, rows: list[TrialRow]) -> list[str]:
         """Try every row, as long as time allows. Returns remarks; raises RecipeError for what no trainer could use."""
         begin = time.monotonic()
         for row in rows:
@@ -238,7 +279,7 @@ class Trial:
             judged = {response: self._judge(row, response) for response in (*INVALID_RESPONSES, *gold)}
             scores = {response: score for response, (score, _) in judged.items()}
             self.scores += scores.values()
-            source = str(row.get("data_source") or "the data")
+            source = str(row.data_source or "the data")
             if gold:
                 better = max(scores[response] for response in gold) > scores[""]
                 self.gold_is_better.setdefault(source, []).append(better)
@@ -282,7 +323,7 @@ class Trial:
                 fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
             )
 
-    def _judge(self, row: dict[str, Any], response: str) -> tuple[float, bool]:
+    def _judge(self, row: TrialRow, response: str) -> tuple[float, bool]:
         """The score of a response, and whether it is right."""
         print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
         begin = time.perf_counter()
@@ -308,13 +349,12 @@ class Trial:
         self._keys = keys
         return score, is_right({**result, "score": score} if isinstance(result, dict) else score)
 
-    def _call(self, row: dict[str, Any], response: str) -> Any:
+    def _call(self, row: TrialRow, response: str) -> Any:
         if self.engine == "easyr1":
-            entry = {"response": response, "response_length": len(response), "ground_truth": row["ground_truth"]}
+            entry = {"response": response, "response_length": len(response), "ground_truth": row.ground_truth}
             positional, named = [[entry]], self.kwargs
         else:
-            given = {name: row[name] for name in ("data_source", "ground_truth", "extra_info")}
-            positional, named = [], {**given, "solution_str": response, **self.kwargs}
+            positional, named = [], {**vars(row), "solution_str": response, **self.kwargs}
         self._check_signature(positional, named)
         try:
             result = self.function(*positional, **named)
@@ -386,12 +426,12 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _verdict(question: dict[str, Any]) -> dict[str, Any]:
+def _verdict(question: Question) -> Verdict:
     try:
-        return {"remarks": try_reward(question)}
+        return Verdict(try_reward(question))
     except RecipeError as error:
-        return {"what": error.what, "where": error.where, "fix": error.fix}
+        return Verdict(what=error.what, where=error.where, fix=error.fix)
 
 
 if __name__ == "__main__":
-    answer_with(_verdict)
+    answer_with(_verdict, Question)

@@ -19,7 +19,7 @@ from recipes.engines.checkpoints import EVERYTHING, LAYOUTS
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 from recipes.preflight import Findings, resume
-from recipes.preflight.reward_trial import try_reward
+from recipes.preflight.reward_trial import Question, TrialRow, try_reward
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
 KIT = ROOT / "docs" / "CUSTOM_TASK.md"
@@ -183,8 +183,6 @@ def test_the_kits_pages_show_a_reward_and_rows_that_are_right(page, tmp_path):
     text = page.read_text(encoding="utf-8")
     path = tmp_path / "my_reward.py"
     path.write_text(REWARD.search(text)[1])
-    row = {"data_source": "x", "ground_truth": "42", "extra_info": None}
-    question = {"location": str(path), "engine": "verl", "kwargs": {}, "rows": [row], "files": [], "columns": []}
-    assert try_reward({**question, "filter_key": "overall"}) == []
+    assert try_reward(Question(str(path), "verl", [TrialRow("x", "42", None)])) == []
     for example in re.findall(r"```json\n(.*?)\n```", text, re.DOTALL):
         assert checked(json.loads(example), Place("page", 1)).ground_truth == "42"

@@ -48,7 +48,7 @@ def write(path: Path, rows: list[tuple[str, list]]) -> None:
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
     """Checks the number game's recipe over rows of the test's own; tokens are counted in this process."""
-    monkeypatch.setattr(images, "ask", lambda _, question, limit: image_tokens.count(json.loads(json.dumps(question))))
+    monkeypatch.setattr(images, "ask", lambda _, question, *others: image_tokens.count(question))
     write(tmp_path / "test.parquet", [GOOD])
 
     def check(rows, *changes):
@@ -117,9 +117,9 @@ def engines_own_count():
 @pytest.mark.parametrize(("low", "high"), [(262_144, 4_194_304), (3136, 200_000)])
 def test_counts_are_what_the_engine_makes_of_real_pixels(engines_own_count, engine, low, high):
     messages = json.dumps([{"role": "user", "content": PROMPT}])
-    question = {"model": str(VISION_MODEL), "trust_remote_code": False, "engine": engine, "low": low, "high": high}
-    answer = image_tokens.count({**question, "limit": 99_999, "kinds": [(messages, [size]) for size in SIZES]})
-    assert answer["tokens"] == [engines_own_count(engine, Image.new("RGB", size), low, high) for size in SIZES]
+    kinds = [image_tokens.Kind(messages, (size,)) for size in SIZES]
+    answer = image_tokens.count(image_tokens.Question(str(VISION_MODEL), False, engine, low, high, 99_999, kinds))
+    assert answer.tokens == [engines_own_count(engine, Image.new("RGB", size), low, high) for size in SIZES]
 
 
 def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(checked):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from recipes.config.rewards import WEIGHTED
@@ -10,12 +12,13 @@ from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import child, reward, reward_trial
 from recipes.preflight.fingerprint import fingerprint
+from recipes.preflight.reward_trial import Question, TrialRow
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
 BATCH = "def compute_score_batch(reward_inputs): return "
 SOLVES = "    return float('3 * 8' in solution_str)\n"
-ROW = {"data_source": "countdown", "ground_truth": "24", "extra_info": {"solution": "3 * 8"}}
+ROW = TrialRow("countdown", "24", {"solution": "3 * 8"})
 
 
 @pytest.fixture
@@ -37,9 +40,9 @@ def tried(tmp_path):
     def run(source, engine="verl", function="", **changes):
         path = tmp_path / "my_reward.py"
         path.write_text(source)
-        question = {"location": f"{path}{function}", "engine": engine, "kwargs": {}, "filter_key": "overall"}
         columns = ["data_source", "reward_model.ground_truth"]
-        return reward_trial.try_reward({**question, "rows": [ROW], "files": (), "columns": columns, **changes})
+        question = Question(f"{path}{function}", engine, [ROW], columns=columns)
+        return reward_trial.try_reward(replace(question, **changes))
 
     return run
 
@@ -68,7 +71,7 @@ def test_a_hang_names_the_response(checked, monkeypatch, tmp_path):
     hangs = "import sys, time\nprint('trying the response x', file=sys.stderr, flush=True)\ntime.sleep(600)"
     (tmp_path / "hangs.py").write_text(hangs)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(reward, "ask", lambda _, question, limit: child.ask("hangs", question, 20.0))
+    monkeypatch.setattr(reward, "ask", lambda _, question, answer, limit: child.ask("hangs", question, answer, 20.0))
     with pytest.raises(RecipeError, match="took more than 300 s .* last, it was trying the response x"):
         checked(HEAD)
 
@@ -165,9 +168,8 @@ def test_the_shipped_rewards_have_no_such_argument(make):
 
 
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form(tried):
-    other = {"data_source": "math", "ground_truth": "42", "extra_info": None}
-    right = {**ROW, "ground_truth": '{"target": 24, "numbers": [3, 8]}'}
-    right["extra_info"] = {"solution": "<answer>3 * 8</answer>"}
+    other = TrialRow("math", "42", None)
+    right = TrialRow("countdown", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
     own = (ROOT / "reward_functions" / "countdown.py").read_text(encoding="utf-8")
     assert tried(own, rows=[right, right, other], of_the_recipe=True)
     with pytest.raises(RecipeError, match="2 of 3 gold answers get no full marks: the reward is for other data"):
@@ -178,8 +180,8 @@ def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_fo
 def weighted(*paths, engine="verl", **shared):
     """The question that `check_reward` asks of several rewards, by one row."""
     arguments = {**shared, "rewards": [str(path) for path in paths], "weights": [1.0] * len(paths)}
-    question = {"location": str(WEIGHTED), "engine": engine, "kwargs": arguments, "shared": shared, "rows": [ROW]}
-    return {**question, "parts": arguments["rewards"], "files": (), "columns": (), "filter_key": "accuracy"}
+    parts = arguments["rewards"]
+    return Question(str(WEIGHTED), engine, [ROW], kwargs=arguments, shared=shared, parts=parts, filter_key="accuracy")
 
 
 def test_each_of_several_rewards_is_tried_by_itself(tmp_path):
