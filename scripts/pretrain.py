@@ -22,7 +22,8 @@ from recipes.tasks.countdown.pretraining import Countdown
 from recipes.tasks.custom.pretraining import Custom
 from recipes.tasks.gsm8k.pretraining import GSM8K
 from recipes.tasks.number_game.pretraining import NumberGame
-from recipes.tasks.pretrain import SIZES, PretrainPlan, Spec, TextPlan, run
+from recipes.tasks.pretrain import PretrainPlan, Spec, run
+from recipes.tasks.text_models import SIZES, TextPlan
 
 SPECS: dict[str, type[Spec[Any]]] = {spec.name: spec for spec in (Countdown, GSM8K, NumberGame, Custom)}
 GROUPS = ("annotators", "players")

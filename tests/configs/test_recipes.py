@@ -17,7 +17,7 @@ from recipes.paths import CONFIGS
 from recipes.tasks.gsm8k.pretraining import SPEC as GSM8K
 from recipes.tasks.gsm8k.problems import PUBLISHED
 from recipes.tasks.number_game.rules import PRESETS
-from recipes.tasks.pretrain import chat_texts
+from recipes.tasks.text_models import chat_texts
 
 ABOUT = re.compile(r"^about:\n(  .*\n)+", re.MULTILINE)
 """What an algorithm's file says of it in prose."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, generate
 from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
-from recipes.tasks.pretrain import Example, Problem, TextPlan, TextSpec, train_tokenizer
+from recipes.tasks.pretrain import Problem, train_tokenizer
+from recipes.tasks.text_models import Example, TextPlan, TextSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

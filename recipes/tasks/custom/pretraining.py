@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from recipes.data.rewards import load_reward
 from recipes.data.splits import bucket_of
 from recipes.paths import ROOT
-from recipes.tasks.pretrain import Example, Problem, TextPlan, TextShape, TextSpec, train_tokenizer
+from recipes.tasks.pretrain import Problem, train_tokenizer
+from recipes.tasks.text_models import Example, TextPlan, TextShape, TextSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

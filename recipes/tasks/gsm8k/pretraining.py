@@ -23,7 +23,8 @@ from recipes.tasks.gsm8k.problems import (
     word_problems,
 )
 from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
-from recipes.tasks.pretrain import Example, Problem, TextPlan, TextShape, TextSpec, train_tokenizer
+from recipes.tasks.pretrain import Problem, train_tokenizer
+from recipes.tasks.text_models import Example, TextPlan, TextShape, TextSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -24,7 +24,8 @@ from recipes.tasks.countdown.rows import ground_truth
 from recipes.tasks.gsm8k.pretraining import SPEC as GSM8K
 from recipes.tasks.gsm8k.problems import TINY, word_problems
 from recipes.tasks.number_game.pretraining import NumberGame
-from recipes.tasks.pretrain import IGNORED, TextShape, chat_texts, encode, results
+from recipes.tasks.pretrain import IGNORED, results
+from recipes.tasks.text_models import TextShape, chat_texts, encode
 
 TEXT = pytest.mark.parametrize("spec", [COUNTDOWN, GSM8K], ids=lambda spec: spec.name)
 TOKENIZERS = {spec.name: spec.tokenizer() for spec in (COUNTDOWN, GSM8K)}
