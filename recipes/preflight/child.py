@@ -33,7 +33,7 @@ class ChildError(Exception):
 
 
 def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s: float) -> Answer:
-    """The answer of `python -m module`, which calls `answer_with`.
+    """The answer of the `main` of a module, which calls `answer_with`.
 
     Args:
         answer: the dataclass that the module answers with.
@@ -43,7 +43,7 @@ def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s:
         TimeoutError: there is none within `limit_s`; the text is what the process did last.
     """
     text = json.dumps(asdict(question), default=str)
-    command = [sys.executable, "-m", module]
+    command = [sys.executable, "-c", f"from {module} import main; main()"]
     try:
         done = subprocess.run(
             command, input=text, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False

@@ -133,5 +133,6 @@ def _tokens(sizes: Iterable[Size], factor: int) -> int:
     return sum(width * height for width, height in sizes) // factor**2
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Answer `recipes.preflight.images`."""
     answer_with(count, Question)

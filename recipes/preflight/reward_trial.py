@@ -433,5 +433,6 @@ def _verdict(question: Question) -> Verdict:
         return Verdict(what=error.what, where=error.where, fix=error.fix)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Answer `recipes.preflight.reward`."""
     answer_with(_verdict, Question)
