@@ -7,9 +7,12 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recipes.statistics import Interval
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 STYLE_SHEET = Path(__file__).with_suffix(".css")
 
@@ -68,6 +71,14 @@ def inline(figure: Any, name: str, description: str) -> str:
     text = _ID.sub(rf"\g<1>{name}-", text)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description, quote=True)}"', 1)
+
+
+def templates(folder: Path, html: bool = True) -> Environment:
+    """The Jinja templates of a folder; in HTML values are escaped, and a name that is not given is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(folder)
+    return Environment(loader=loader, autoescape=html, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def draw_accuracy(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:

@@ -19,6 +19,7 @@ from recipes import paths
 from recipes.config import Recipe, load, path_keys, to_yaml
 from recipes.config.rewards import shown_reward
 from recipes.data.manifests import Manifest, find_manifest
+from recipes.drawing import templates
 from recipes.engines.checkpoints import Checkpoint, checkpoint_at, last_checkpoint, saved_steps
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_whole
@@ -75,31 +76,30 @@ def write_card(recipe: Recipe, checkpoint: Checkpoint, *, licence: str | None = 
 
 def card(recipe: Recipe, checkpoint: Checkpoint, licence: str | None = None) -> str:
     """The model card as Markdown with the hub's metadata: recipe, data, steps, accuracy with intervals, licence."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     experiment = recipe.trainer.experiment_name or recipe.name
     base = str(recipe.worker.actor.model.model_path)
     rows, change = validations(paths.run_dir(experiment), checkpoint.step)
     fields = metadata(recipe, rows, licence or licence_of(base))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("model_card.md.j2").render(
-        metadata=yaml.safe_dump(fields, sort_keys=False, allow_unicode=True).strip(),
-        experiment=experiment,
-        base_model=_portable(base),
-        step=checkpoint.step,
-        recipe=recipe,
-        algorithm=recipe.algorithm.preset or recipe.algorithm.adv_estimator,
-        engine=ENGINES[recipe.engine],
-        validations=rows,
-        change=change,
-        data=data_table(recipe),
-        serve=serve_command(recipe, Path(".")),
-        messages=json.dumps(_first_prompt(recipe), ensure_ascii=False),
-        reward=shown_reward(recipe),
-        commit=git_commit(),
-        configuration=_without_paths(to_yaml(recipe)).strip(),
+    return (
+        templates(Path(__file__).parent, html=False)
+        .get_template("model_card.md.j2")
+        .render(
+            metadata=yaml.safe_dump(fields, sort_keys=False, allow_unicode=True).strip(),
+            experiment=experiment,
+            base_model=_portable(base),
+            step=checkpoint.step,
+            recipe=recipe,
+            algorithm=recipe.algorithm.preset or recipe.algorithm.adv_estimator,
+            engine=ENGINES[recipe.engine],
+            validations=rows,
+            change=change,
+            data=data_table(recipe),
+            serve=serve_command(recipe, Path(".")),
+            messages=json.dumps(_first_prompt(recipe), ensure_ascii=False),
+            reward=shown_reward(recipe),
+            commit=git_commit(),
+            configuration=_without_paths(to_yaml(recipe)).strip(),
+        )
     )
 
 

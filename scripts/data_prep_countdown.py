@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,9 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import prepare, print_splits
-from recipes.data.rewards import load_reward
+from recipes.data.prepare import prepare
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.provenance import command_line
 from recipes.tasks.countdown.problems import PRESETS, Settings
 from recipes.tasks.countdown.rows import from_hub, generated, row_gold_response
 
@@ -84,23 +81,12 @@ def main(
         }
         given = ranges | {"train_size": train_size, "test_size": test_size, "sizes": parsed_sizes(sizes)}
         settings = chosen_settings(preset, source, given)
-        score = load_reward(f"{reward_path}:compute_score").compute_score
         folder = output_dir or data_dir(FOLDERS[preset])
-        begin = time.perf_counter()
         if source == "generate":
             problems = generated(settings, seed=seed)
         else:
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
-        written = prepare(
-            "countdown",
-            problems,
-            folder,
-            score=score,
-            gold_response=row_gold_response,
-            command=command_line(),
-            force=force,
-        )
-        print_splits(folder, written, time.perf_counter() - begin)
+        prepare("countdown", problems, folder, reward=reward_path, gold_response=row_gold_response, force=force)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +17,9 @@ ensure()
 import typer
 
 from recipes.data.lengths import PromptCounter, count_split
-from recipes.data.prepare import Split, prepare, print_splits
-from recipes.data.rewards import load_reward
+from recipes.data.prepare import Split, prepare
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.provenance import command_line
 from recipes.tasks.gsm8k.problems import TINY
 from recipes.tasks.gsm8k.rows import generated, published, row_gold_response
 
@@ -82,22 +79,11 @@ def main(
         if preset not in PRESETS:
             raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
         name, usual_source = PRESETS[preset]
-        score = load_reward(f"{reward_path}:compute_score").compute_score
         folder = output_dir or data_dir(name)
-        begin = time.perf_counter()
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
         if tokenizer:
             PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
-        written = prepare(
-            "gsm8k",
-            splits,
-            folder,
-            score=score,
-            gold_response=row_gold_response,
-            command=command_line(),
-            force=force,
-        )
-        print_splits(folder, written, time.perf_counter() - begin)
+        written = prepare("gsm8k", splits, folder, reward=reward_path, gold_response=row_gold_response, force=force)
         for manifest, _ in written:
             if manifest.published_rows not in (None, manifest.rows):
                 typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {manifest.published_rows:,}")

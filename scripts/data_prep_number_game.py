@@ -19,12 +19,11 @@ ensure()
 import typer
 
 from recipes.data.manifests import Origin
-from recipes.data.prepare import Split, prepare, print_splits
+from recipes.data.prepare import Split, prepare
 from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
-from recipes.provenance import command_line
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.rows import SPLITS, HubScreens, row_gold_response, rows, splits
@@ -112,9 +111,8 @@ def main(
     with reported_errors():
         given = {"train_size": train_size, "test_size": test_size, "rounds": rounds}
         settings = chosen_settings(preset, source, given | {"languages": split_list(languages), "looks": looks})
-        score = load_reward(f"{reward_path}:compute_score").compute_score
+        load_reward(f"{reward_path}:compute_score")  # a mistake in its name is an error before a browser starts
         folder = output_dir or data_dir(FOLDERS[preset])
-        begin = time.perf_counter()
         if source == "hub":
             screens = HubScreens(hub_path, revision)
             parts = splits(screens.rows, Origin(source=screens.source), screens.dropped)
@@ -122,16 +120,7 @@ def main(
             wanted = devices if source == "adb" else None
             make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
             parts = from_screens(settings, seed, folder, make, source)
-        written = prepare(
-            "number_game",
-            parts,
-            folder,
-            score=score,
-            gold_response=row_gold_response,
-            command=command_line(),
-            force=force,
-        )
-        print_splits(folder, written, time.perf_counter() - begin)
+        prepare("number_game", parts, folder, reward=reward_path, gold_response=row_gold_response, force=force)
 
 
 if __name__ == "__main__":

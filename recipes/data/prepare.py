@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +13,12 @@ from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.data.manifests import Origin, SplitCounts
-from recipes.data.rewards import Score, gold_checked
+from recipes.data.rewards import gold_checked, load_reward
 from recipes.data.rows import Written, put_in_place, stage_split, staging
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.progress_bar import progress_bar, tracked
+from recipes.provenance import command_line
 
 
 def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
@@ -118,17 +120,15 @@ def prepare(
     splits: Iterable[Split],
     folder: Path,
     *,
-    score: Score,
+    reward: str,
     gold_response: Callable[[dict[str, Any]], str],
-    command: str,
     force: bool = False,
 ) -> list[Written]:
-    """Write `<name>.parquet` and its manifest for each split into `folder`, all or none.
+    """Write `<name>.parquet` and its manifest for each split into `folder`, all or none, and print what was written.
 
     Args:
-        score: the reward under which every row's gold response must earn 1.0.
+        reward: file of the reward under which every row's gold response must earn 1.0.
         gold_response: the response that a row's gold answer stands for.
-        command: for the manifests.
         force: replace files that hold other data.
 
     Returns:
@@ -137,12 +137,16 @@ def prepare(
     Raises:
         RecipeError: a gold response that does not score 1.0; files with other data, without `force`.
     """
+    begin, command = time.perf_counter(), command_line()
+    score = load_reward(f"{reward}:compute_score").compute_score
     with staging() as staged, progress_bar() as progress:
         for split in splits:
             rows = tracked(gold_checked(split.rows, score, gold_response), progress, split.name, split.size)
             origin = replace(split.origin, task=task, split=split.name, command=command)
             staged.append(stage_split(folder / f"{split.name}.parquet", rows, origin, split.counts))
-        return put_in_place(staged, force=force)
+        written = put_in_place(staged, force=force)
+    print_splits(folder, written, time.perf_counter() - begin)
+    return written
 
 
 def print_splits(folder: Path, splits: Sequence[Written], seconds: float) -> None:

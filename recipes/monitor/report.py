@@ -11,7 +11,7 @@ from typing import Any
 
 from recipes.config import Recipe
 from recipes.documentation import official
-from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_accuracy, inline
+from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_accuracy, inline, templates
 from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
@@ -47,7 +47,6 @@ def write(folder: Path, output: Path) -> Path:
 
 
 def _page(run: Run, findings: list[Finding], validations: Validations, rollouts: Rollouts, notes: list[str]) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     curve = {step: accuracy(dump) for step, dump in validations.items()}
@@ -55,29 +54,30 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
     tone = "bad" if any(finding.status == "failure" for finding in alarms) else "weak" if alarms else "good"
     different, heads, more = _against_official(run)
     config = RunFiles(run.folder).config
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template(TEMPLATE).render(
-        run=run,
-        notes=[*run.notes, *notes, *more],
-        style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
-        task=run.recipe.name if run.recipe else "unknown recipe",
-        written=datetime.now().astimezone().isoformat(timespec="minutes"),
-        tone=tone,
-        alarms=alarms,
-        tiles=_tiles(run, curve),
-        findings=findings,
-        unknown=sum(finding.status == "unknown" for finding in findings),
-        curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
-        samples=_samples(validations),
-        different=different,
-        counted=counted,
-        zip=zip,
-        heads=heads,
-        error=_error(run),
-        changed=read_changes(run.folder),
-        config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
+    return (
+        templates(Path(__file__).parent)
+        .get_template(TEMPLATE)
+        .render(
+            run=run,
+            notes=[*run.notes, *notes, *more],
+            style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
+            task=run.recipe.name if run.recipe else "unknown recipe",
+            written=datetime.now().astimezone().isoformat(timespec="minutes"),
+            tone=tone,
+            alarms=alarms,
+            tiles=_tiles(run, curve),
+            findings=findings,
+            unknown=sum(finding.status == "unknown" for finding in findings),
+            curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
+            samples=_samples(validations),
+            different=different,
+            counted=counted,
+            zip=zip,
+            heads=heads,
+            error=_error(run),
+            changed=read_changes(run.folder),
+            config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
+        )
     )
 
 

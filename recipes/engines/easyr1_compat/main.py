@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from typing import NoReturn
 
 from recipes.engines.easyr1_compat import imports
 from recipes.engines.start import forkserver, ray_head
-from recipes.engines.start.main import BEFORE_RAY, FIRST_JOB, SWITCH, can_fork
+from recipes.engines.start.main import BEFORE_RAY, FIRST_JOB, SWITCH, can_fork, end_now
 
 IMPORTED = (
     "ray._private.workers.setup_worker",
@@ -52,7 +51,7 @@ def main() -> int:
     if os.getpid() != owner:
         return job()
     node.stop()
-    return _end(job())
+    return end_now(job())
 
 
 def train(address: str | None) -> int:
@@ -63,14 +62,7 @@ def train(address: str | None) -> int:
     imports.CLUSTER_ADDRESS = address
     run()
     ray.shutdown()
-    return 0 if address is None else _end(0)
-
-
-def _end(status: int) -> NoReturn:
-    """End this process, whose work is done, without taking apart what the imports built, which takes a second."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    return 0 if address is None else end_now(0)
 
 
 if __name__ == "__main__":

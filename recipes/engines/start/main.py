@@ -86,7 +86,7 @@ def main() -> int:
             if os.getpid() != owner:
                 return job()
             node.stop()
-            return _end(job())
+            return end_now(job())
     print(f"every process is started anew, which takes longer: {reason}", file=sys.stderr, flush=True)
     node.stop()
     server.close()
@@ -175,7 +175,7 @@ def train(address: str | None) -> int:
 
     run()
     ray.shutdown()
-    return _end(0)
+    return end_now(0)
 
 
 class LocalTaskRunner:
@@ -198,7 +198,7 @@ class LocalTaskRunner:
         return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))
 
 
-def _end(status: int) -> NoReturn:
+def end_now(status: int) -> NoReturn:
     """End this process, whose work is done, without taking apart what the imports built, which takes a second."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.drawing import STYLE_SHEET
+from recipes.drawing import STYLE_SHEET, templates
 from recipes.engines.reward_metrics import PART
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison
@@ -218,15 +218,7 @@ def printable(text: Any) -> str:
 
 
 def _render(template: str, result: Result, **values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=".html" in template,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(HERE, html=".html" in template)
     environment.filters["printable"] = printable
     environment.filters["cell"] = lambda text: printable(text).replace("|", "\\|").replace("\n", " ")
     environment.filters["counted"] = counted

@@ -69,8 +69,8 @@ def run(episodes, folder, **faults):
     return tally, sum(rounds)
 
 
-def write(found, folder, score):
-    prepare("number_game", found, folder, score=score, gold_response=row_gold_response, command="test")
+def write(found, folder):
+    prepare("number_game", found, folder, reward="reward_functions/number_game.py", gold_response=row_gold_response)
     return {split: pq.read_table(folder / f"{split}.parquet").to_pylist() for split in ("train", "test")}
 
 
@@ -103,7 +103,7 @@ def test_a_page_that_contradicts_the_rules_stops_everything(tmp_path):
     assert not list(tmp_path.glob("train-*"))
 
 
-def test_the_hubs_set(tmp_path, score):
+def test_the_hubs_set(tmp_path):
     jpeg = io.BytesIO()
     Image.new("RGB", (720, 1280)).save(jpeg, "JPEG")
     train = [(png(1), "0"), (png(2), "1"), (png(2), "1"), (png(5)[:-20], "2"), (png(3), "maybe"), (png(9), "2")]
@@ -112,7 +112,7 @@ def test_the_hubs_set(tmp_path, score):
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     screens = HubScreens(tmp_path, "main")
-    rows = write(splits(screens.rows, Origin(), screens.dropped), tmp_path / "out", score)
+    rows = write(splits(screens.rows, Origin(), screens.dropped), tmp_path / "out")
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
     dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}
