@@ -1,7 +1,8 @@
-"""Files and folders that are written whole or not at all."""
+"""Files and folders that are written whole or not at all, and the lock of a run's folder."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from recipes.errors import RecipeError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -44,3 +47,30 @@ def whole_folder(target: Path) -> Iterator[Path]:
             draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def run_lock(path: Path, experiment: str) -> Iterator[None]:
+    """Hold a run's lock file, which has this process's id in it, until the block ends.
+
+    Raises:
+        RecipeError: another process holds it; names that process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            raise RecipeError(
+                f"the run {experiment} is going on already, in process {lock.read().strip() or '?'}",
+                where=str(path.parent),
+                fix="wait for it, stop it, or choose another EXPERIMENT_NAME",
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        try:
+            yield
+        finally:
+            lock.truncate(0)

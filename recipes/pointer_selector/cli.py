@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +18,7 @@ from rich.table import Table
 
 from recipes.config.variables import dry_run, not_read
 from recipes.errors import RecipeError, reported_errors
-from recipes.files import write_whole
+from recipes.files import run_lock, write_whole
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
 
@@ -76,7 +74,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     console.print(_listing("logged candidates", [*prepared.counts.lines(), *dropped]))
     for line in accounting(recipe, prepared):
         console.print(line)
-    with _alone(recipe.trainer.experiment_name) as folder:
+    folder = run_dir(recipe.trainer.experiment_name)
+    with run_lock(folder / ".lock", recipe.trainer.experiment_name):
         progress = _run(recipe, prepared, folder, console)
         _summarise(recipe, prepared, progress, time.perf_counter() - started, console)
 
@@ -96,24 +95,6 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
         f"updates: {per_epoch:,} an epoch, at most {per_epoch * (recipe.rce.epochs + recipe.grpo.epochs):,}",
         *(f"note: {note}" for note in reward_notes(recipe)),
     ]
-
-
-@contextmanager
-def _alone(experiment: str) -> Iterator[Path]:
-    """Hold the run's folder for this process.
-
-    Raises:
-        RecipeError: another process trains the same experiment.
-    """
-    folder = run_dir(experiment)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            what, fix = f"another process trains {experiment}", "wait for it, or choose another EXPERIMENT_NAME"
-            raise RecipeError(what, where=str(folder), fix=fix) from error
-        yield folder
 
 
 def _run(recipe: PointerRecipe, prepared: Prepared, folder: Path, console: Console) -> Progress:
@@ -146,7 +127,7 @@ def _show_epoch(report: EpochReport, console: Console) -> None:
     parts += [f"{short} {m[f'actor/{name}']:.3f}" for name, short in names.items() if f"actor/{name}" in m]
     console.print("  ".join(parts) + ("  [bold]best[/]" if report.is_best else ""), highlight=False)
     for finding in report.findings:
-        console.print(f"    [yellow]{finding.text}[/]", highlight=False)
+        console.print(f"    [yellow]{finding}[/]", highlight=False)
 
 
 def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, seconds: float, console: Console) -> None:

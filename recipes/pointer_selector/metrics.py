@@ -8,7 +8,6 @@ import os
 import resource
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -100,50 +99,40 @@ KL_LOW, KL_HIGH = 0.01, 0.1
 CLIPPED_HIGH, RATIO_HIGH, ZERO_VARIANCE_HIGH, ADVANTAGE_LOW = 0.3, 10.0, 0.5, 0.05
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Say in `text` what is wrong with a run and what to try; `code` is stable."""
-
-    code: str
-    text: str
-
-
-def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[Finding]:
+def findings_of_epoch(data: Mapping[str, float], rising: bool = False) -> list[str]:
     """Return findings on the means of one GRPO epoch; metrics that are absent are not judged.
 
     A large KL or many clipped ratios are no finding while validation is `rising`, the best of its phase.
     """
-    findings: dict[str, str] = {}
+    findings = []
     kl, beta = data.get("actor/kl_loss"), data.get("actor/kl_coef", 1.0)
     sampled = data.get("val-aux/pointer_selector/kl_on_policy")
     if kl is not None and kl < KL_LOW:
         remedy = "lower KL_BETA or raise GRPO_LR" if beta > 0 else "raise GRPO_LR or GRPO_EPOCHS"
-        findings["kl_low"] = f"KL {kl:.4f} is below {KL_LOW}: the policy hardly leaves its start; {remedy}"
+        findings.append(f"KL {kl:.4f} is below {KL_LOW}: the policy hardly leaves its start; {remedy}")
     if beta > 0 and kl is not None and sampled is not None and kl > KL_HIGH and kl > 3 * max(sampled, KL_LOW):
-        findings["kl_inflated"] = (
+        findings.append(
             f"the penalty reads {kl:.3g}, but sampled sequences say the KL is {sampled:.2f}: candidates that the "
             "policy gave up inflate it; grpo.kl.over=policy weights them by how likely they still are"
         )
     elif beta > 0 and kl is not None and kl > KL_HIGH and not rising:  # without a weight nothing is to be held
-        findings["kl_high"] = f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier"
+        findings.append(f"KL {kl:.3f} is above {KL_HIGH}: raise KL_BETA, lower GRPO_LR, or stop earlier")
     clipped = data.get("actor/pg_clipfrac", 0)
     if clipped > CLIPPED_HIGH and not rising:
-        findings["clip_high"] = f"{clipped:.0%} of the ratios are clipped, which teaches nothing: lower GRPO_LR"
+        findings.append(f"{clipped:.0%} of the ratios are clipped, which teaches nothing: lower GRPO_LR")
     ratio = data.get("actor/ratio_max", 1)
     if ratio > RATIO_HIGH:
-        findings["ratio_high"] = f"a ratio reached {ratio:.0f}: updates within an epoch are too large"
+        findings.append(f"a ratio reached {ratio:.0f}: updates within an epoch are too large")
     zero_variance = data.get("critic/equal_groups", 0)
     deviation = data.get("critic/advantages/std")
     if zero_variance > ZERO_VARIANCE_HIGH:
-        findings["equal_rewards"] = f"{zero_variance:.0%} of the groups have equal rewards: use a graded reward"
+        findings.append(f"{zero_variance:.0%} of the groups have equal rewards: use a graded reward")
     elif deviation is not None and deviation < ADVANTAGE_LOW:
-        findings["advantage_small"] = (
-            f"advantages have a deviation of {deviation:.3f}: rewards hardly differ within groups"
-        )
-    return [Finding(code, text) for code, text in findings.items()]
+        findings.append(f"advantages have a deviation of {deviation:.3f}: rewards hardly differ within groups")
+    return findings
 
 
-def findings_of_curves(train: Sequence[float], validation: Sequence[float]) -> list[Finding]:
+def findings_of_curves(train: Sequence[float], validation: Sequence[float]) -> list[str]:
     """Return findings on a phase's curves, the state before its first epoch included: over-fitting, or no gain."""
     if len(validation) < 2:
         return []
@@ -153,7 +142,7 @@ def findings_of_curves(train: Sequence[float], validation: Sequence[float]) -> l
     findings = []
     if fell > 0.005 and rose > 0:
         text = f"over-fitting since epoch {best}: validation fell by {fell:.1%} while training rose by {rose:.1%}"
-        findings.append(Finding("over_fit", f"{text}; the checkpoint of the best epoch is kept"))
+        findings.append(f"{text}; the checkpoint of the best epoch is kept")
     if best == 0:
-        findings.append(Finding("no_gain", "no epoch of this phase was better on validation than its start"))
+        findings.append("no epoch of this phase was better on validation than its start")
     return findings

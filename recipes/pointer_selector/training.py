@@ -19,7 +19,7 @@ from recipes.pointer_selector import checkpoints, losses
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, KlConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.dataset import Batch, PointerData, collate, shuffled
 from recipes.pointer_selector.evaluation import Validator, logged_log_probs
-from recipes.pointer_selector.metrics import Finding, Metrics, RunLog, findings_of_curves, findings_of_epoch
+from recipes.pointer_selector.metrics import Metrics, RunLog, findings_of_curves, findings_of_epoch
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.workload import FrozenModel
 
@@ -240,7 +240,7 @@ class EpochReport:
     epochs: int
     step: int
     metrics: dict[str, float]
-    findings: list[Finding]
+    findings: list[str]
     is_best: bool
 
 

@@ -5,7 +5,6 @@ Reading writes nothing, and asks neither the trainer nor the launcher.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import time
@@ -23,6 +22,7 @@ from recipes.config.secrets import is_secret
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import Checkpoint, best_checkpoint, last_checkpoint
 from recipes.errors import RecipeError, counted, nearest
+from recipes.files import run_lock
 from recipes.paths import artifacts, checkpoint_dir, run_dir
 from recipes.runs.metrics import (
     Step,
@@ -65,20 +65,7 @@ class RunFiles:
 def opened(experiment: str) -> Iterator[RunFiles]:
     """The run's files, for this launcher alone. Raises RecipeError while another launcher has them."""
     files = RunFiles(run_dir(experiment))
-    files.folder.mkdir(parents=True, exist_ok=True)
-    with files.lock.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            raise RecipeError(
-                f"the run {experiment} is going on already, in process {lock.read().strip() or '?'}",
-                where=str(files.folder),
-                fix="wait for it, stop it, or choose another EXPERIMENT_NAME",
-            ) from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+    with run_lock(files.lock, experiment):
         adopt_leftovers(files.attempts, files.metrics)
         yield files
         adopt_leftovers([files.attempt] if files.attempt.is_file() else [], files.metrics)
