@@ -22,6 +22,7 @@ from recipes.data.manifests import HELD_OUT, Manifest, Origin, SourceFile, Split
 from recipes.data.readers import Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rows import (
     IMAGE_MARK,
+    Row,
     Written,
     engine_columns,
     make_row,
@@ -187,9 +188,7 @@ class _Rows:
             for place in marked:
                 mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
-    def chosen(
-        self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]
-    ) -> Iterator[dict[str, Any]]:
+    def chosen(self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[Row]:
         """Yield the rows where `mask` (rows,) is true, as they are written; counts them by data source."""
         for is_chosen, record in zip(mask, self._records(None), strict=True):
             if is_chosen:
@@ -203,7 +202,7 @@ class _Rows:
     def _records(self, mistakes: Mistakes | None) -> Iterator[Record]:
         return records(self._files, self._conversion.data_source, mistakes, self._conversion.columns)
 
-    def _made(self, record: Record) -> tuple[dict[str, Any], list[bytes]]:
+    def _made(self, record: Record) -> tuple[Row, list[bytes]]:
         pictures = images(record)
         return _row(record, self._format, pictures), pictures
 
@@ -235,7 +234,7 @@ def _refuse_repeated_id(record: Record, places: dict[str, Place]) -> None:
         raise RecordError(f"the id {own!r} is that of {places[own]} as well", record.place, _ID_HINT, "")
 
 
-def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> dict[str, Any]:
+def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> Row:
     asked = [{"role": role, "content": content} for role, content in record.messages]  # before prompt and template
     try:
         row = make_row(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
-ID = "id"
+if TYPE_CHECKING:
+    from recipes.data.rows import Row
+
+ID: Final = "id"
 """The column, and the key in `extra_info`."""
 DIGITS = 20
 """Hexadecimal digits of an id from content: 80 bits, so that among a million rows no two meet (1e12 / 2^81)."""
@@ -32,7 +35,7 @@ class UniqueIds:
     def __init__(self) -> None:
         self._last: dict[str, int] = {}  # id -> the last number that was put behind it
 
-    def give(self, row: dict[str, Any]) -> None:
+    def give(self, row: Row) -> None:
         """Write the row's unique id into its column and its `extra_info`; a row without an id stays as it is."""
         if ID not in row:
             return

@@ -14,7 +14,7 @@ from typing import Any
 from recipes.config import Recipe, path_keys
 from recipes.data.manifests import Origin, SplitCounts
 from recipes.data.rewards import gold_checked, load_reward
-from recipes.data.rows import Written, put_in_place, stage_split, staging
+from recipes.data.rows import Row, Written, put_in_place, stage_split, staging
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.progress_bar import progress_bar, tracked
@@ -54,7 +54,7 @@ class Split:
     """One split to write."""
 
     name: str  # "train" or "test"
-    rows: Iterable[dict[str, Any]]  # from `make_row`, made while they are written
+    rows: Iterable[Row]  # from `make_row`, made while they are written
     size: int | None  # how many there will be, for the progress bar; None where that is not known
     origin: Origin  # where the rows come from; `prepare` adds task, split and command
     counts: Callable[[], SplitCounts] = SplitCounts  # known once the rows have passed
@@ -70,8 +70,8 @@ class Tally:
     def __init__(
         self,
         what: str,
-        key: Callable[[dict[str, Any]], Any],
-        values: Callable[[dict[str, Any]], Mapping[str, Any]],
+        key: Callable[[Row], Any],
+        values: Callable[[Row], Mapping[str, Any]],
         *,
         once: bool = False,
     ) -> None:
@@ -87,7 +87,7 @@ class Tally:
         self._split_of: dict[Any, str] = {}
         self.tables: defaultdict[str, Counter[Any]] = defaultdict(Counter)
 
-    def over(self, rows: Iterable[dict[str, Any]], split: str) -> Iterator[dict[str, Any]]:
+    def over(self, rows: Iterable[Row], split: str) -> Iterator[Row]:
         """Hand the rows of a split on and count them. Raises RecipeError for a key that is taken."""
         self.tables.clear()
         for index, row in enumerate(rows):
@@ -121,7 +121,7 @@ def prepare(
     folder: Path,
     *,
     reward: str,
-    gold_response: Callable[[dict[str, Any]], str],
+    gold_response: Callable[[Row], str],
     force: bool = False,
 ) -> list[Written]:
     """Write `<name>.parquet` and its manifest for each split into `folder`, all or none, and print what was written.

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.python_files import find_beside, helpers, loaded, split_function
+
+if TYPE_CHECKING:
+    from recipes.data.rows import Row
 
 Score = Callable[..., Any]
 # Rewards are sums such as 0.1 + 0.2 + 0.7, whose last bits may be missing.
@@ -72,9 +75,7 @@ def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
             )
 
 
-def gold_checked(
-    rows: Iterable[dict[str, Any]], score: Score, gold_response: Callable[[dict[str, Any]], str]
-) -> Iterator[dict[str, Any]]:
+def gold_checked(rows: Iterable[Row], score: Score, gold_response: Callable[[Row], str]) -> Iterator[Row]:
     """Pass rows through, each after its gold response earned 1.0 under its own reward.
 
     Args:

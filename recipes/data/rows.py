@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import recipes
 from recipes.config.path_keys import path_keys
@@ -31,6 +31,27 @@ ROWS_PER_GROUP = 4096
 IMAGE_MARK = "<image>"
 
 
+class RewardModel(TypedDict):
+    """What verl hands the reward."""
+
+    style: str
+    ground_truth: str
+
+
+class Row(TypedDict):
+    """The columns of both engines; `make_row` says what they hold."""
+
+    id: str
+    data_source: str
+    prompt: list[dict[str, str]]
+    ability: str
+    reward_model: RewardModel
+    extra_info: dict[str, Any]
+    problem: str
+    answer: str
+    images: NotRequired[list[dict[str, bytes]]]
+
+
 def make_row(
     *,
     data_source: str,
@@ -40,7 +61,7 @@ def make_row(
     extra_info: dict[str, Any],
     images: Sequence[bytes] | None = None,
     id: str | None = None,
-) -> dict[str, Any]:
+) -> Row:
     """A row with the columns of both engines.
 
     Args:
@@ -54,7 +75,7 @@ def make_row(
             without one in a task that has them.
         id: the row's id (`recipes.data.ids`); None: made from the content.
     """
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    messages: list[dict[str, str]] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     roles = [message["role"] for message in messages]
     if roles not in (["user"], ["system", "user"]):
         fix = "one user message, with a system message before it"
@@ -66,8 +87,8 @@ def make_row(
         raise RecipeError(f"extra_info has only {sorted(extra_info)}", where="extra_info", fix="add split and index")
     if id is None:
         id = content_id(data_source, messages, ground_truth, images or ())
-    row = {
-        ID: id,
+    row: Row = {
+        "id": id,
         "data_source": data_source,
         "prompt": messages,
         "ability": ability,
@@ -159,9 +180,7 @@ class Written(NamedTuple):
     status: Status
 
 
-def write_split(
-    path: Path, rows: Iterable[dict[str, Any]], origin: Origin | None = None, *, force: bool = False
-) -> Written:
+def write_split(path: Path, rows: Iterable[Row], origin: Origin | None = None, *, force: bool = False) -> Written:
     """Write one split and its manifest; `stage_split` and `put_in_place` do the same for several splits together."""
     with staging() as staged:
         staged.append(stage_split(path, rows, origin))
@@ -170,7 +189,7 @@ def write_split(
 
 def stage_split(
     path: Path,
-    rows: Iterable[dict[str, Any]],
+    rows: Iterable[Row],
     origin: Origin | None = None,
     counts: Callable[[], SplitCounts] = SplitCounts,
 ) -> Staged:
@@ -235,7 +254,7 @@ def put_in_place(splits: Sequence[Staged], *, force: bool = False) -> list[Writt
     return [Written(split.manifest, state) for split, state in zip(splits, states, strict=True)]
 
 
-def _write(draft: Path, rows: Iterable[dict[str, Any]], path: Path) -> tuple[int, pa.Schema]:
+def _write(draft: Path, rows: Iterable[Row], path: Path) -> tuple[int, pa.Schema]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -260,7 +279,7 @@ def _write(draft: Path, rows: Iterable[dict[str, Any]], path: Path) -> tuple[int
     return count, schema
 
 
-def _schema(group: list[dict[str, Any]]) -> pa.Schema:
+def _schema(group: list[Row]) -> pa.Schema:
     import pyarrow as pa
 
     text = pa.string()
@@ -279,7 +298,7 @@ def _schema(group: list[dict[str, Any]]) -> pa.Schema:
     return pa.schema(list(fields.items()))
 
 
-def _check_shape(part: list[dict[str, Any]], first: dict[str, Any], path: Path, start: int) -> None:
+def _check_shape(part: list[Row], first: Row, path: Path, start: int) -> None:
     columns, extra = first.keys(), first["extra_info"].keys()
     for index, row in enumerate(part, start):
         if row.keys() != columns or row["extra_info"].keys() != extra:

@@ -50,6 +50,9 @@ def test_its_data_its_tests_its_dry_run_and_its_reward(clone):
     for words in (["check"], ["format", "--check"]):
         linted = run(sys.executable, "-m", "ruff", *words, "--config", str(ROOT / "pyproject.toml"), *python)
         assert linted.returncode == 0, linted.stdout
+    given = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
+    typed = run(sys.executable, "-m", "mypy", *given, *[name for name in python if not name.startswith("tests/")])
+    assert typed.returncode == 0, typed.stdout
 
     dry = run(sys.executable, "-m", "recipes.launch", "reverse", DRY_RUN="1", HARDWARE="cpu")
     assert dry.returncode == 0, dry.stderr

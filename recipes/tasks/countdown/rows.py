@@ -7,11 +7,10 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from recipes.data.manifests import Origin
 from recipes.data.prepare import Split, Tally
-from recipes.data.rows import make_row
+from recipes.data.rows import Row, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import HubProblems, Problem, Settings, generate, load_table
 
@@ -46,7 +45,7 @@ def ground_truth(numbers: Sequence[int], target: int) -> str:
     return f'{{"target": {target}, "numbers": [{", ".join(map(str, numbers))}]}}'
 
 
-def rows(problems: Iterable[Problem], split: str) -> Iterator[dict[str, Any]]:
+def rows(problems: Iterable[Problem], split: str) -> Iterator[Row]:
     """One row for each problem; `extra_info.num_solutions` grades its difficulty (fewer is harder)."""
     for index, problem in enumerate(problems):
         yield make_row(
@@ -65,12 +64,12 @@ def rows(problems: Iterable[Problem], split: str) -> Iterator[dict[str, Any]]:
         )
 
 
-def row_gold_response(row: dict[str, Any]) -> str:
+def row_gold_response(row: Row) -> str:
     """The response that a row's stored solution stands for."""
     return gold_response(row["extra_info"]["solution"])
 
 
-def _counted_by(row: dict[str, Any]) -> dict[str, int]:
+def _counted_by(row: Row) -> dict[str, int]:
     return {"sizes": len(row["extra_info"]["numbers"]), "num_solutions": row["extra_info"]["num_solutions"]}
 
 

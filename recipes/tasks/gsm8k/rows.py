@@ -8,11 +8,10 @@ from dataclasses import asdict
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from recipes.data.manifests import Origin
 from recipes.data.prepare import Split, Tally
-from recipes.data.rows import make_row
+from recipes.data.rows import Row, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.gsm8k.problems import MARK, PUBLISHED, Question, WordSettings, from_folder, from_hub, generate
 
@@ -66,7 +65,7 @@ def count_steps(solution: str) -> int:
     return len(_ANNOTATION.findall(solution))
 
 
-def rows(questions: Iterable[Question], split: str) -> Iterator[dict[str, Any]]:
+def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
     """One row for each question; the ground truth is the normalised gold number."""
     for index, item in enumerate(questions):
         try:
@@ -89,7 +88,7 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[dict[str, Any]]:
         )
 
 
-def row_gold_response(row: dict[str, Any]) -> str:
+def row_gold_response(row: Row) -> str:
     """The response that a row's worked solution stands for."""
     return gold_response(row["extra_info"]["solution"], row["answer"])
 

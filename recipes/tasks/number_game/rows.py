@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recipes.data.hub import load_hub_table
 from recipes.data.manifests import Origin, SplitCounts
 from recipes.data.prepare import Split, Tally
-from recipes.data.rows import IMAGE_MARK, make_row
+from recipes.data.rows import IMAGE_MARK, Row, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Round
 from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
@@ -34,7 +34,7 @@ def gold_response(answer: int) -> str:
     return f"Answer: {answer}"
 
 
-def rows(rounds: Iterable[Round], split: str) -> Iterator[dict[str, Any]]:
+def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
     """One row for each round; `extra_info` has its state, its appearance and its place in its episode."""
     for index, each in enumerate(rounds):
         deal, episode = each.deal, each.episode
@@ -64,7 +64,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[dict[str, Any]]:
         )
 
 
-def row_gold_response(row: dict[str, Any]) -> str:
+def row_gold_response(row: Row) -> str:
     """The response that a row's answer stands for."""
     return gold_response(int(row["answer"]))
 
@@ -101,7 +101,7 @@ class HubScreens:
         self._columns = {split: _image_column(table, self.source) for split, table in self._tables.items()}
         self.dropped: dict[str, Counter[str]] = {split: Counter() for split in self._tables}
 
-    def rows(self, split: str) -> Iterator[dict[str, Any]]:
+    def rows(self, split: str) -> Iterator[Row]:
         """Rows of a split, in the set's order."""
         dropped = self.dropped[split]
         dropped.clear()
@@ -170,14 +170,14 @@ def _image_column(table: pa.Table, source: str) -> str:
     return column
 
 
-def _counted_by(row: dict[str, Any]) -> dict[str, str]:
+def _counted_by(row: Row) -> dict[str, str]:
     info, answer = row["extra_info"], row["answer"]
     tables = {"answers": answer, "screens": f"{info['width']}x{info['height']}"}
     return tables | ({"light_and_answer": f"{info['light']} {answer}"} if "deal" in info else {})
 
 
 def splits(
-    rows_of: Callable[[str], Iterator[dict[str, Any]]],
+    rows_of: Callable[[str], Iterator[Row]],
     origin: Origin,
     dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Iterator[Split]:
