@@ -292,7 +292,7 @@ def choose_device(asked: str) -> torch.device:
         RecipeError: a GPU was asked for and torch sees none.
     """
     available = torch.cuda.is_available()
-    if asked == "gpu" and not available:
+    if asked not in ("auto", "cpu") and not available:
         what = "a GPU was asked for, and torch sees none"
         raise RecipeError(what, where="trainer.device", fix="use auto or cpu")
     return torch.device("cuda" if available and asked != "cpu" else "cpu")

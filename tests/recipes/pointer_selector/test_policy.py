@@ -121,5 +121,6 @@ def test_mistakes_are_named(selector, message):
 def test_a_gpu_that_is_asked_for_and_missing_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert (choose_device("auto").type, choose_device("cpu").type) == ("cpu", "cpu")
-    with pytest.raises(RecipeError, match="a GPU was asked for"):
-        choose_device("gpu")
+    for name in ("gpu", "cuda"):
+        with pytest.raises(RecipeError, match="a GPU was asked for"):
+            choose_device(name)
