@@ -47,11 +47,7 @@ def holds(thing: Any, seen: dict[int, Any]) -> bool:
 
 
 class Walk:
-    """Files in the order in which they first have the value, each with the functions that have it.
-
-    Args:
-        end: `file:function` that returns the value in its last form.
-    """
+    """Files by when they first have the value, with the functions that have it; `end` is the last, `file:function`."""
 
     def __init__(self, end: str) -> None:
         self.end, self.ended, self._busy = end, False, False
@@ -124,9 +120,6 @@ class Model(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Print nothing."""
 
 
 def completion(folder: Path) -> Walk:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recipes.data.manifests import read_manifest
 from recipes.errors import RecipeError
@@ -55,31 +55,42 @@ class Lengths:
         return f"prompts of {self.shortest} to {self.longest} tokens; a limit of {limit} drops {self.over(limit):,}"
 
 
+LEAST_VOCABULARY = 16
+"""Tokens; what transformers makes for a folder without a tokenizer has fewer."""
+
+
+def chat_tokenizer(path: str, chat_template: str | None = None) -> Any:
+    """A tokenizer with a chat template.
+
+    Args:
+        path: a folder, or a name on a hub.
+        chat_template: Jinja text that stands in for the tokenizer's own.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        what = f"{path} is not a tokenizer: {str(error).splitlines()[0]}"
+        raise RecipeError(what, where=path, fix="name a model's folder with its tokenizer") from error
+    if len(tokenizer) < LEAST_VOCABULARY:
+        raise RecipeError(f"{path} has no tokenizer", where=path, fix="put its tokenizer's files there")
+    tokenizer.chat_template = chat_template or tokenizer.chat_template
+    if not tokenizer.chat_template:
+        fix = "add chat_template.jinja to its folder, or name a model that has one"
+        raise RecipeError(f"{path} has no chat template", where=path, fix=fix)
+    return tokenizer
+
+
 class PromptCounter:
     """Counts prompts with a tokenizer: chat template, generation prompt, no further specials, images without tokens."""
 
     def __init__(self, tokenizer_path: str, chat_template: str | None = None) -> None:
-        """Load a tokenizer with a chat template.
-
-        Args:
-            tokenizer_path: a folder, or a name on a hub.
-            chat_template: Jinja text that stands in for the tokenizer's own.
-        """
-        from transformers import AutoTokenizer
-
-        try:
-            self._tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
-        except (OSError, ValueError) as error:
-            first_line = str(error).splitlines()[0]
-            raise RecipeError(
-                f"{tokenizer_path} is not a tokenizer: {first_line}", where="--tokenizer", fix="name a model's folder"
-            ) from error
-        if chat_template is not None:
-            self._tokenizer.chat_template = chat_template
-        if not self._tokenizer.chat_template:
-            raise RecipeError(
-                f"{tokenizer_path} has no chat template", where="--tokenizer", fix="name a model that has one"
-            )
+        """Load the tokenizer of a folder, or of a name on a hub, as `chat_tokenizer` does."""
+        self._tokenizer = chat_tokenizer(tokenizer_path, chat_template)
 
     def count(self, prompts: list[list[dict[str, str]]]) -> list[int]:
         """Tokens of each prompt, given as chat messages."""

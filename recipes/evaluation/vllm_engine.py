@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import visible_gpus
+from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import structured
 from recipes.engines.verl_cpu import patches, settings
 from recipes.errors import RecipeError
@@ -22,7 +23,6 @@ from recipes.model_files import positions, weight_files
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
-LEAST_VOCABULARY = 16
 # A dozen warnings of vLLM's own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back. PyTorch reads
 # its level when it is imported.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -76,7 +76,7 @@ class VllmSampler:
             os.environ.setdefault(name, level)
         self._model, self._settings = model, engine
         self._limit = positions(model) or UNBOUNDED
-        self._tokenizer = _load_tokenizer(model, engine.chat_template)
+        self._tokenizer = chat_tokenizer(str(model), engine.chat_template)
         self._images = max(question.image_count for question in questions)
         self._window = self._needed_window(questions, max_tokens)
         self._llm: Any = None
@@ -147,26 +147,6 @@ class VllmSampler:
         if self._llm is None:
             self._llm = _start_engine(self._model, self._window, self._settings, self._images)
         return self._llm
-
-
-def _load_tokenizer(model: Path, chat_template: str) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise RecipeError("the model's tokenizer does not load", where=str(model), fix=str(error)[:300]) from error
-    # Where the files are missing, transformers makes a tokenizer of the model's kind that knows next to no token.
-    if len(tokenizer) < LEAST_VOCABULARY:
-        raise RecipeError("the model has no tokenizer", where=str(model), fix="put its tokenizer's files there")
-    tokenizer.chat_template = chat_template or tokenizer.chat_template
-    if not tokenizer.chat_template:
-        raise RecipeError(
-            "the model has no chat template, so the trainer would not take it either",
-            where=str(model),
-            fix="add chat_template.jinja to its folder",
-        )
-    return tokenizer
 
 
 def _start_engine(model: Path, window: int, settings: Engine, images: int) -> Any:
