@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -75,39 +74,38 @@ def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, w
 
 
 BARE = """
-import json, sys
+import json, os, sys
 from verl.utils.import_utils import load_extern_object
-call, path, name, arguments = json.load(sys.stdin)
-result = load_extern_object(path, name)(**call, **arguments)
-assert "numbers" not in sys.modules or "numbers.py" in sys.modules["numbers"].__file__
-print(json.dumps(result))
+call, *rewards = json.load(sys.stdin)
+for variables, path, name, arguments in rewards:
+    os.environ.update(variables)
+    print(json.dumps(load_extern_object(path, name)(**call, **arguments)))
+    assert "numbers" not in sys.modules or "numbers.py" in sys.modules["numbers"].__file__
 """
 
 
 def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path):
     """As verl's worker does, which knows a file's path and nothing of its folder."""
     (tmp_path / "statistics.py").write_text("raise RuntimeError('a file beside a reward took another module's place')")
-    for rewards, expected in ((":number", 0.5), (":number :acc", None)):
-        words = [f"--reward_func={path}{rewards}"] if expected else ["--reward_func", f"{path}:number", f"{path}:acc"]
+    place, rewards = "reward.custom_reward_function", []
+    for words in ([f"--reward_func={path}:number"], ["--reward_func", f"{path}:number", f"{path}:acc"]):
         recipe = load("custom", arguments=words, environ={}, hardware="cpu")
         keys = verl.translate(recipe)
-        place = "reward.custom_reward_function"
-        arguments = {name.removeprefix(f"{place}.reward_kwargs."): value for name, value in keys.items()}
-        arguments = {name: value for name, value in arguments.items() if name in ("rewards", "weights")}
-        done = subprocess.run(
-            [sys.executable, "-c", BARE],
-            input=json.dumps([CALL, keys[f"{place}.path"], keys[f"{place}.name"], arguments]),
-            env={**os.environ, **reward_variables(recipe)},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        result = json.loads(done.stdout.splitlines()[-1])
-        assert result == (
-            expected or {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}
-        )
+        names = {name: f"{place}.reward_kwargs.{name}" for name in ("rewards", "weights")}
+        arguments = {name: keys[key] for name, key in names.items() if key in keys}
+        rewards.append([reward_variables(recipe), keys[f"{place}.path"], keys[f"{place}.name"], arguments])
+    done = subprocess.run(
+        [sys.executable, "-c", BARE],
+        input=json.dumps([CALL, *rewards]),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    alone, together = map(json.loads, done.stdout.splitlines()[-2:])
+    assert alone == 0.5
+    assert together == {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}
 
 
 def test_easyr1_gets_the_sum_through_its_adapter(path):
