@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from recipes import preflight
+from recipes.config import load
 from recipes.engines import versions
+from recipes.engines.start import main
 from recipes.errors import RecipeError
 
 
@@ -24,6 +29,17 @@ def test_another_version_is_refused_with_a_way_out(monkeypatch, hardware, found,
         versions.check(hardware)
     assert any(f"{name} {version}" in str(caught.value) for name, version in versions.TESTED[hardware].items())
     assert "scripts/setup_env.sh" in caught.value.fix or "pip install" in caught.value.fix
+
+
+def test_the_launcher_and_the_trainers_process_ask(monkeypatch, capsys):
+    monkeypatch.setattr(versions, "installed", {"verl": "0.9.2"}.get)
+    with pytest.raises(RecipeError, match="verl 0.9.2"):
+        preflight.check_before_data(load("countdown", environ={}, hardware="cpu"))
+    monkeypatch.setattr(sys, "argv", ["main.py", "trainer.device=cpu"])
+    monkeypatch.setattr(main, "can_fork", lambda *_: pytest.fail("it goes on"))
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert (ended.value.code, "error: verl 0.9.2 has not been tested" in capsys.readouterr().err) == (2, True)
 
 
 def test_builds_of_the_tested_version_are_taken(monkeypatch):
