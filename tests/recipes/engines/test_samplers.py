@@ -9,24 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from verl.trainer.ppo.v1 import replay_buffer
 
-from recipes.engines.samplers import POLL_SECONDS, BoundedReplayBuffer
+from recipes.engines.samplers import BoundedReplayBuffer
 
 BATCH = 3
-SIGNAL, RIGHT, WRONG = (0, 1), (1, 1), (0, 0)
+SIGNAL, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), ()
 
 
 class Queue:
-    """As much of TransferQueue as the buffer asks for. Prompts have the accuracies given, in turn, at once."""
+    """As much of TransferQueue as the buffer asks for. Prompts get the accuracies given, in turn, by waiting."""
 
-    def __init__(self, groups: list[tuple[int, int]], name: str) -> None:
-        self.groups, self.tags, self.prompts, self.name = groups, {}, 0, name
+    def __init__(self, groups: list[tuple[int, ...]], name: str) -> None:
+        self.groups, self.tags, self.prompts, self.name, self.waited_s = groups, {}, 0, name, 0.0
+
+    def wait(self, seconds: float) -> None:
+        self.waited_s += seconds
+        for uid, tag in self.tags.items():
+            if tag.get("is_prompt"):
+                tag["status"] = "finished" if self.groups[int(uid[1:]) % len(self.groups)] else "failure"
 
     def add(self, prompts: int) -> None:
         for _ in range(prompts):
             uid = f"p{self.prompts}"
             self.prompts += 1
-            self.tags[uid] = {"is_prompt": True, "status": "finished", "global_steps": 1}
-            self.tags |= {f"{uid}_{session}_0": {} for session in range(2)}
+            self.tags[uid] = {"is_prompt": True, "status": "running", "global_steps": 1}
+            sessions = range(len(self.groups[int(uid[1:]) % len(self.groups)]))
+            self.tags |= {f"{uid}_{session}_0": {} for session in sessions}
 
     def accuracy(self, key: str) -> int:
         uid, session, _ = key.split("_")
@@ -44,20 +51,26 @@ class Queue:
 
 
 def filled(
-    patch: pytest.MonkeyPatch, groups: list[tuple[int, int]], most: int, enable=True, inflight=1, name="accuracy"
+    patch: pytest.MonkeyPatch,
+    groups: list[tuple[int, ...]],
+    most: int,
+    enable=True,
+    inflight=1,
+    name="accuracy",
+    **more,
 ):
     """A buffer with a step's first prompts, and its queue; the reward calls its accuracy `name`."""
     queue = Queue(groups, name)
     patch.setattr(replay_buffer, "tq", queue)
+    patch.setattr(replay_buffer.time, "sleep", queue.wait)
     filtering = {"metric": "accuracy", "max_num_gen_batches": most, "max_inflight_gen_batches": inflight}
     buffer = BoundedReplayBuffer(
         trainer_mode="sync",
         trainer_config=SimpleNamespace(),
         max_off_policy_threshold=None,
         max_off_policy_strategy="drop",
-        sampler_kwargs={"filter_groups": {"enable": enable, **filtering}, "train_batch_size": BATCH},
+        sampler_kwargs={"filter_groups": {"enable": enable, **filtering}, "train_batch_size": BATCH, **more},
         refill_fn=queue.add,
-        poll_interval=0,
     )
     queue.add(BATCH)
     return buffer, queue
@@ -123,4 +136,11 @@ def test_without_filtering_every_group_is_trained_on(monkeypatch):
     batch, _ = sample(buffer)
     assert len(batch.keys) == 2 * BATCH
     assert queue.prompts == BATCH
-    assert POLL_SECONDS < 0.1 < 2.0, "verl's own interval would round each step up"
+    assert 0 < queue.waited_s < 0.1, "verl's own interval of 2 s would round each step up"
+
+
+def test_a_group_that_failed_is_replaced_where_verls_key_asks_for_it(monkeypatch):
+    groups = [SIGNAL, FAILED, SIGNAL, SIGNAL]
+    buffer, queue = filled(monkeypatch, groups, most=0, enable=False, sync_refill_failed_groups=True)
+    batch, _ = sample(buffer)
+    assert ({key.split("_")[0] for key in batch.keys}, queue.prompts) == ({"p0", "p2", "p3"}, BATCH + 1)
