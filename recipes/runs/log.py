@@ -81,6 +81,7 @@ _WRAPPERS = ("ray.exceptions.", "ray::")
 _CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
 """Consequences of an error elsewhere: all generations of a step failed (verl), or a process was asked to end."""
 _DEAD = "ray.exceptions.ActorDiedError"
+_SILENT = "ray.exceptions.ActorUnavailableError"
 _DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
 _ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror(?! executing job)|Killed|Fatal|Could not)\b")
@@ -121,7 +122,11 @@ HINTS: tuple[tuple[str, str], ...] = (
         "a port is taken, mostly by what an earlier run left: see `ps -ef | grep -i ray`",
     ),
     (
-        r"A worker died or was killed|ActorDiedError|ActorUnavailableError|was killed or crashed",
+        r"ActorUnavailableError",
+        "that process hangs, or its machine is out of reach; the same command goes on from the last checkpoint",
+    ),
+    (
+        r"A worker died or was killed|ActorDiedError|was killed or crashed",
         "a process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
     ),
     (
@@ -206,8 +211,9 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     real = [each for each in raised if not each[0].startswith((*_WRAPPERS, *_CONSEQUENCES))]
     fatal = _fatal(tracebacks)
     dead = [each for each in raised if each[0].startswith(_DEAD)]
+    silent = [each for each in raised if each[0].startswith(_SILENT)]
     wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
-    chosen = [each for each in real if each[0] in fatal] or real or dead or wrapped
+    chosen = [each for each in real if each[0] in fatal] or real or dead or silent or wrapped
     if not chosen:
         process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
         if process:
@@ -220,6 +226,8 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     if error.startswith(_DEAD):
         names = (match[1] for line in everything[traceback.position :] if (match := _DEAD_ACTOR.match(line.text)))
         error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
+    if error.startswith(_SILENT):
+        error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
     hint = _hint_of_memory(everything, traceback) if OUT_OF_GPU_MEMORY.match(error) else ""
     return TrainerError(error, frame, traceback.speaker, hint or _hint(error) or _hint(tail))
 

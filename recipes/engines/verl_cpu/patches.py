@@ -54,7 +54,7 @@ class _Alias(Distribution):
     def read_text(self, filename: str) -> str | None:
         text = self._origin.read_text(filename)
         if filename != "METADATA" or text is None:
-            return None if filename == "entry_points.txt" else text
+            return text
         local = "" if "+" in self._origin.version else "+cpu"
         header, _, _ = text.partition("\n\n")
         header = re.sub(r"(?m)^Name: .*$", "Name: vllm", header)

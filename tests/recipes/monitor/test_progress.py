@@ -1,8 +1,13 @@
-"""What a user reads of the time that a run still takes."""
+"""What a user reads while a run goes on: phases of the start, a line for each step, and a sign of life in silences."""
 
 from __future__ import annotations
 
-from recipes.monitor.progress import time_left
+import io
+
+from rich.console import Console
+
+from recipes.monitor.progress import Progress, time_left
+from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step
 
 
@@ -11,3 +16,56 @@ def test_time_left_has_validations_in_it_and_outgrows_a_slow_first_step():
     assert time_left(steps[:1], 60) == "59 steps, 88 min left"
     assert time_left(steps, 60) == "56 steps, 23 min left"
     assert time_left([Step(9, {"timing_s/step": 25.0, "timing_s/testing": 35.0})], 10) == "1 step, 60 s left"
+
+
+TRAINED = {
+    "critic/score/mean": 0.3125, "reward/format": 0.5, "actor/entropy": 1.5, "actor/kl_loss": 2e-4,
+    "actor/grad_norm": 0.7, "perf/throughput": 1234.5, "timing_s/step": 20.0, "timing_s/gen": 12.0,
+    "timing_s/old_log_prob": 1.0, "timing_s/ref": 1.5, "timing_s/update_actor": 4.0, "timing_s/reward": 0.01,
+    "timing_s/testing": 5.0, "val-core/countdown/acc/mean@1": 0.25, "val-core/gsm8k/acc/mean@1": 0.75,
+}  # fmt: skip
+RESPONSES = Groups(4, 1, 1, 0.375, {"countdown": 0.25, "gsm8k": 0.5})
+
+
+def test_phases_steps_validations_and_a_line_in_every_silence():
+    now, shown = [100.0], io.StringIO()
+
+    def printed(seconds: int) -> list[str]:
+        for _ in range(seconds):
+            now[0] += 1.0
+            progress.tick()
+        lines = shown.getvalue().splitlines()
+        shown.seek(0)
+        shown.truncate()
+        return lines
+
+    with Progress(Console(file=shown, width=400), 3, lambda step: RESPONSES, clock=lambda: now[0]) as progress:
+        for _ in range(2):
+            progress.phase("vLLM starts")
+        assert printed(25) == [
+            "[    0 s] vLLM starts",
+            "[   10 s] vLLM starts, 10 s",
+            "[   20 s] vLLM starts, 20 s",
+        ]
+        progress.step(Step(0, {"val-core/countdown/acc/mean@1": 0.125}))
+        assert printed(1) == ["validation at step 0: accuracy countdown 0.125"]
+        progress.step(Step(1, TRAINED))
+        assert printed(1) == [
+            "step 1/3 | reward 0.312 (format 0.500) | accuracy 0.375 (countdown 0.250, gsm8k 0.500) | entropy 1.500 | "
+            "KL 2.0e-04 | grad-norm 0.700 | 1,234 tokens/s/GPU | "
+            "25.0 s (generate 12.0, log-probs 2.5, update 4.0, validate 5.0) | 2 steps, 50 s left",
+            "validation at step 1: accuracy countdown 0.250, gsm8k 0.750",
+        ]
+        assert printed(60) == ["[   86 s] step 2 of 3 (2 steps, 50 s left), 60 s"], "a line a minute after a step"
+        progress.step(Step(2, {"timing_s/step": 5.0}))
+        assert printed(1)[0].startswith("step 2/3 | reward - | accuracy 0.375 (")
+
+
+def test_a_terminal_has_a_spinner_in_the_place_of_lines():
+    now, shown = [0.0], io.StringIO()
+    with Progress(Console(file=shown, force_terminal=True), 3, clock=lambda: now[0]) as progress:
+        progress.phase("vLLM starts")
+        now[0] = 90.0
+        progress.tick()
+    assert "vLLM starts, 90 s" in shown.getvalue()
+    assert "[   90 s]" not in shown.getvalue()

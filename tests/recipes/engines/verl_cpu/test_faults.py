@@ -46,11 +46,12 @@ class Fault:
 
 
 DEAD_SERVER = "process of CpuHttpServer died"
+HUNG = "a process no longer answers|no output and no work"  # by Ray's keepalive, or by the watchdog if that is sooner
 FAULTS = [
     Fault("worker killed", "saving", "worker@save", "process of WorkerDict died", often=True),
     Fault("vLLM server killed", "generating", "vllm@generate", DEAD_SERVER, often=True),
     Fault("disk full", "saving", "disk@save", "the disk is full", often=True),
-    Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", "no output and no work", within_s=500),
+    Fault("vLLM server hangs", "syncing weights", "vllm-stopped@sync", HUNG, within_s=500),
     Fault("trainer killed", "generating", "trainer@generate", "was killed"),
     Fault("trainer killed", "updating", "trainer@update", "was killed"),
     Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),

