@@ -34,7 +34,9 @@ STANDINS = {
     "srun": 'while [[ "$1" == --* ]]; do [[ "$1" == --nodelist=* ]] && export HOST="${1#*=}"; shift; done; exec "$@"',
     "scontrol": "printf '%s\\n' n1 n2 n3",
     "ray": 'echo "$HOST: ray $*" >> "$LOG"',
-    "launcher.sh": 'sleep 0.5; echo "$HOST: $RAY_ADDRESS $NNODES $GPUS_PER_NODE $*" >> "$LOG"',
+    # A run takes longer than the start of the other machines' Ray.
+    "launcher.sh": """until [ "$(wc -l < "$LOG")" -ge 3 ]; do sleep 0.05; done
+echo "$HOST: $RAY_ADDRESS $NNODES $GPUS_PER_NODE $*" >> "$LOG\"""",
 }
 
 

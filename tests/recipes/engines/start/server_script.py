@@ -16,7 +16,7 @@ def tell(connection) -> None:
 
 def wait(connection) -> None:
     tell(connection)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def end(connection) -> None:
@@ -40,18 +40,18 @@ def scenario(name: str, server: int) -> int:
         if name == "other job":
             os.environ["RAY_JOB_ID"] = "another"
         process, said["child"] = start(end)
-        process.join(60)
+        process.join(300)
         said["status"] = process.exitcode
     elif name in ("killed", "terminated"):
         process, said["child"] = start(wait)
         process.kill() if name == "killed" else process.terminate()
-        process.join(60)
+        process.join(300)
         said["status"] = process.exitcode
     elif name == "waits":
         _, said["child"] = start(wait)
     print(json.dumps(said), flush=True)
     if name == "waits":
-        time.sleep(60)
+        time.sleep(600)
     if name == "driver killed":
         os.kill(os.getpid(), signal.SIGKILL)
     return 5

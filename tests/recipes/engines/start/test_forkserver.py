@@ -25,7 +25,7 @@ def run(tmp_path):
             [sys.executable, SCRIPT, scenario],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=900,
             env={**os.environ, "TMPDIR": str(tmp_path)},
         )
         assert not list(tmp_path.glob("recipes-*")), "the server's folder is left behind"
@@ -35,14 +35,15 @@ def run(tmp_path):
 
 
 def ended(pid: int) -> bool:
-    """Whether a process ends within ten seconds."""
-    for _ in range(100):
+    """Whether a process ends long before it would by itself."""
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
         except (ProcessLookupError, FileNotFoundError):
             return True
-        time.sleep(0.1)
+        time.sleep(0.02)
     return False
 
 
@@ -89,6 +90,6 @@ def test_nothing_outlives_the_server(tmp_path, number, status):
     )
     said = json.loads(server.stdout.readline())
     server.send_signal(number)
-    assert server.wait(30) == status
+    assert server.wait(300) == status
     assert ended(said["driver"])
     assert ended(said["child"]["pid"])
