@@ -51,7 +51,7 @@ def test_both_train_on_the_same_work(folder, monkeypatch):
         ability="math",
         extra_info={"split": "train", "index": 0},
     )
-    write_split(Path(recipe.data.train_files), [row], manifest={})
+    write_split(Path(recipe.data.train_files), [row])
     read = SimpleNamespace(from_parquet=lambda file, columns: pq.read_table(file, columns=columns).to_pylist())
     for module, names in (
         ("trl", {"GRPOConfig": SimpleNamespace, "GRPOTrainer": Trainer}),
