@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.evaluation.scoring import Reward, Score, as_score
@@ -26,7 +26,7 @@ class JsonLines:
         self.count = 0
         self._file = path.open("w", encoding="utf-8")
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Mapping[str, object]) -> None:
         """Append one record; NaN and infinity are refused, since JSON has neither."""
         self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         self.count += 1
@@ -61,23 +61,32 @@ class CompletionLog:
         self._flags: Counter[str] = Counter()
         self._same = SameAnswer()
 
-    def add_group(self, shared: dict[str, Any], records: list[dict[str, Any]], scores: list[Score]) -> list[list[str]]:
+    def add_group(
+        self,
+        prompt: str,
+        truth: str,
+        responses: Sequence[str],
+        scores: Sequence[Score],
+        *,
+        shared: Mapping[str, object],
+        own: Sequence[Mapping[str, object]],
+    ) -> list[list[str]]:
         """Write one question's responses. Returns the suspicious flags of each.
 
         Args:
-            shared: what all responses have in common, with `ground_truth`.
-            records: one per response, with `response`.
+            shared: further columns that all its responses have in common.
+            own: further columns of each response.
         """
-        truth = shared["ground_truth"]
-        raised = [flags(record["response"], truth, score) for record, score in zip(records, scores, strict=True)]
-        for record, score, names in zip(records, scores, raised, strict=True):
-            line = shared | record | {"score": score.value, "accuracy": score.accuracy, "reason": score.reason}
+        raised = [flags(response, truth, score) for response, score in zip(responses, scores, strict=True)]
+        for response, score, names, columns in zip(responses, scores, raised, own, strict=True):
+            line = {**shared, "prompt": prompt, "ground_truth": truth, "response": response, **columns}
+            line |= {"score": score.value, "accuracy": score.accuracy, "reason": score.reason}
             line |= {"parts": score.parts, "suspicious": names}
             self._files["success" if score.right else "fail"].write(line)
             if names:
                 self._files["suspicious"].write(line)
             self._flags.update(names)
-        rewarded = [record["response"] for record, score in zip(records, scores, strict=True) if score.value > 0]
+        rewarded = [response for response, score in zip(responses, scores, strict=True) if score.value > 0]
         self._same.add(truth, rewarded)
         return raised
 
@@ -135,10 +144,9 @@ def _split(dump: Dump, folder: Path, reward: Reward | None, data_source: str) ->
         scores = [_score(response, reward, data_source, str(dump.file)) for response in group]
         differs += sum(abs(each.score - score.value) > SAME_SCORE for each, score in zip(group, scores, strict=True))
         first = group[0]
-        shared = {"step": first.line.get("step"), "row_id": first.row_id, "prompt": first.prompt}
-        shared["ground_truth"] = first.truth
-        records = [{"response": each.text, "uid": each.line.get("uid")} for each in group]
-        log.add_group(shared, records, scores)
+        shared = {"step": first.line.get("step"), "row_id": first.row_id}
+        own = [{"uid": each.line.get("uid")} for each in group]
+        log.add_group(first.prompt, first.truth, [each.text for each in group], scores, shared=shared, own=own)
     mean = sum(response.score for response in dump.responses) / len(dump.responses)
     return RolloutStep(dump.file.stem, mean, differs, log.close(), dump.torn)
 

@@ -109,17 +109,18 @@ class Pass:
         scores = [reward.score(question, response.text) for response in responses]
         stats = question_stats(question.row, responses, scores)
         self.collector.add(stats, responses, scores)
-        shared = {
-            "row": question.row,
-            "data_source": question.data_source,
-            "prompt": question.text,
-            "ground_truth": question.ground_truth,
-        }
-        records = [
-            {"sample": number, "response": response.text, "tokens": response.tokens, "truncated": response.truncated}
-            for number, response in enumerate(responses)
-        ]
-        return Scored(group, scores, stats, log.add_group(shared, records, scores))
+        raised = log.add_group(
+            question.text,
+            question.ground_truth,
+            [response.text for response in responses],
+            scores,
+            shared={"row": question.row, "data_source": question.data_source},
+            own=[
+                {"sample": number, "tokens": response.tokens, "truncated": response.truncated}
+                for number, response in enumerate(responses)
+            ],
+        )
+        return Scored(group, scores, stats, raised)
 
 
 def _passes(plan: EvaluationPlan) -> list[Pass]:
