@@ -21,6 +21,7 @@ from recipes.pointer_selector import PointerSelector, checkpoints, cli
 from recipes.pointer_selector.checkpoints import load_policy
 from recipes.pointer_selector.config import presets, resolve
 from recipes.runs import folder
+from recipes.runs.metrics import read_history
 
 SMALL = [f"workload.{name}={value}" for name, value in SMALL_WORKLOAD.items()]
 SMALL += ["policy.hidden=16", "rce.epochs=1", "grpo.epochs=1", "trainer.device=cpu"]
@@ -81,6 +82,11 @@ def test_a_run_killed_by_sigkill_goes_on_to_the_same_weights(tmp_path, monkeypat
         assert len({(each / mark).read_text() for each in both}) == 1
     whole, killed = (load_policy(checkpoints.latest(each))[0].state_dict() for each in both)
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    both = [
+        read_history(tmp_path / name / "runs" / "pointer_selector" / "metrics.jsonl") for name in ("whole", "killed")
+    ]
+    norms = [[(step.step, step.get("actor/grad_norm")) for step in history] for history in both]
+    assert norms[0] == norms[1], "every update, also where the best weights are those from before it"
 
 
 @pytest.mark.parametrize("preset", presets())
