@@ -110,6 +110,11 @@ FUSED_WIDTH = 128
 def packing_undone(recipe: Recipe) -> Changes:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     architecture, key = model_type(_folder(recipe)), "worker.actor.model.override_config"
+    if recipe.hardware == "cpu":  # recipes/engines/verl_cpu/settings.py names the attention
+        chosen = recipe.source_of("worker.actor.padding_free").layer == "hardware"
+        source = Source("hardware", f"{architecture} cannot be packed on CPUs")
+        fits = architecture is None or architecture in CAN_PACK or not chosen
+        return {} if fits else {"worker.actor.padding_free": (False, source)}
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
     by_machine = recipe.source_of(key).layer == "hardware"
     if architecture is None or architecture in CAN_PACK or not by_machine or attention in (None, "sdpa"):

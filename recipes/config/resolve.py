@@ -187,9 +187,8 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
     for follows in (kl.switched_off, filled_batches):
         recipe = changed(recipe, follows(recipe))
-    if recipe.hardware == "gpu":
-        for follows in (packing_undone, filled_sizes):
-            recipe = changed(recipe, follows(recipe))
+    for follows in (packing_undone, *((filled_sizes,) if recipe.hardware == "gpu" else ())):
+        recipe = changed(recipe, follows(recipe))
     for follows in (_critic, _defaults, _places):
         recipe = changed(recipe, follows(recipe))
     listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user

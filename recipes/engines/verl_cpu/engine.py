@@ -16,7 +16,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from recipes.engines import linear_schedule, on_policy, resumed_optimizer
+from recipes.engines import linear_schedule, on_policy, packed_attention, resumed_optimizer
 from recipes.engines.verl_cpu.settings import PACKAGE
 
 
@@ -78,3 +78,4 @@ register_rollout()
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
+packed_attention.register()

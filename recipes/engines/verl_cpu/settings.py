@@ -13,6 +13,7 @@ from typing import Any
 
 from recipes import paths
 from recipes.config import Recipe
+from recipes.config.gpus import PACKED_ATTENTION
 from recipes.config.schema.keys import settled
 from recipes.memory.shape import Shape, shape
 
@@ -43,7 +44,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
         **({} if os.environ.get("RAY_ADDRESS") else _local_ray(_ranks(recipe))),
-        **_models(),
+        **_models(recipe),
         f"{ROLLOUT}.free_cache_engine": False,
         f"{ROLLOUT}.enable_sleep_mode": False,
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
@@ -103,14 +104,15 @@ def _local_ray(ranks: int) -> dict[str, Any]:
     }
 
 
-def _models() -> dict[str, Any]:
-    """The plug-in, an attention kernel that CPUs have, no compilation, and a critic in the actor's number type."""
-    both = {"external_lib": f"{PACKAGE}.engine", "override_config.attn_implementation": "sdpa"}
+def _models(recipe: Recipe) -> dict[str, Any]:
+    """The plug-in, an attention that CPUs have, no compilation, and a critic in the actor's number type."""
+    networks = {"actor_rollout_ref": recipe.worker.actor, "critic": recipe.worker.critic}
+    attention = {role: PACKED_ATTENTION if network.padding_free else "sdpa" for role, network in networks.items()}
     return {
-        **{f"{role}.model.{name}": value for role in ("actor_rollout_ref", "critic") for name, value in both.items()},
+        **{f"{role}.model.external_lib": f"{PACKAGE}.engine" for role in attention},
+        **{f"{role}.model.override_config.attn_implementation": name for role, name in attention.items()},
         "actor_rollout_ref.ref.use_torch_compile": False,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        "critic.model.use_remove_padding": False,
         "critic.model.enable_gradient_checkpointing": False,
         **{f"critic.fsdp.mixed_precision.{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")},
     }

@@ -200,7 +200,7 @@ def test_the_critic_follows_the_actor_where_no_layer_sets_it(resolve):
 
     assert critics(PADDING_FREE="1") == (64, True, "bf16", 1e-5)
     assert critics(PADDING_FREE="0", GLOBAL_BATCH_SIZE="32") == (32, False, "bf16", 1e-5)
-    assert critics("worker.critic.global_batch_size=16", hardware="cpu") == (16, False, "fp32", 1e-5)
+    assert critics("worker.critic.global_batch_size=16", hardware="cpu") == (16, True, "fp32", 1e-5)
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from recipes.config import Recipe, load
+from recipes.config.gpus import PACKED_ATTENTION
 from recipes.config.schema import leaves
 from recipes.engines.verl_cpu import settings
 from recipes.memory.shape import PUBLISHED
@@ -37,3 +38,15 @@ def test_the_users_values_are_not_overridden() -> None:
     fixed = {name for name in native & set(settings.keys(recipe())) if not name.startswith("critic.")}
     # vLLM's CPU build cannot free its cache; configs/hardware/cpu.yaml has no keys of critics.
     assert fixed == {"actor_rollout_ref.rollout.free_cache_engine"}
+
+
+def test_what_cannot_be_packed_keeps_its_padding(tmp_path: Path) -> None:
+    """Packed attention is asked for with packing, and never without it."""
+    name = "{}.model.override_config.attn_implementation"
+    for architecture, packed in (("qwen3", True), ("gpt2", False)):
+        (tmp_path / "config.json").write_text(json.dumps({**LARGE, "model_type": architecture}), encoding="utf-8")
+        found = load("countdown", environ={"MODEL_PATH": str(tmp_path), "ALGORITHM": "ppo"}, hardware="cpu")
+        assert (found.worker.actor.padding_free, found.worker.critic.padding_free) == (packed, packed)
+        keys = settings.keys(found)
+        wanted = PACKED_ATTENTION if packed else "sdpa"
+        assert {keys[name.format(role)] for role in ("actor_rollout_ref", "critic")} == {wanted}
