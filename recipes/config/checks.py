@@ -216,6 +216,12 @@ def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
             "worker.actor.ulysses_size",
             "worker.actor.padding_free",
         )
+    if recipe.worker.reward.num_workers == 0 and recipe.hardware == "gpu" and recipe.engine == "verl":
+        yield recipe.error(
+            "worker.reward.num_workers 0 has rewards computed where generation is driven, on CPUs only",
+            "set it to 1 or more",
+            "worker.reward.num_workers",
+        )
 
 
 EARLY_STOP_VALIDATION = "validation"

@@ -266,7 +266,13 @@ class Reward(Section):
         gt=0,
         not_on=only_easyr1("verl has processes instead: num_workers"),
     )
-    num_workers: int = key(8, "reward processes", verl=SAME, gt=0, not_on=only_verl("EasyR1 has one reward process"))
+    num_workers: int = key(
+        8,
+        "reward processes; 0, on CPUs: in the processes that drive generation",
+        verl=SAME,
+        ge=0,
+        not_on=only_verl("EasyR1 has one reward process"),
+    )
     overlong_buffer: OverlongBuffer = OverlongBuffer()
 
 

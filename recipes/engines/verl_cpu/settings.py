@@ -45,6 +45,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
         **({} if os.environ.get("RAY_ADDRESS") else _local_ray(_ranks(recipe))),
         **_models(recipe),
+        f"{ROLLOUT}.agent.agent_loop_manager_class": f"{PACKAGE}.agent_loops.CpuAgentLoops",
         f"{ROLLOUT}.free_cache_engine": False,
         f"{ROLLOUT}.enable_sleep_mode": False,
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
