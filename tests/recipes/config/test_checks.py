@@ -36,6 +36,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         (f"engine=easyr1 {MICRO}experience=3", ["1024 responses", "to 2 or 4"]),
         (f"engine=easyr1 {SMALL}", ["100 is less than", "1024"]),
         ("engine=easyr1 worker.actor.fsdp.enable_cpu_offload=true", ["cannot accumulate"]),
+        ("worker.reward.num_workers=0", ["on CPUs only", "to 1 or more"]),
         ("trainer.save_freq=0", ["trainer.save_freq is 0", "SAVE_FREQ=-1 for never"]),
         ("trainer.val_freq=0", ["trainer.val_freq is 0", "VAL_FREQ=-1 for never"]),
         ("trainer.n_gpus_per_node=7 worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),  # before anything else
