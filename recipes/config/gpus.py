@@ -221,3 +221,36 @@ def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:
         source = Source("hardware", "this machine has no liger-kernel")
         settings += [Setting(f"{role}.model.use_liger", False, source) for role in roles]
     return settings
+
+
+SECTION = "docs/INSTALLATION.md, section flash-attn"
+CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
+"""Attention that without flash-attn cannot tell packed responses apart, or is not there; None is verl's own choice."""
+
+
+def check_attention(recipe: Recipe) -> list[str]:
+    """Raise where verl would ask for flash-attn, or let packed responses see each other; remark on what is without it.
+
+    Raises:
+        RecipeError: names the key that asks for it.
+    """
+    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks_flash_attention():
+        return []
+    actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
+    attention = actor.model.override_config.get("attn_implementation")
+    if recipe.has_critic and not has_packed_attention():
+        raise recipe.error(
+            "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
+            f"install it ({SECTION}), or take an algorithm without a critic, for instance ALGORITHM=rloo",
+            "algorithm.adv_estimator",
+        )
+    if actor.padding_free and attention in CANNOT_PACK:
+        raise recipe.error(
+            f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
+            "cannot keep them apart here",
+            f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
+            "worker.actor.padding_free",
+        )
+    if actor.padding_free or packing.by_user:
+        return []
+    return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]

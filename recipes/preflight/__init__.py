@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recipes.config import Recipe, check, remarks, visible_gpus
+from recipes.config.gpus import check_attention
 from recipes.engines import easyr1_source, versions
 from recipes.errors import RecipeError, raise_together
 from recipes.monitor import early_stop
@@ -60,7 +61,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         found = []
     else:
         found = easyr1_source.check()
-    return [*found, *remarks(recipe), *model.check_attention(recipe)]
+    return [*found, *remarks(recipe), *check_attention(recipe)]
 
 
 def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:

@@ -1,4 +1,4 @@
-"""The model: is it there, whole and long enough, does a hub that must give it answer, and can its attention pack?"""
+"""The model: is it there, whole and long enough, and does a hub that must give it answer?"""
 
 from __future__ import annotations
 
@@ -6,48 +6,16 @@ import os
 from pathlib import Path
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.config.gpus import has_packed_attention, lacks_flash_attention
 from recipes.errors import RecipeError
 from recipes.memory.shape import published_config
 from recipes.model_files import local_model, model_config, positions, text_config, weight_files
 
-SECTION = "docs/INSTALLATION.md, section flash-attn"
-WITHOUT_PACKING = (None, "eager", "sdpa", "flash_attention_2")
-"""Attention that without flash-attn cannot tell packed responses apart, or is not there; None is verl's own choice."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 HUB = "https://huggingface.co"
 HUB_TIMEOUT_S = 8.0
 POINTER_BYTES = 1024
 """A file of weights that is smaller is git-lfs's pointer to them."""
-
-
-def check_attention(recipe: Recipe) -> list[str]:
-    """Raise where verl would ask for flash-attn, or let packed responses see each other; remark on what is without it.
-
-    Raises:
-        RecipeError: names the key that asks for it.
-    """
-    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks_flash_attention():
-        return []
-    actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
-    attention = actor.model.override_config.get("attn_implementation")
-    if recipe.has_critic and not has_packed_attention():
-        raise recipe.error(
-            "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
-            f"install it ({SECTION}), or take an algorithm without a critic, for instance ALGORITHM=rloo",
-            "algorithm.adv_estimator",
-        )
-    if actor.padding_free and attention in WITHOUT_PACKING:
-        raise recipe.error(
-            f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
-            "cannot keep them apart here",
-            f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
-            "worker.actor.padding_free",
-        )
-    if actor.padding_free or packing.by_user:
-        return []
-    return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
 
 
 def check_model(recipe: Recipe) -> list[str]:
