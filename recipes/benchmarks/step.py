@@ -26,7 +26,7 @@ from recipes.benchmarks.watching import last_lines, watch
 from recipes.config import Recipe, load
 from recipes.data.prepare import make, make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
-from recipes.memory.phases import GENERATE, gpu_phases
+from recipes.memory.estimates import GENERATE, gpu_phases
 from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
 from recipes.preflight.data_files import check_data, files
 from recipes.preflight.memory import plan_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 import importlib.util
 
 from recipes.engines import (
-    frozen_reference,
     linear_schedule,
     on_policy,
     packed_attention,
+    reference_memory,
     resumed_optimizer,
     transfer_sockets,
 )
@@ -19,7 +19,7 @@ from recipes.engines import (
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
-frozen_reference.register()
+reference_memory.register()
 transfer_sockets.register()
 if importlib.util.find_spec("flash_attn") is None:
     packed_attention.register()

@@ -1,6 +1,6 @@
 """A recipe's memory before anything starts: what does not fit is refused, with who holds it and what to change.
 
-`recipes/memory/phases.py` has the estimate of each phase.
+`recipes/memory/estimates.py` has the estimate of each phase.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from recipes.config.schema.keys import settled
 from recipes.errors import RecipeError
 from recipes.memory import gpus
 from recipes.memory.budgets import GIGABYTE
-from recipes.memory.phases import (
+from recipes.memory.estimates import (
     BACKWARD,
     FORWARD,
     FULL,

@@ -145,26 +145,3 @@ def plain(text: str) -> str:
 def bare(text: str) -> str:
     """`plain`, without case and the blanks beside signs; the text itself where that leaves nothing."""
     return _LOOSE_BLANK.sub("", plain(text).casefold()) or text.strip().casefold()
-
-
-_OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\)))?").fullmatch
-_ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").search
-
-
-@lru_cache(maxsize=4096)
-def gold_option(gold: str) -> str:
-    r"""The letter that a gold answer such as `B`, `(B)` or `\text{(B)}` is; "" where it is something else."""
-    match = _OPTION(plain(gold))
-    return "" if match is None or match[3] or match[4] else (match[1] or match[2]).upper()
-
-
-@lru_cache(maxsize=16_384)
-def read_option(statement: str) -> str:
-    """The one option that a statement is: `B`, `(B)`, `B. text`, `B (42)`; "" where it names none or several."""
-    text = plain(statement) if len(statement) <= LONGEST else ""
-    if len(text) == 1 and "A" <= text.upper() <= "J":
-        return text.upper()
-    match = _OPTION(text)
-    if match is None or _ANY_OPTION(match[3] or match[4] or ""):
-        return ""
-    return (match[1] or match[2]).upper()

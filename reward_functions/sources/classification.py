@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import answers
+from . import answers, multiple_choice
 
 
 class Labels:
@@ -28,7 +28,7 @@ class Labels:
         if not isinstance(aliases, dict) or not isinstance(truth.get("labels") or [], list):
             raise ValueError("labels is no list, or aliases no object")
         self.label = answers.bare(str(label))
-        self.letter = answers.gold_option(str(label))
+        self.letter = multiple_choice.gold_option(str(label))
         self.spellings: dict[str, str] = {}
         for name in [label, *(truth.get("labels") or []), *aliases]:
             self._add(str(name), str(name))
@@ -49,6 +49,6 @@ class Labels:
         if text in self.spellings:
             return self.spellings[text]
         if self.letter:
-            letter = answers.read_option(statement).lower()
+            letter = multiple_choice.read_option(statement).lower()
             return self.spellings.get(letter) or self.spellings.get(f"({letter})") or ""
         return text if len(set(self.spellings.values())) == 1 else ""  # the other labels are not known

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from . import answers, classification, latex, programs, qa, sandbox, sandbox_fusion
+from . import answers, classification, latex, multiple_choice, programs, qa, sandbox, sandbox_fusion
 
 FORMAT_CREDIT = 0.1
 PARTIAL_CREDIT = 0.5
@@ -119,8 +119,8 @@ def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settin
         return _score_number(response, number, settings)
 
     def reason(statement: str) -> tuple[str, str]:
-        if letter := answers.gold_option(text):
-            stated = answers.read_option(statement)
+        if letter := multiple_choice.gold_option(text):
+            stated = multiple_choice.read_option(statement)
             return ("correct" if stated == letter else "wrong") if stated else "unparsable", stated
         return "correct" if answers.bare(statement) == answers.bare(text) else "wrong", answers.bare(statement)
 

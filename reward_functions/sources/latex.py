@@ -20,7 +20,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from . import answers
+from . import answers, multiple_choice
 
 HELPER = Path(__file__).resolve().parent / "latex_helper.py"
 SECONDS = 5.0  # of processor time a question, so that a loaded machine does not turn verdicts into timeouts
@@ -145,8 +145,8 @@ def judge(statement: str, gold: str) -> str:
     """
     if len(statement) > LONGEST:
         return "unparsable"
-    if letter := answers.gold_option(gold):
-        return "correct" if answers.read_option(statement) == letter else "wrong"
+    if letter := multiple_choice.gold_option(gold):
+        return "correct" if multiple_choice.read_option(statement) == letter else "wrong"
     ours, theirs = formula(statement), formula(gold)
     verdict = "correct" if ours == theirs else HELPER_PROCESS.ask(theirs, ours)
     if verdict == "unparsable":

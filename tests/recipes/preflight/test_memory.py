@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recipes.config import load, tasks
 from recipes.errors import RecipeError
-from recipes.memory import gpus, phases
+from recipes.memory import estimates, gpus
 from recipes.memory.shape import published_shape
 from recipes.preflight import memory
 
@@ -20,7 +20,7 @@ SHARE = "worker.rollout.gpu_memory_utilization"
 
 @pytest.mark.parametrize(("what", "measured", "estimated"), memory.held_against_measurements())
 def test_estimates_are_within_15_percent_of_what_was_measured_or_above(what, measured, estimated):
-    assert 0.85 * measured <= estimated <= (1 + phases.ESTIMATE_TOLERANCE) * measured
+    assert 0.85 * measured <= estimated <= (1 + estimates.ESTIMATE_TOLERANCE) * measured
 
 
 @given(

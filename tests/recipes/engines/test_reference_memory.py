@@ -23,7 +23,7 @@ from types import SimpleNamespace
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from verl.workers.engine.fsdp import transformer_impl
-from recipes.engines import frozen_reference
+from recipes.engines import reference_memory
 
 rank, ranks, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 forward_only, broken = sys.argv[4] == "True", sys.argv[5]
@@ -76,9 +76,9 @@ def computed(module):
 
 found = [computed(built())]
 pins.clear()
-frozen_reference.register()
-frozen_reference.register()
-found.append(computed(built(frozen_reference.cast) if forward_only else built()))
+reference_memory.register()
+reference_memory.register()
+found.append(computed(built(reference_memory.cast) if forward_only else built()))
 same = torch.equal(found[0][0], found[1][0])
 print(json.dumps({"same": same, "before": found[0][2:], "after": found[1][2:], "buffers": found[1][1]}))
 """
@@ -130,7 +130,7 @@ def test_memory_that_cannot_be_pinned_ends_the_first_pass(tmp_path):
 @pytest.mark.parametrize("task", ["countdown", "number_game"])
 @pytest.mark.parametrize("rounds_buffers", [False, True])
 def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not(monkeypatch, task, rounds_buffers):
-    from recipes.engines import frozen_reference
+    from recipes.engines import reference_memory
 
     folder = ROOT / "recipes" / "tasks" / task / "tiny"
     build = inspect.unwrap(transformer_impl.FSDPEngine._build_module)
@@ -154,7 +154,7 @@ def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not
 
     monkeypatch.setattr(transformer_impl, "apply_monkey_patch", patch)
     whole = build(engine())
-    found = frozen_reference.read(engine(), build)
+    found = reference_memory.read(engine(), build)
     assert built == [torch.float32, torch.bfloat16, *([torch.float32] if rounds_buffers else [])]
     for (name, ours), (_, theirs) in zip(found.named_parameters(), whole.named_parameters(), strict=True):
         assert ours.dtype == torch.bfloat16, name
@@ -164,4 +164,4 @@ def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not
     for name, buffer in found.named_buffers():
         assert buffer.dtype == torch.float32, name
         assert torch.equal(buffer, frequencies[name]), name
-    assert next(frozen_reference.read(engine("fp16"), build).parameters()).dtype == torch.float16
+    assert next(reference_memory.read(engine("fp16"), build).parameters()).dtype == torch.float16
