@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from recipes.data.rows import Row
+from typing import Final
 
 ID: Final = "id"
 """The column, and the key in `extra_info`."""
@@ -35,13 +32,11 @@ class UniqueIds:
     def __init__(self) -> None:
         self._last: dict[str, int] = {}  # id -> the last number that was put behind it
 
-    def give(self, row: Row) -> None:
-        """Write the row's unique id into its column and its `extra_info`; a row without an id stays as it is."""
-        if ID not in row:
-            return
-        name = own = row[ID]
+    def unique(self, own: str) -> str:
+        """Return the id that a row gets whose own is this one."""
+        name = own
         while name in self._last:
             self._last[own] += 1
             name = f"{own}-{self._last[own]}"
         self._last[name] = 1
-        row[ID] = row["extra_info"][ID] = name
+        return name

@@ -268,7 +268,8 @@ def _write(draft: Path, rows: Iterable[Row], path: Path) -> tuple[int, pa.Schema
         while group:
             _check_shape(group, first, path, count)
             for row in group:
-                ids.give(row)
+                if ID in row:
+                    row[ID] = row["extra_info"][ID] = ids.unique(row[ID])
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

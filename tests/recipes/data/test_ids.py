@@ -29,12 +29,8 @@ def test_the_content_alone_decides():
 
 @given(st.lists(st.sampled_from(["a", "a-2", "a-3", "b"]), max_size=40))
 def test_every_row_gets_an_id_of_its_own_and_the_first_keeps_it(names):
-    ids, given_ids = UniqueIds(), []
-    for name in names:
-        entry = {"id": name, "extra_info": {"id": name}}
-        ids.give(entry)
-        given_ids.append(entry["id"])
-        assert entry["extra_info"]["id"] == entry["id"]
+    ids = UniqueIds()
+    given_ids = [ids.unique(name) for name in names]
     assert len(set(given_ids)) == len(names)
     assert all(made.startswith(name) for made, name in zip(given_ids, names, strict=True))
 
