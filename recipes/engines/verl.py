@@ -56,8 +56,9 @@ def translate(recipe: Recipe) -> dict[str, Any]:
 
         needed = settings.keys(recipe)
         keys.update({name: needed[name] for name in needed if recipe.has_critic or not name.startswith("critic.")})
-    keys.update(native(recipe))
-    return keys
+    given = native(recipe)
+    keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
+    return keys | given
 
 
 def native(recipe: Recipe) -> dict[str, Any]:

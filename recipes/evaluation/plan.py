@@ -218,6 +218,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         options.gpu_memory_utilization,
         options.dtype,
         Path(template).read_text(encoding="utf-8") if template else "",
+        compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
         **images,
     )
 

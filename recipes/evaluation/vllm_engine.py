@@ -41,6 +41,7 @@ class Engine:
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
         min_pixels, max_pixels: bounds of an image's size for the processor, the recipe's; None leaves the model's own.
         prompt_tokens: longest prompt with images; where there are none the prompts are counted instead.
+        compilation: vLLM's `compilation_config` on GPUs, the recipe's; None is vLLM's own.
     """
 
     tensor_parallel_size: int = 1
@@ -50,6 +51,7 @@ class Engine:
     min_pixels: int | None = None
     max_pixels: int | None = None
     prompt_tokens: int | None = None
+    compilation: dict[str, Any] | None = None
 
     @property
     def processor(self) -> dict[str, int]:
@@ -167,7 +169,11 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
 
     # A prompt that is read in two steps turns the random generator of its request back, which CPU generators cannot do.
     on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
-    on_device = {"gpu_memory_utilization": settings.gpu_memory_utilization} if on_gpu else on_cpu
+    of_gpu = {
+        "gpu_memory_utilization": settings.gpu_memory_utilization,
+        "compilation_config": settings.compilation,
+    }
+    on_device = of_gpu if on_gpu else on_cpu
     on_images = {"limit_mm_per_prompt": {"image": images}, "mm_processor_kwargs": settings.processor} if images else {}
     try:
         return LLM(

@@ -57,7 +57,34 @@ def test_what_only_some_gpus_use_reaches_verls_dataclasses(composed):
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     assert (actor.engine.strategy, actor.engine.model_dtype) == ("fsdp2", "bf16")
     assert actor.engine.mixed_precision["param_dtype"] == "fp16"
-    assert (rollout.limit_images, rollout.engine_kwargs["vllm"]) == (2, {"max_logprobs": 5})
+    assert rollout.limit_images == 2
+    assert rollout.engine_kwargs["vllm"] == {"max_logprobs": 5, "compilation_config": COMPILATION}
+
+
+COMPILATION = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+VLLM = "actor_rollout_ref.rollout.engine_kwargs.vllm"
+
+
+def test_vllm_takes_the_compilation_that_gpus_get_by_default(composed):
+    """Graphs of whole decoding steps and no compiler, as vLLM itself reads the two values."""
+    from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode
+
+    given = OmegaConf.to_container(OmegaConf.select(composed(), VLLM))
+    assert given == {"compilation_config": COMPILATION}
+    config = CompilationConfig(**given["compilation_config"])
+    assert (config.mode, config.cudagraph_mode) == (CompilationMode.NONE, CUDAGraphMode.FULL_DECODE_ONLY)
+    assert not config.cudagraph_mode.requires_piecewise_compilation(), "vLLM would drop the graphs"
+
+
+@pytest.mark.parametrize("name", ["worker.rollout.engine_kwargs", f"+{VLLM}"])
+def test_one_key_gives_compilation_back_to_vllm(composed, name):
+    """verl leaves out what is null."""
+    engine = OmegaConf.select(composed(f"{name}.compilation_config=null"), VLLM) or {}
+    assert {key: value for key, value in engine.items() if value is not None} == {}
+
+
+def test_cpus_get_no_compilation(composed):
+    assert "compilation_config" not in OmegaConf.select(composed(hardware="cpu"), VLLM)
 
 
 @pytest.mark.parametrize("hardware", MACHINES)

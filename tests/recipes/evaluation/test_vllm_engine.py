@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from recipes.config import load
 from recipes.errors import RecipeError
+from recipes.evaluation import plan, vllm_engine
+from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
@@ -37,6 +41,18 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     names = [Engine().generator, Engine(dtype="float16").generator, Engine(chat_template="x").generator]
     assert len(set(names)) == 3, "what changes the answers is in the cache's key"
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch, gpus):
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=lambda **arguments: arguments))
+    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(vllm_engine, "_prepare_cpu", lambda model: None)
+    recipe = load("countdown", environ={}, hardware="gpu" if gpus else "cpu")
+    engine = plan._engine(Options(), recipe, make_data(1))
+    arguments = vllm_engine._start_engine(TINY, 512, engine, 0)
+    wanted = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"} if gpus else None
+    assert arguments.get("compilation_config") == wanted
 
 
 def test_a_spawned_engine_imports_the_script_again_without_running_it():
