@@ -114,6 +114,25 @@ class ForkServer:
                 if job is not None:
                     return job
 
+    def run_beside(self, job: Callable[[], None]) -> None:
+        """Fork a child for a `job` without which the run goes on; called before `serve`, which reaps it."""
+        _flush()
+        try:
+            pid = os.fork()
+        except OSError:  # `serve` will say so
+            return
+        if pid:
+            return
+        self._leave()
+        _die_with_parent(signal.SIGKILL)
+        try:
+            job()
+        finally:  # whatever it raises: this process must not go on as the server
+            if error := sys.exc_info()[1]:
+                print(f"done in advance, failed, and left to who needs it: {error!r}", file=sys.stderr)
+            _flush()
+            os._exit(0)
+
     def close(self) -> None:
         """Stop listening; who asks afterwards starts Python."""
         self._leave()

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import yaml
 
 from recipes.engines import versions
-from recipes.engines.start import cuda, forkserver, ray_head
+from recipes.engines.start import cuda, forkserver, model_class, ray_head
 from recipes.errors import reported_errors
 from recipes.memory import gpus
 
@@ -78,6 +78,8 @@ def main() -> int:
     reason, node = import_all(hardware, starting, ray_init)
     if reason is None:
         owner = os.getpid()
+        if hardware == "gpu":
+            server.run_beside(partial(model_class.look, sys.argv[1:]))
         try:
             job = server.serve(partial(train, node.address))
         except forkserver.CannotFork as error:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.engines import versions
-from recipes.engines.start import cuda, forkserver, main
+from recipes.engines.start import cuda, forkserver, main, model_class
 
 
 @pytest.fixture(autouse=True)
@@ -60,12 +60,15 @@ class Replaced(BaseException):
 def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_users_variables(
     monkeypatch, capsys, reason
 ):
-    stopped, closed = [], []
+    stopped, closed, beside = [], [], []
     node = SimpleNamespace(address="127.0.0.1:1", raylet_pid=1, stop=lambda: stopped.append(1))
 
     class Server:
         def __init__(self):
             monkeypatch.setenv("RECIPES_FORK_SERVER", "here")
+
+        def run_beside(self, job):
+            beside.append((job.func, *job.args))
 
         def serve(self, driver):
             raise forkserver.CannotFork("no process can be forked: [Errno 11]")
@@ -89,6 +92,7 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
     assert variables[main.SWITCH] == "0"
     assert "RECIPES_FORK_SERVER" not in variables
     assert stopped == closed == [1]
+    assert beside == ([] if reason else [(model_class.look, ["a=1"])]), "with CUDA initialised nothing is forked"
     said = capsys.readouterr().err
     assert said.count("started anew") == 1
     assert (reason or "no process can be forked") in said
