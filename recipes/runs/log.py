@@ -96,7 +96,7 @@ HINTS: tuple[tuple[str, str], ...] = (
         "without it, the same command goes on from the last checkpoint",
     ),
     (
-        r"CUDA out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
+        r"CUDA out of memory|CUDA Error: out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
         "a GPU's memory ran out: lower MICRO_BATCH_SIZE or GPU_MEMORY_UTIL",
     ),
     (
@@ -146,7 +146,8 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
 )
 
-OUT_OF_GPU_MEMORY = re.compile(r"(torch\.|torch\.cuda\.)?OutOfMemoryError\b.*")
+OUT_OF_GPU_MEMORY = re.compile(r"(torch\.|torch\.cuda\.)?OutOfMemoryError\b|.*CUDA Error: out of memory")
+"""An exception's line: torch's, and that of vLLM's own allocator."""
 GPU_PHASES: tuple[tuple[str, str, str], ...] = (
     (
         r"optimizer_step|adam",

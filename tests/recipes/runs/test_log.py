@@ -160,3 +160,19 @@ def test_memory_that_ran_out_is_named_with_its_phase_and_two_changes_that_help(f
     )
     assert f"ran out in {phase}:" in found.hint
     assert all(knob in found.hint for knob in knobs)
+
+
+def test_vllms_allocator_without_memory_is_generation_without_memory():
+    """As vLLM 0.24.0 wrote it on a GPU that another program had filled meanwhile."""
+    allocator = "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:163"
+    found = first_error(
+        lines(
+            "Traceback (most recent call last):\n"
+            '  File "verl/workers/engine_workers.py", line 823, in update_weights\n'
+            '    await self.rollout.resume(tags=["kv_cache"])\n'
+            '  File "vllm/v1/engine/core_client.py", line 1130, in _call_utility_async\n'
+            "    return await future\n"
+            f"Exception: Call to wake_up method failed: Worker failed with error '{allocator}', please check\n"
+        )
+    )
+    assert "ran out in generation (vLLM): lower GPU_MEMORY_UTIL" in found.hint

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ BEGIN, END = "<!-- generated: faults -->", "<!-- end of faults -->"
 CHEAPEST = "worker@save"
 WITHIN_S = 60.0
 STEPS = "40"
+SEGMENTS = "verl_weights_*"
+"""Shared memory in which verl's trainer hands weights to vLLM."""
 RANKS = int(os.environ.get("RANKS", "1"))
 
 
@@ -103,14 +106,14 @@ class Experiment:
             "FAULT_FIRED": str(fired),
         }
         keys = ("trainer.save_freq=1", "trainer.val_freq=-1", "trainer.val_before_train=false")
-        before = set(Path("/dev/shm").glob("verl_weights_*"))
+        before = set(Path("/dev/shm").glob(SEGMENTS))
         with output.open("w") as stream:
             command = [sys.executable, "-m", "recipes.launch", "countdown", *keys]
             done = subprocess.run(
                 command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=3600, check=False
             )
         seconds = time.time() - float(fired.read_text()) if fired.exists() else float("nan")
-        left = [*_processes(self.folder), *map(str, set(Path("/dev/shm").glob("verl_weights_*")) - before)]
+        left = [*_processes(self.folder), *_unused_segments(before)]
         return Attempt(done.returncode, output.read_text(), seconds, left)
 
 
@@ -123,6 +126,15 @@ def _processes(folder: Path) -> list[str]:
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
     return left
+
+
+def _unused_segments(before: set[Path]) -> list[str]:
+    """Shared memory that is new and that no process maps; what another run uses beside this one is mapped."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):  # the process has ended
+            mapped += maps.read_text()
+    return [str(path) for path in set(Path("/dev/shm").glob(SEGMENTS)) - before if path.name not in mapped]
 
 
 def _outcome(experiment: Experiment, fault: Fault) -> tuple[list[str], list[str]]:
