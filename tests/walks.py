@@ -2,8 +2,8 @@
 
 A walk begins where a user's value enters and ends where it has its last form. Python's profiler sees every call. A file
 of the repository is on the walk when one of its functions receives, returns or yields the value, alone or in an object
-that holds it: `+` marks the files that give it on, `-` those that only look at it, as checks do. The environment of the
-process, which every function has, counts as no object that holds it.
+that holds it: `+` marks files that pass it on (a function returns or yields it), `-` files that only receive it,
+as checks do. The environment of the process does not count as such an object, since every function has it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 OURS = (f"{ROOT}/recipes/", f"{ROOT}/reward_functions/")
 MARK = "1012"
-"""A number and a piece of text that nothing else in a walk has."""
+"""The value that is followed, as a number or as part of a text; nothing else in a walk has it."""
 
 
 def holds(thing: Any, seen: dict[int, Any]) -> bool:
@@ -47,12 +47,15 @@ def holds(thing: Any, seen: dict[int, Any]) -> bool:
 
 
 class Walk:
-    """Files by when they first have the value, with the functions that have it; `end` is the last, `file:function`."""
+    """The files that have the value, in the order in which they first have it, each with its functions.
+
+    `end` is the last function of the walk, as `file:function`.
+    """
 
     def __init__(self, end: str) -> None:
         self.end, self.ended, self._busy = end, False, False
         self.files: dict[str, list[str]] = {}
-        self.give_on: set[str] = set()
+        self.pass_on: set[str] = set()
 
     def record(self, frame: FrameType, event: str, result: Any) -> None:
         """Note a call or a return, as `sys.setprofile` tells it. Raises SystemExit at the walk's end."""
@@ -68,13 +71,13 @@ class Walk:
         if holds(list(frame.f_locals.values()) if event == "call" else result, {}):
             functions = self.files.setdefault(file, [])
             functions += [] if function in functions else [function]
-            self.give_on |= {file} if event == "return" else set()
+            self.pass_on |= {file} if event == "return" else set()
         self._busy, self.ended = False, event == "return" and self.end == f"{file}:{function}"
         if self.ended:
             raise SystemExit
 
-    def of(self, main: Callable[[], Any]) -> Walk:
-        """Watch what `main` calls."""
+    def follow(self, main: Callable[[], Any]) -> Walk:
+        """Call `main`, and record the files that have the value meanwhile."""
         threading.setprofile(self.record)
         sys.setprofile(self.record)
         try:
@@ -82,31 +85,31 @@ class Walk:
                 main()
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]  # typeshed has no way to take it back
+            threading.setprofile(None)  # type: ignore[arg-type]  # typeshed does not know that None removes it
         return self
 
 
 def rollout_n(folder: Path) -> Walk:
-    """ROLLOUT_N, from where the launchers' Python begins to verl's argument."""
+    """ROLLOUT_N, from the start of the launchers' Python to verl's argument."""
     os.environ["ROLLOUT_N"] = MARK
     sys.argv = ["launch.py", "countdown"]
     from recipes import launch
 
-    return Walk("recipes/engines/verl.py:command").of(launch.cli)
+    return Walk("recipes/engines/verl.py:command").follow(launch.cli)
 
 
 def users_file(folder: Path) -> Walk:
-    """The records of a user's JSONL, from the file to parquet, whole and in place."""
+    """The records of a user's JSONL, from the file to the finished parquet file."""
     rows = [{"prompt": f"{MARK} + {i}?", "ground_truth": str(i), "data_source": "gsm8k"} for i in range(6)]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sys.argv = ["launch.py", "custom", "--data", str(folder / "data.jsonl")]
     from recipes import launch
 
-    return Walk("recipes/data/rows.py:put_in_place").of(launch.cli)
+    return Walk("recipes/data/rows.py:put_in_place").follow(launch.cli)
 
 
 class Model(BaseHTTPRequestHandler):
-    """A server of chat completions, all of which are the mark."""
+    """A server of chat completions; every completion is the mark."""
 
     def do_GET(self) -> None:
         self._send({"data": []})
@@ -123,7 +126,7 @@ class Model(BaseHTTPRequestHandler):
 
 
 def completion(folder: Path) -> Walk:
-    """A completion, from the server that gives it to its row in the report."""
+    """A completion, from the server's response to its row in the report."""
     from recipes.data.rows import make_row, write_split
     from recipes.evaluation import cli
 
@@ -134,20 +137,20 @@ def completion(folder: Path) -> Walk:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url, data = f"http://127.0.0.1:{server.server_address[1]}/v1", str(folder / "test.parquet")
     words = ["gsm8k", "--model_path", "m", "--api_base", url, "--data_path", data, "--rollout_n", "4"]
-    return Walk("recipes/evaluation/report/page.py:write_report").of(lambda: cli.make_app()(words))
+    return Walk("recipes/evaluation/report/page.py:write_report").follow(lambda: cli.make_app()(words))
 
 
 def main(name: str) -> None:
-    """Take one walk and print it."""
+    """Record one walk and print it."""
     printed = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(printed), redirect_stderr(printed):
         os.environ.update(ARTIFACTS_DIR=f"{folder}/artifacts", DRY_RUN="1", HARDWARE="cpu")
         walk = globals()[name](Path(folder))
     if not walk.ended:
         sys.exit(f"{name} never came to {walk.end}:\n{printed.getvalue()[-2000:]}")
-    print(f"{name}: {len(walk.give_on)} files give it on, {len(walk.files) - len(walk.give_on)} look at it")
+    print(f"{name}: {len(walk.pass_on)} files pass it on, {len(walk.files) - len(walk.pass_on)} only receive it")
     for file, functions in walk.files.items():
-        print(f"  {'+' if file in walk.give_on else '-'} {file}: {', '.join(functions)}")
+        print(f"  {'+' if file in walk.pass_on else '-'} {file}: {', '.join(functions)}")
 
 
 if __name__ == "__main__":

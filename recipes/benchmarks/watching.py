@@ -27,12 +27,12 @@ class Watched:
     wall_s: float = 0.0  # from its start to its end
     cpu_s: float = 0.0  # user and system time of all its processes that were waited for
     peak_pss_bytes: int = 0
-    """Largest sum, over its processes at one moment, of the proportional set size, in which a page that n processes
-    share counts 1/n for each."""
+    """Largest sum of the processes' proportional set sizes (PSS) at one moment. A page of memory that n processes share
+    counts 1/n for each of them."""
     peak_processes: int = 0  # most processes at one moment
     first_metrics_s: float | None = None  # until the first line of metrics, the validation at step 0
     step_s: list[float] = field(default_factory=list)
-    """Seconds of each training step, as the trainer took them, validation and checkpoint apart."""
+    """Seconds of each training step by the trainer's clock, without validation and checkpoint."""
 
 
 def watch(
@@ -43,14 +43,14 @@ def watch(
     log: Path,
     interval_s: float = 0.5,
 ) -> Watched:
-    """Run the command to its end. SIGINT and SIGTERM are passed on to it, and it is waited for.
+    """Run the command and wait for its end. SIGINT and SIGTERM are passed on to it.
 
     Args:
         command: argument vector.
-        environment: variables besides the inherited ones.
+        environment: variables added to the inherited ones.
         metrics: file to which the run appends a JSON object a line, `{"step": n, "data": {...}}`.
         log: file for the command's output.
-        interval_s: between two samples.
+        interval_s: seconds between two samples.
     """
     seen = Watched()
     begin, cpu_before = time.monotonic(), _cpu_of_children()
@@ -60,7 +60,7 @@ def watch(
             env={**os.environ, **environment},
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C reaches it once, from here
+            start_new_session=True,  # Ctrl-C in a terminal reaches it once, passed on from here
         )
         known = {process.pid: psutil.Process(process.pid)}
         with _signals_passed_on(process):
@@ -79,7 +79,10 @@ def watch(
 
 
 def _memory(known: dict[int, psutil.Process]) -> list[int]:
-    """PSS of each living process in bytes; `known` gains their descendants, so that an orphan stays known."""
+    """Return the PSS of each living process in bytes.
+
+    Descendants are added to `known`, so that a process is still counted after its parent's end.
+    """
     sizes = []
     for process in list(known.values()):
         try:

@@ -1,4 +1,4 @@
-"""GPUs that only generate, one step ahead of those that train: what does not go together with it, and what it means."""
+"""Checks of a run in which some GPUs only generate: which settings do not work with it, and how its loss corrects."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ PAGE = "docs/ASYNC.md"
 
 
 def corrects_in_update(recipe: Recipe) -> bool:
-    """Return whether the update's own ratio is of the policy to the one that sampled, as vLLM computed it.
+    """Return whether the ratio in the loss is the policy's probability over the one with which vLLM sampled.
 
-    Otherwise the user asked for `recompute_old_log_probs`, and weights of each token, cut at 2, stand for that ratio.
+    It is not if the user set `recompute_old_log_probs`. Then a weight of each token, at most 2, corrects for vLLM.
     """
     key = "worker.actor.recompute_old_log_probs"
     return not (recipe.value(key) and recipe.source_of(key).by_user)
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """What verl's asynchronous trainer cannot do, or would do wrong."""
-    rollout, here = recipe.worker.rollout, recipe.trainer.n_gpus_per_node
+    """Yield an error for each setting that verl's asynchronous trainer cannot handle or would handle wrongly."""
+    rollout, gpus = recipe.worker.rollout, recipe.trainer.n_gpus_per_node
     if not rollout.own_gpus:
         if not recipe.worker.hybrid_engine:
             yield recipe.error(
@@ -31,10 +31,10 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
                 "worker.hybrid_engine",
             )
         return
-    if rollout.own_gpus >= here:
+    if rollout.own_gpus >= gpus:
         yield recipe.error(
-            f"{OWN} {rollout.own_gpus} of {here} GPU{'s' * (here != 1)} leaves none that trains",
-            f"set ROLLOUT_GPUS to {here - 1} or fewer" if here > 1 else "leave ROLLOUT_GPUS out: it takes two GPUs",
+            f"{OWN} {rollout.own_gpus} of {gpus} GPU{'s' * (gpus != 1)} leaves none that trains",
+            f"set ROLLOUT_GPUS to {gpus - 1} or fewer" if gpus > 1 else "leave ROLLOUT_GPUS out: it takes two GPUs",
             OWN,
             "trainer.n_gpus_per_node",
         )
@@ -81,7 +81,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def remarks(recipe: Recipe) -> list[str]:
-    """Say what runs where."""
+    """Return a sentence that says how many GPUs only generate and how many train."""
     own, training = recipe.worker.rollout.own_gpus, recipe.n_gpus
     if not own:
         return []

@@ -1,4 +1,4 @@
-"""The manifest beside each parquet file: where its rows come from, what was counted, and which bytes they make."""
+"""The manifest beside each parquet file: where its rows come from, their counts, and the file's size and hash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from recipes.errors import RecipeError
 from recipes.provenance import sha256
 
 HELD_OUT = "in_validation_data"
-"""Reason in `SplitCounts.dropped`: training rows whose prompt or image the validation data has."""
-EARLIER_HELD_OUT = "also in the validation data"  # in manifests of before version 0.2
+"""Reason in `SplitCounts.dropped` for training rows whose prompt or image is also in the validation data."""
+EARLIER_HELD_OUT = "also in the validation data"  # the same reason in manifests from before version 0.2
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,12 @@ class DroppedRow:
 
 @dataclass(frozen=True)
 class Filter:
-    """What a signal probe left out: how many rows, by reason and one by one, and how many it kept without a probe."""
+    """What a filter by a signal probe did.
+
+    Attributes:
+        dropped: number of rows left out; `why` counts them by reason, `rows` lists each.
+        not_probed: number of rows kept without a probe.
+    """
 
     dropped: int
     not_probed: int
@@ -50,13 +55,13 @@ class Origin:
     """Where the rows of a split come from, as far as that is known before they are made.
 
     Attributes:
-        source: in words, or the files.
+        source: a description in words, or the user's files.
         val_share: share of a user's rows that validates; None where validation data were given.
         settings: fields of the generator's settings, which are the task's own.
         buckets: the shares of all problems that these were drawn from (`splits.SHARES`).
         published_rows: how many rows the published data set has.
-        probe: what decided about the filtered rows: model, sampling, reward, as the evaluation's report has it.
-        source_manifest: of the file that was filtered.
+        probe: how the filter's probe was made (model, sampling, reward), as the evaluation's report states it.
+        source_manifest: the manifest of the file that was filtered.
     """
 
     task: str = ""
@@ -80,14 +85,14 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCounts:
-    """What is known of a split once its rows have passed.
+    """Counts of a split, which are known once all its rows have been made.
 
     Attributes:
         counts: the task's own tables, such as rows by size, and single numbers.
         dropped: rows that were left out, by reason.
         data_sources: rows by data source.
-        repeated_prompts: records that repeat the prompt of another; known of the training split.
-        most_images: of a row.
+        repeated_prompts: records that repeat the prompt of another one; counted in the training split only.
+        most_images: the largest number of images in one row.
     """
 
     counts: Mapping[str, Mapping[str, int] | int] = field(default_factory=dict)
@@ -109,7 +114,7 @@ class Manifest(SplitCounts, Origin):
     written_by: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
-        """The manifest as text; fields that say nothing are left out."""
+        """The manifest as text; fields that have their default value are left out."""
         values = _adapter().dump_python(self, mode="json", exclude_defaults=True)
         return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
@@ -120,13 +125,13 @@ def manifest_path(path: Path) -> Path:
 
 
 def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
-    """The manifest of a split, by the path of its parquet file; those of earlier versions are read as well.
+    """Read the manifest of a split, given the path of its parquet file. Manifests of earlier versions are read too.
 
     Args:
         verify: compare the parquet file's SHA-256 as well, which reads the whole file.
 
     Raises:
-        RecipeError: no manifest, or not the one of this file.
+        RecipeError: there is no manifest, it is broken, or it describes another file.
     """
     beside, what = manifest_path(path), ""
     try:
@@ -137,7 +142,7 @@ def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
         what = f"{path} has no manifest"
     except ValidationError as error:
         first = error.errors()[0]
-        what = f"the manifest is none: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        what = f"the manifest is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     except ValueError as error:
         what = f"the manifest is not JSON: {error}"
     if what:

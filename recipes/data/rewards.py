@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from recipes.data.rows import Row
 
 Score = Callable[..., Any]
-# Rewards are sums such as 0.1 + 0.2 + 0.7, whose last bits may be missing.
+# A reward may be a sum such as 0.1 + 0.2 + 0.7, which rounding leaves a little below 1.
 FULL_MARKS = 1.0 - 1e-9
 
 
 def is_right(result: Mapping[str, Any] | float) -> bool:
-    """Return whether a response is right: the one definition, for training and for evaluation.
+    """Return whether a response is right. Training and evaluation both use this definition.
 
     Args:
-        result: what a reward returned, or a line of verl's rollouts: `accuracy` (verl's `acc`) decides, or `score`
-            where neither is there; or the score alone.
+        result: what a reward returned, or a line of verl's dump of rollouts. `accuracy` (verl's `acc`) decides; if
+            neither is there, `score` does. It may also be the score itself.
 
     Raises:
         KeyError: the result has none of the three.
@@ -63,7 +63,7 @@ def load_reward(location: str | Path) -> ModuleType:
 
 
 def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
-    """Raise for a module beside a reward whose name the reward's import would find elsewhere."""
+    """Raise if the reward's import would find another module instead of the one of that name beside the reward."""
     for name, file in beside.items():
         found = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
         origin = found.origin if found else None
@@ -76,7 +76,7 @@ def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
 
 
 def gold_checked(rows: Iterable[Row], score: Score, gold_response: Callable[[Row], str]) -> Iterator[Row]:
-    """Pass rows through, each after its gold response earned 1.0 under its own reward.
+    """Yield the rows. Before a row is yielded, its gold response has to score 1.0 under the reward.
 
     Args:
         rows: from `recipes.data.rows.make_row`.

@@ -32,7 +32,7 @@ SHORT: dict[str, dict[str, str]] = {
     "easyr1": {"3b": "qwen2_5_vl_3b_geo3k", "7b": "qwen2_5_vl_7b_geo3k"},
     "verl": {"3b": "qwen2_5_3b_gsm8k_lora", "7b": "qwen2_7b_gsm8k"},
 }
-"""Short names of examples; an engine's name alone means both of its own."""
+"""Engine -> short name -> example. An engine's name alone means all of its short names."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Official:
         origin: repository, commit and file.
         values: every key that the example determines, its engine's defaults included.
         chosen: the keys that its launcher or shared configuration sets; the others are defaults.
-        outside: keys of the engine without a counterpart in the schema -> value and why.
+        outside: keys of the engine that the schema does not have -> (value, why the schema does not have it).
     """
 
     title: str
@@ -95,7 +95,7 @@ def _read(name: str) -> Official:
 ABSENT = "—"
 """Stands for a key that a side does not have; compared by identity."""
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
-"""Variables under which a recipe resolves as its file says, whatever this shell and this machine have."""
+"""Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
 _LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
 _VALIDATION, _LORA = "worker.rollout.val_override_config", "worker.actor.model.lora"
 _DETAILS = {
@@ -115,19 +115,19 @@ HARDWARE = (
     "worker.rollout.load_format", "worker.rollout.free_cache_engine", "worker.rollout.dtype",
     "worker.rollout.disable_*", "worker.rollout.engine_kwargs",
 )  # fmt: skip
-"""Keys that a machine decides, and that leave what is learned as it is up to rounding; all others are the task's."""
+"""Patterns of the keys that the machine decides; they change what is learned by rounding only. Others are a task's."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One key.
+    """One key of the comparison.
 
     Attributes:
         ours: our value, or ABSENT where our engine cannot do it.
         official: the examples' values in their order, or ABSENT.
         defaults: for each example, whether it leaves the key to its engine's default.
-        status: aligned with every example that has the key, or whose choice the difference is.
-        reason: why, in one line; empty where nothing says it.
+        status: `aligned` if every example that has the key has our value; otherwise what decides the difference.
+        reason: why the values differ, in one line; empty if no file gives a reason.
     """
 
     key: str
@@ -159,7 +159,7 @@ class Table:
 
 
 def compare(task_or_path: str, official: Sequence[Official]) -> Table:
-    """Our recipe, resolved for GPUs from its files alone, beside the examples."""
+    """Compare our recipe, resolved for GPUs from its files alone, with the examples."""
     recipe, path, gpu = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path), "hardware/gpu.yaml"
     mine, theirs = (
         _effective(_ours(recipe, read(path), read(CONFIGS / gpu))),
@@ -190,12 +190,12 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """1 is 1.0, but true is not 1."""
+    """Return whether two values are equal: 1 equals 1.0, but true does not equal 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
-    """Our recipe's keys and values; paths, and what a machine's size decides, as the files write them."""
+    """Return our recipe's keys and values. Paths, and what the machine's size decides, stay as the files have them."""
     written, machine = flatten(file), flatten(hardware)
 
     def value(key: str, leaf: Leaf) -> Any:
@@ -210,7 +210,10 @@ def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dic
 
 
 def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings with nulls that mean another key filled in, and without keys that have no effect."""
+    """Return the settings in a form that can be compared between engines.
+
+    A null that stands for another key's value gets that value, and keys without effect are left out.
+    """
     result = dict(values)
     in_loss = bool(result.get("algorithm.use_kl_loss"))
     in_reward = result.pop("algorithm.use_kl_in_reward", None)
@@ -230,7 +233,7 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-# Where a recipe says nothing, because the schema's default fits: why that default is not the official one.
+# Key -> why the schema's default differs from the official value, for keys that a recipe does not set.
 OF_DEFAULTS = {
     "data.filter_overlong_prompts_workers": "as EasyR1; measuring prompts is faster",
     "data.prompt_key": "a row has one column for each engine",
@@ -273,7 +276,10 @@ def comments(path: Path) -> dict[str, str]:
 
 
 def _ends(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, yaml.Mark]]:
-    """Every value with its key and where it ends; a block's own end is none."""
+    """Yield each key with the position where its value ends.
+
+    Blocks, and values of several lines, are left out: no comment stands behind them.
+    """
     for name, value in node.value:
         key = f"{prefix}{name.value}"
         if isinstance(value, yaml.MappingNode) and not value.flow_style:
@@ -294,7 +300,7 @@ KINDS: dict[Status, str] = {
 
 
 def cells(row: Row) -> list[str]:
-    """Key, our value, the official values, status and reason; an official default says so."""
+    """Key, our value, the official values, status and reason; an official value that is a default is marked as one."""
     official = [
         cell_text(value) + (" (default)" if default and value is not ABSENT else "")
         for value, default in zip(row.official, row.defaults, strict=True)
@@ -341,7 +347,7 @@ def _markdown_cells(row: Row, recipe: str) -> list[str]:
 
 
 def row_cells(row: Row) -> list[str]:
-    """Key, our value and the official ones as code; an official default says so behind it."""
+    """Key, our value and the official ones as code; the mark of a default stands behind the code."""
     values = cells(row)[:-2]
     return [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
 
@@ -354,8 +360,8 @@ def ran_on(recipe: str, key: str) -> str:
     """The engines that were given this key in a run of the recipe that `RUNS` records."""
     runs = json.loads(RUNS.read_text(encoding="utf-8")).get(recipe, {})
     leaf = leaves(Recipe).get(key)
-    takers = [title for engine, title in ENGINES.items() if engine in runs and leaf and engine not in leaf.info.not_on]
-    return " and ".join(takers) or "neither"
+    ran = [title for engine, title in ENGINES.items() if engine in runs and leaf and engine not in leaf.info.not_on]
+    return " and ".join(ran) or "neither"
 
 
 def block(task: str = "", *against: str) -> str:
@@ -372,7 +378,7 @@ _COLOURS = {"aligned": "dim", "task": "yellow", "hardware": "cyan"}
 
 
 def terminal(table: Table) -> RichTable:
-    """A rich table; differences stand out."""
+    """The comparison as a table for a terminal, in which differences have colours."""
     from rich.table import Table as RichTable
     from rich.text import Text
 

@@ -1,6 +1,7 @@
 """EasyR1's source on this machine: where it is, whether it is EasyR1, and whether it is the tested commit.
 
-EasyR1 and verl are two packages of one name, `verl`. The trainer's processes alone get EasyR1's folder on their path.
+EasyR1 and verl are two packages with the same name, `verl`. Only the trainer's processes have EasyR1's folder on their
+path; every other process imports verl's own package.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ DIGEST = "bb75e2d3c5a116b219939b04499e742cf6ce43c69de4a66d6585e47a07c0fd4c"
 """SHA-256 of that commit's `verl/**/*.py`, one after the other in the order of their paths."""
 VARIABLE = "EASYR1_HOME"
 DEFAULT = ROOT / ".easyr1"
-"""The folder into which `scripts/setup_env.sh easyr1` puts it."""
+"""The folder into which `scripts/setup_env.sh easyr1` clones EasyR1."""
 FIX = f"type: bash scripts/setup_env.sh easyr1 (it clones commit {COMMIT[:7]} of {REPOSITORY}); or set {VARIABLE}"
 
 
 @dataclass(frozen=True)
 class Source:
-    """EasyR1's folder, which holds `verl`, and what is to be said of it (empty: nothing)."""
+    """`home` is the folder that holds EasyR1's `verl`; `remarks` are sentences about it for the user."""
 
     home: Path
     remarks: tuple[str, ...] = ()
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Source:
-    """EasyR1's source: `EASYR1_HOME`, or what setup_env.sh cloned, or a `verl` of this Python that is EasyR1's.
+    """Find EasyR1's source: in `EASYR1_HOME`, else in the clone of setup_env.sh, else as this Python's package `verl`.
 
     Raises:
-        RecipeError: there is none, or what is there is something else or cannot be read.
+        RecipeError: there is none, or the folder is not EasyR1's or cannot be read.
     """
     if given := environ.get(VARIABLE):
         home, where = Path(given).expanduser().absolute(), f"environment variable {VARIABLE}"
@@ -62,7 +63,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Source:
 
 
 def _whose(package: Path) -> str:
-    """`EasyR1`, `verl`, or nothing: each has one file that the other has not."""
+    """Return whose package a folder is, "EasyR1" or "verl", or "" for neither. Each has a file that the other lacks."""
     if (package / "trainer" / "main_ppo.py").is_file():
         return "verl"
     return (
@@ -71,7 +72,7 @@ def _whose(package: Path) -> str:
 
 
 def _remarks(home: Path, where: str) -> tuple[str, ...]:
-    """Return what differs from the tested commit. Raises RecipeError for a folder that cannot be used."""
+    """Return a sentence if the source is not the tested commit. Raises RecipeError for a folder that cannot be used."""
     if not home.is_dir():
         raise RecipeError(f"{home} is not a folder", where=where, fix=FIX)
     try:
@@ -99,7 +100,7 @@ def _digest(home: Path) -> str:
 
 
 def check(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return what is to be said before a run. Raises RecipeError where EasyR1 cannot be started."""
+    """Return sentences for the user before a run. Raises RecipeError if EasyR1 cannot be started."""
     source = find(environ)
     if importlib.util.find_spec("flash_attn") is None and not has_packed_attention():
         raise RecipeError(
@@ -111,10 +112,10 @@ def check(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
-    """Clone the tested commit into `target`, whole or not at all; one that is there and reads right stays.
+    """Clone the tested commit into `target`, completely or not at all. A clone of it that is already there is kept.
 
     Raises:
-        RecipeError: there is something else, or git or the network failed.
+        RecipeError: `target` holds something else, or git or the network failed.
     """
     if target.is_dir() and not _remarks(target, str(target)):
         return target

@@ -1,13 +1,14 @@
-"""The reference on GPUs without a buffer for gradients, and in the number format that it computes in.
+"""The memory of the reference model on GPUs: no space for gradients, and weights in the format of the computation.
 
-verl wraps a model that is only read as it wraps one that is trained, with its weights in CPU memory:
-verl/workers/engine/fsdp/transformer_impl.py:433 (`CPUOffload(offload_params=True)`). FSDP pins them before the first
-pass, and then a buffer of the same size for gradients: torch/distributed/fsdp/_flat_param.py:1263
-(`flat_param._cpu_grad = torch.zeros_like(`). With the Qwen3-4B shape in float32 the two took 27 s of the first step.
+verl wraps the reference model as if it were trained, with its weights in CPU memory:
+verl/workers/engine/fsdp/transformer_impl.py:433 (`CPUOffload(offload_params=True)`). Before the first pass FSDP pins
+the weights, and then as much memory again for gradients: torch/distributed/fsdp/_flat_param.py:1263
+(`flat_param._cpu_grad = torch.zeros_like(`). With the Qwen3-4B shape in float32 both took 27 s of the first step.
 
-Here the weights are read in the format that each pass would round them to, they are pinned while vLLM starts, and there
-is no buffer for gradients. Buffers, which verl would round with the weights, stay in float32:
-verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`). Every pass computes the same numbers.
+This module reads the weights in the format to which each pass would round them, pins them while vLLM starts, and makes
+no space for gradients. verl would round the module's buffers together with the weights
+(verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32. So every pass
+computes the same numbers as without this module.
 """
 
 from __future__ import annotations
@@ -29,26 +30,29 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 
 class FrozenHandle(FlatParamHandle):
-    """FSDP's handle of one unit's weights, which nobody trains; `freeze` makes it of an ordinary one."""
+    """FSDP's handle of one unit whose weights are never trained; `freeze` turns an ordinary handle into one."""
 
     pinned: Future[torch.Tensor]
     """This rank's share of the weights, in pinned memory."""
 
     @property
     def _uses_param_mixed_precision(self) -> bool:
-        """Copy to the GPU as weights of another format are copied: only that way keeps a copy until its last use
-        (`_free_low_precision_sharded_param` records the stream)."""
+        """True, so that FSDP copies the weights to the GPU as it copies weights of another format. Only that way keeps
+        the copy until its last use (`_free_low_precision_sharded_param` records the stream)."""
         return True
 
     def init_flat_param_attributes(self) -> None:
-        """Prepare the unit as one that rests on the GPU; then let it rest in pinned memory."""
+        """Prepare the unit as if its weights stayed on the GPU, then put them in pinned CPU memory.
+
+        FSDP's own preparation for CPU memory would also make space for gradients.
+        """
         self._offload_params = False
         try:
             super().init_flat_param_attributes()
         finally:
             self._offload_params = True
         self.flat_param._local_shard = self.pinned.result()
-        self.flat_param._cpu_grad = torch.empty(0)  # FSDP makes one before each pass where it is None
+        self.flat_param._cpu_grad = torch.empty(0)  # not None, or FSDP would make space before each pass
 
     def _check_on_compute_device(self, tensor: torch.Tensor) -> None:
         if self._offload_params:
@@ -56,14 +60,14 @@ class FrozenHandle(FlatParamHandle):
 
 
 def read(engine: Any, build: Callable[[Any], torch.nn.Module]) -> torch.nn.Module:
-    """Have verl read the weights of a reference in the format that it computes in.
+    """Build verl's module of a reference, with its weights in the format that it computes in.
 
     Args:
         engine: verl's `FSDPEngine`.
         build: its `_build_module`.
 
     Returns:
-        The module; with its weights as they are where they were asked for in another format than float32.
+        The module. If the user asked for weights in another format than float32, they keep that format.
     """
     asked, patch = engine.engine_config, transformer_impl.apply_monkey_patch
     if asked.model_dtype is None or PrecisionType.to_dtype(asked.model_dtype) != torch.float32:
@@ -71,7 +75,7 @@ def read(engine: Any, build: Callable[[Any], torch.nn.Module]) -> torch.nn.Modul
     buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
 
     def keep_buffers(model: torch.nn.Module, **options: Any) -> None:
-        """verl's last step before it rounds the whole module."""
+        """Do verl's last step before it rounds the module, and remember the module's buffers."""
         patch(model=model, **options)
         for each in model.modules():
             buffers.extend((each, name, buffer) for name, buffer in each._buffers.items() if buffer is not None)
@@ -85,14 +89,15 @@ def read(engine: Any, build: Callable[[Any], torch.nn.Module]) -> torch.nn.Modul
     finally:
         engine.engine_config, transformer_impl.apply_monkey_patch = asked, patch
     if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
-        return cast(build(engine), PrecisionType.to_dtype(computes_in))  # this architecture computes them as it is read
+        # This architecture computes buffers in the format of its weights: build it in float32, and round the weights.
+        return cast(build(engine), PrecisionType.to_dtype(computes_in))
     for each, name, buffer in buffers:
         each._buffers[name] = buffer
     return module
 
 
 def cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """Round the weights to `dtype`, in place, and no buffers."""
+    """Round the weights to `dtype`, in place. Buffers keep their format."""
     for parameter in module.parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
@@ -100,7 +105,7 @@ def cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
 
 
 def freeze(module: FullyShardedDataParallel) -> None:
-    """Pin the weights in a thread, and make no buffers for gradients; before the first pass."""
+    """Pin the weights in a thread, and have FSDP make no space for gradients. Call this before the first pass."""
     handles = [each._handle for each in FullyShardedDataParallel.fsdp_modules(module) if each._handle is not None]
     for handle in handles:
         handle.__class__ = FrozenHandle
@@ -111,12 +116,12 @@ def freeze(module: FullyShardedDataParallel) -> None:
 
 
 def _pin(handles: Iterable[FrozenHandle]) -> None:
-    """Give each handle its pinned weights. An error is the result, which the first pass raises."""
+    """Give each handle its pinned weights. If that fails, the first pass raises the error."""
     begin, size = time.monotonic(), 0
     for handle in handles:
         try:
             if handle.device.type == "cuda":
-                torch.cuda.set_device(handle.device)  # threads begin with the first GPU
+                torch.cuda.set_device(handle.device)  # a new thread would use the first GPU
             share = handle.flat_param.data.pin_memory()
         except RuntimeError as error:
             handle.pinned.set_exception(error)
@@ -129,7 +134,7 @@ def _pin(handles: Iterable[FrozenHandle]) -> None:
 
 @functools.cache
 def register() -> None:
-    """Build verl's references so."""
+    """Patch verl so that it builds every reference in this way."""
     read_module, wrap = FSDPEngine._build_module, FSDPEngine._build_fsdp_module
 
     @functools.wraps(read_module)

@@ -1,7 +1,7 @@
 """Keys of verl's asynchronous trainer: some GPUs only generate, one step ahead of those that train (docs/ASYNC.md).
 
-verl/trainer/ppo/v1/trainer_separate_async.py:44 (`@register_trainer("separate_async")`). `recipes/config/separate.py`
-refuses what does not fit.
+The trainer is verl/trainer/ppo/v1/trainer_separate_async.py:44 (`@register_trainer("separate_async")`).
+`recipes/config/separate.py` refuses settings that do not work with it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from recipes.config.schema import Recipe
 from recipes.config.schema.keys import settled
 
 BACKEND = "broadcast"
-"""The name under which `weight_broadcast.py` offers itself to verl."""
+"""The name under which `weight_broadcast.py` registers with verl."""
 MOST_VERSIONS = 2
-"""Versions of the weights between a prompt's asking and its update: the present ones, and those of one step before."""
+"""A prompt's responses may come from this many versions of the weights: the present one, and the one before it."""
 SAMPLER = "PromptReplayBuffer"
 ROLLOUT, V1 = "actor_rollout_ref.rollout", "trainer.v1"
 
 
 def keys(recipe: Recipe) -> dict[str, Any]:
-    """verl's dotted keys for GPUs that only generate; none where all do both.
+    """Return verl's dotted keys for a run in which some GPUs only generate; none if every GPU does both.
 
-    One batch of prompts is asked for in advance. A step waits for the last response of its own batch (`wait`), however
-    many of the next one's are finished, so that none is dropped and long responses are not put off for short ones.
+    One batch of prompts is sent to generation in advance. A step waits for the last response of its own batch (`wait`),
+    even if many responses of the next batch are finished. So no response is dropped, and a step does not take short
+    responses of the next batch in place of its own long ones.
     """
     own = recipe.worker.rollout.own_gpus
     if not own:

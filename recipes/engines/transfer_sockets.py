@@ -1,9 +1,10 @@
-"""The sockets between trainer and vLLM, with names that two runs on one machine cannot share.
+"""Names for the sockets between trainer and vLLM that differ between two runs on one machine.
 
-verl names them by Ray's job id, to keep runs apart: verl/workers/rollout/vllm_rollout/vllm_rollout.py:140
-(`get_job_id()`), and in vLLM's processes by a variable, verl/workers/rollout/vllm_rollout/vllm_async_server.py:143
-(`VERL_RAY_JOB_ID`). Every new cluster gives its first job the same id, so that two runs with clusters of their own
-would use the same name in /tmp. Here the cluster's address stands beside the id: two that live at once differ in it.
+verl puts Ray's job id in these names, to keep runs apart: verl/workers/rollout/vllm_rollout/vllm_rollout.py:140
+(`get_job_id()`). vLLM's processes read the id from a variable, which verl's server sets:
+verl/workers/rollout/vllm_rollout/vllm_async_server.py:143 (`VERL_RAY_JOB_ID`). But every new cluster gives its first
+job the same id, so two runs that each have a cluster would use the same name in /tmp. This module adds the cluster's
+address to the id. Two clusters that run at the same time have different addresses.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 import ray
 
 CLIENT = "recipes.engines.vllm_client.NamedServerAdapter"
-"""verl's client with that name, which it imports where it needs one."""
+"""The class of clients that use such names. verl imports it by this path when it makes a client."""
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 VARIABLE = "VERL_RAY_JOB_ID"
-"""From which vLLM's processes, started by verl's server, take the id."""
+"""The variable from which the vLLM processes that verl's server starts read the id."""
 
 
 def job() -> str:
@@ -31,17 +32,17 @@ def job() -> str:
 
 
 def register() -> None:
-    """Name both ends so; in the processes of the trainer's ranks, and in those that have verl's server."""
+    """Use these names at both ends: in the processes of the trainer's ranks, and in those that have verl's server."""
     from verl.workers.rollout import base
 
     base._ROLLOUT_REGISTRY[("vllm", "async")] = CLIENT
-    if SERVER in sys.modules:  # its import takes seconds in processes that need none
+    if SERVER in sys.modules:  # not imported here: that takes seconds, and other processes do not need it
         name_receiver()
 
 
 @functools.cache
 def name_receiver() -> None:
-    """Have the server tell it to vLLM's processes, which inherit its variables."""
+    """Patch verl's server so that it sets the variable, which the vLLM processes that it starts inherit."""
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 
     original = vLLMHttpServer._post_init

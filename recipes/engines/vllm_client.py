@@ -11,11 +11,11 @@ from recipes.engines import transfer_sockets
 
 
 class NamedServerAdapter(ServerAdapter):
-    """One for each rank of the trainer."""
+    """verl's client in a rank of the trainer, with the job id in its socket's name replaced."""
 
     zmq_handle: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        verls = ray.get_runtime_context().get_job_id()
-        self.zmq_handle = self.zmq_handle.replace(f"-zmq-{verls}-", f"-zmq-{transfer_sockets.job()}-")
+        job_id = ray.get_runtime_context().get_job_id()
+        self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{transfer_sockets.job()}-")

@@ -1,12 +1,12 @@
-"""Weights from the GPUs that train to those that only generate: broadcasts of torch.distributed, in buckets.
+"""Send weights from the GPUs that train to those that only generate, by broadcasts of torch.distributed.
 
-verl's own way between separate GPUs, `checkpoint_engine.backend=nccl`, needs CuPy and has none for CPUs
-(verl/checkpoint_engine/nccl_checkpoint_engine.py:23 (`import cupy as cp`)). This one needs PyTorch alone: NCCL between
-GPUs, gloo between CPUs. verl imports the module in every process that takes part, because
+verl's own transfer between separate GPUs, `checkpoint_engine.backend=nccl`, needs CuPy and does not run on CPUs
+(verl/checkpoint_engine/nccl_checkpoint_engine.py:23 (`import cupy as cp`)). This one needs only PyTorch: it uses NCCL
+between GPUs and gloo between CPUs. verl imports the module in every process that sends or receives, because
 `actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module` names it.
 
-The first rank that trains sends; the others that train only take part in gathering each weight. Names and sizes of a
-bucket's tensors go through a store beside the group.
+The first training rank sends; the other training ranks only help to gather each weight. The weights are sent in
+buckets. A `TCPStore` carries the names and sizes of the tensors in each bucket.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from verl.workers.rollout.utils import ensure_async_iterator
 
 from recipes.engines.separate_rollout import BACKEND
 
-PATIENCE = timedelta(minutes=30)
-"""The launcher's watchdog ends a hang sooner (recipes/monitor/supervise.py)."""
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for others. The launcher's watchdog ends a hang sooner (recipes/monitor/supervise.py)."""
 ALIGNMENT = 16
-"""Bytes to whose multiples tensors begin in a bucket, so that each can be read as its own number type."""
+"""In a bucket each tensor begins at a multiple of so many bytes, so that its bytes can be viewed as its number type."""
 Bucket = list[TensorMeta]
 
 
 @CheckpointEngineRegistry.register(BACKEND)
 class BroadcastEngine(CheckpointEngine):
-    """One process's end of the broadcast.
+    """The broadcasts in one process, which sends, receives, or only helps to gather.
 
     Args:
         bucket_size: bytes of the buffer that each process holds while weights travel.
@@ -49,15 +49,15 @@ class BroadcastEngine(CheckpointEngine):
         self.group: Any = None
         self.buffer: torch.Tensor | None = None
         self.rank = -1
-        self.buckets = 0  # that were sent since the start: the number of the next one's entry in the store
+        self.buckets = 0  # sent since the start; also the number of the next bucket in the store
 
     def prepare(self) -> tuple[str, int] | None:
-        """Make the buffer; return where the sender's store listens, and nothing of the others."""
+        """Return the address of the sender's store, which the first call starts; None in the other processes."""
         if not self.is_master:
             return None
         if self.store is None:
             host = ray.util.get_node_ip_address().strip("[]")
-            self.store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+            self.store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
             self.address = host, self.store.port
         return self.address
 
@@ -65,7 +65,7 @@ class BroadcastEngine(CheckpointEngine):
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Number the processes: the sender 0, the receivers from 1 on, and -1 the others that train."""
+        """Number the processes: 0 the sender, from 1 on the receivers, -1 the other training ranks."""
         size = 1 + rollout_world_size
 
         def arguments(ranks: list[int]) -> dict[str, list[Any]]:
@@ -74,14 +74,14 @@ class BroadcastEngine(CheckpointEngine):
         return arguments([0] + [-1] * (actor_wg_world_size - 1)), arguments(list(range(1, size)))
 
     def init_process_group(self, rank: int, world_size: int, address: tuple[str, int]) -> None:
-        """Join the group, the first time; later weights go through the same one."""
+        """Make the buffer, and join the group at the first call. Later calls use the same group."""
         self.rank = rank
         if rank < 0:
             return
         self.buffer = torch.empty(self.bucket_size, dtype=torch.uint8, device=get_device_id() if _on_gpus() else "cpu")
         if self.group is None:
             if self.store is None:
-                self.store = TCPStore(*address, is_master=False, timeout=PATIENCE)
+                self.store = TCPStore(*address, is_master=False, timeout=TIMEOUT)
             self.group = _group(PrefixStore("group", self.store), rank, world_size)
 
     def finalize(self) -> None:
@@ -92,12 +92,12 @@ class BroadcastEngine(CheckpointEngine):
 
     @torch.no_grad()
     async def send_weights(self, weights: Any, global_steps: int | None = None) -> None:
-        """Broadcast (name, tensor) pairs; every rank that trains has to call it, since gathering a weight takes all."""
+        """Broadcast (name, tensor) pairs. Every training rank has to call this: all gather a weight together."""
         if self.rank < 0:
             async for _ in ensure_async_iterator(weights):
                 pass
             return
-        buffer, bucket, end = self._held(), Bucket(), 0
+        buffer, bucket, end = self._made_buffer(), Bucket(), 0
         async for meta, chunk in split_weight_chunks(weights, self.bucket_size):
             start = -(-end // ALIGNMENT) * ALIGNMENT
             if start + meta.chunk_size > self.bucket_size:
@@ -114,7 +114,7 @@ class BroadcastEngine(CheckpointEngine):
             yield name, weight
 
     async def _chunks(self) -> AsyncIterator[tuple[TensorMeta, torch.Tensor]]:
-        buffer, last = self._held(), False
+        buffer, last = self._made_buffer(), False
         while not last:
             assert self.store is not None
             bucket, end, last = pickle.loads(self.store.get(f"bucket/{self.buckets}"))
@@ -126,8 +126,8 @@ class BroadcastEngine(CheckpointEngine):
     def _send(self, bucket: Bucket, end: int, last: bool) -> None:
         assert self.store is not None
         self.store.set(f"bucket/{self.buckets}", pickle.dumps((bucket, end, last)))
-        self._broadcast(self._held()[:end])
-        # All have read the entry before, since they have this bucket.
+        self._broadcast(self._made_buffer()[:end])
+        # Every receiver has read the entry before this one, since it has received this bucket.
         self.store.delete_key(f"bucket/{self.buckets - 1}")
         self.buckets += 1
 
@@ -138,7 +138,7 @@ class BroadcastEngine(CheckpointEngine):
         if part.is_cuda:
             torch.cuda.synchronize()
 
-    def _held(self) -> torch.Tensor:
+    def _made_buffer(self) -> torch.Tensor:
         assert self.buffer is not None, "verl makes the group before each transfer"
         return self.buffer
 
@@ -150,9 +150,9 @@ def _on_gpus() -> bool:
 def _group(store: PrefixStore, rank: int, size: int) -> Any:
     """A group beside torch's default one, which holds only the ranks that train."""
     if not _on_gpus():
-        return ProcessGroupGloo(store, rank, size, PATIENCE)
+        return ProcessGroupGloo(store, rank, size, TIMEOUT)
     from torch.distributed import ProcessGroupNCCL
 
     options = ProcessGroupNCCL.Options()
-    options._timeout = PATIENCE
+    options._timeout = TIMEOUT
     return ProcessGroupNCCL(store, rank, size, options)

@@ -23,12 +23,12 @@ from recipes.model_files import positions, weight_files
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
-# A dozen warnings of vLLM's own choices hide the progress bar; VLLM_LOGGING_LEVEL=INFO brings them back. PyTorch reads
+# vLLM's warnings about its own choices would hide the progress bar; VLLM_LOGGING_LEVEL=INFO shows them. PyTorch reads
 # its level when it is imported.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-# Below this size of its weights in bytes, a model runs faster in one thread than in several.
+# A model whose weights have fewer bytes than this runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
-UNBOUNDED = 1 << 31  # tokens, of a model whose config.json names no number of positions
+UNBOUNDED = 1 << 31  # tokens: the limit of a model whose config.json has no number of positions
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Engine:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
         dtype: precision; "auto" is the model's own, float32 on a CPU.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
-        min_pixels, max_pixels: bounds of an image's size for the processor, the recipe's; None leaves the model's own.
-        prompt_tokens: longest prompt with images; where there are none the prompts are counted instead.
-        compilation: vLLM's `compilation_config` on GPUs, the recipe's; None is vLLM's own.
+        min_pixels, max_pixels: the recipe's bounds of an image's size for the processor; None leaves the model's own.
+        prompt_tokens: longest prompt with images. Without images the tokens of the prompts are counted instead.
+        compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     """
 
     tensor_parallel_size: int = 1
@@ -61,7 +61,7 @@ class Engine:
 
     @property
     def generator(self) -> str:
-        """Return what of this changes the answers, for the cache's key."""
+        """Return the settings that change the answers, as text for the cache's key."""
         template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
         pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
         return " ".join(filter(None, ("vllm", self.dtype if self.dtype != "auto" else "", template, pixels)))
@@ -70,7 +70,7 @@ class Engine:
 class VllmSampler:
     """A `Sampler` over a vLLM engine, which starts at the first `generate`.
 
-    `questions` are all that will be asked, and `max_tokens` the longest response: they decide the engine's window.
+    `questions` are all that will be asked, and `max_tokens` the longest response: they decide `max_model_len`.
     """
 
     def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
@@ -84,7 +84,7 @@ class VllmSampler:
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
-        """One group per question, as each is finished."""
+        """Yield the group of each question as soon as it is finished."""
         engine = self._start().llm_engine
         waiting = iter(questions)
         most = IMAGES_IN_FLIGHT if self._images else IN_FLIGHT
@@ -122,7 +122,7 @@ class VllmSampler:
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         gc.collect()
-        # What is left is vLLM's modules; to look through them once more at the end took Python seconds.
+        # Only vLLM's modules are left. Python would search them for garbage once more at its end, which took seconds.
         gc.freeze()
 
     def _tokens(self, question: Question) -> list[int]:
@@ -152,8 +152,8 @@ class VllmSampler:
 
 
 def _start_engine(model: Path, window: int, settings: Engine, images: int) -> Any:
-    # Nothing in this process calls CUDA, not even to ask whether it is there: vLLM's engine has a process of its own on
-    # a GPU, and does not start in a fork of one that has. Spawned, it starts whatever a library called.
+    # Nothing in this process may call CUDA, not even to ask whether it is there: on a GPU vLLM's engine has its own
+    # process, and cannot start in a fork of a process that has called CUDA. A spawned process starts in any case.
     on_gpu = visible_gpus() > 0
     if on_gpu:
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
@@ -167,7 +167,7 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
         ) from error
     from safetensors import SafetensorError
 
-    # A prompt that is read in two steps turns the random generator of its request back, which CPU generators cannot do.
+    # If vLLM reads a prompt in two steps, it turns the request's random generator back. CPU generators cannot do that.
     on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
     of_gpu = {
         "gpu_memory_utilization": settings.gpu_memory_utilization,
@@ -181,7 +181,7 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
             max_model_len=window,
             dtype="float32" if settings.dtype == "auto" and not on_gpu else settings.dtype,
             tensor_parallel_size=settings.tensor_parallel_size,
-            # Log-probabilities of what is sampled, after temperature and top_p; the default are those before.
+            # Log-probabilities after temperature and top_p, as tokens are sampled; vLLM's default are those before.
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
             use_tqdm_on_load=False,

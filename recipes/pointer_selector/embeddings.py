@@ -32,7 +32,10 @@ class Table:
         return self.rows.shape[1]
 
     def row(self, item: Item, query_id: str) -> int:
-        """Return the row of an id, written as a number or as text. Raises RecipeError, with the query that asks."""
+        """Return the number of the row that has an id, which may be written as a number or as text.
+
+        Raises RecipeError, which names the query, if no row has the id.
+        """
         if isinstance(self.index, range):
             number = int(item) if isinstance(item, int) or item.isdecimal() else -1
             row = number if number in self.index else -1
@@ -121,19 +124,19 @@ def _index(ids: Any, rows: int, name: str, source: str) -> dict[Item, int]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Return what a file holds by name; a single unnamed tensor has the name "". Raises RecipeError as `load_table`."""
+    """Return a file's content by name; a single unnamed tensor has the name "". Raises what `load_table` raises."""
     try:
         if path.suffix == ".safetensors":
             return _safetensors(path)
         if path.suffix == ".npz":
             loaded = np.load(path, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):  # a .npy file by another name
+            if isinstance(loaded, np.ndarray):  # a .npy file with the suffix .npz
                 return {"": loaded}
             with loaded as file:
                 return {"" if file.files == ["arr_0"] else name: file[name] for name in file.files}
         content = torch.load(path, map_location="cpu", weights_only=True)
         return content if isinstance(content, dict) else {"": content}
-    except pickle.UnpicklingError as error:  # torch's own message says how to run what is in the file
+    except pickle.UnpicklingError as error:  # torch's own message says how to execute what the file holds
         what = "the file holds pickled objects other than tensors, which are never loaded"
         raise RecipeError(what, where=str(path), fix="save a tensor, or a dict of tensors and lists") from error
     except (SafetensorError, zipfile.BadZipFile, ValueError, RuntimeError, EOFError, OSError) as error:

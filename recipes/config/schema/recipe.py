@@ -22,7 +22,7 @@ def _as_list(value: str | list[str]) -> list[str]:
 
 
 def _file_text(path: str | None) -> str | None:
-    """verl wants the template itself. Raises RecipeError where the file cannot be read."""
+    """Return the text of the file, which verl takes instead of a path. Raises RecipeError if it cannot be read."""
     if path is None:
         return None
     try:
@@ -47,7 +47,7 @@ class Data(Section):
     )
     val_files: str | list[str] = key(
         "",
-        "validation rows, as train_files; empty: a share of what is converted",
+        "validation rows, in the formats of train_files; empty: a share of the converted rows",
         verl=SAME,
         convert=_as_list,
         path="data",
@@ -187,7 +187,7 @@ class Algorithm(Section):
     )
     use_kl_in_reward: bool | None = key(
         None,
-        "take KL from the reward; null: unless it is in the loss; true beside use_kl_loss: both",
+        "subtract KL from the reward; null: if it is not in the loss; true together with use_kl_loss: in both",
         verl=SAME,
         computed=True,
         not_on=only_verl("EasyR1 has one place for KL, chosen by use_kl_loss"),
@@ -252,38 +252,42 @@ class Algorithm(Section):
 
 
 class Monitor(Section):
-    """From where on a rule warns. Windows of steps are compared, never single ones."""
+    """The bounds at which rules warn. Rules compare windows of steps, never single steps."""
 
     window: int = key(5, "steps in a window", ge=2)
     entropy_collapse: float = key(0.01, "nats a token; below it the policy has collapsed", ge=0)
     entropy_low: float = key(0.03, "nats a token; below it a warning", ge=0)
-    entropy_change: float = key(3.0, "warn where entropy is so many times its first window's, or that part of it", gt=1)
+    entropy_change: float = key(3.0, "warn where entropy rises or falls by this factor from its first window", gt=1)
     kl: float = key(0.5, "nats a token to the reference", gt=0)
     kl_growth: float = key(4.0, "warn where KL grows by this factor from window to window, above a fifth of kl", gt=1)
     grad_norm: float = key(5.0, "norm of the gradient before clipping, median of a window", gt=0)
-    grad_norm_spike: float = key(10.0, "warn where a step's norm is so many times the median", gt=1)
+    grad_norm_spike: float = key(10.0, "warn where a step's norm is above the median by this factor", gt=1)
     zero_variance_groups: float = key(0.8, "share of groups whose responses all have the same score", gt=0, le=1)
     clip_fraction: float = key(0.3, "share of tokens whose ratio is clipped", gt=0, le=1)
     truncation: float = key(0.25, "share of responses cut at max_response_length", gt=0, le=1)
-    length_change: float = key(3.0, "warn where responses are so many times their first length, or that part", gt=1)
+    length_change: float = key(
+        3.0, "warn where responses get longer or shorter by this factor from the first window", gt=1
+    )
     rollout_kl: float = key(0.02, "nats a token between vLLM and the trainer; rounding in 16 bits stays below", gt=0)
     reward_gain: float = key(0.1, "rise of the training score that a held-out accuracy should follow", gt=0)
-    step_time: float = key(1.5, "warn where steps take so many times as long as the first window's", gt=1)
-    silence: float = key(10.0, "warn after so many times a step's usual time without a sign of life", gt=1)
+    step_time: float = key(1.5, "warn where steps take longer than in the first window by this factor", gt=1)
+    silence: float = key(10.0, "warn after this many times a step's usual time without a sign of life", gt=1)
 
 
 Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
 
 
 class EarlyStop(Section):
-    """When a run that no longer gains ends before its last step. The checkpoint it ends with is saved first."""
+    """Ends a run before its last step once its metric no longer rises. The last checkpoint is saved first."""
 
     metric: str = key(
         "validation",
         "what has to rise: validation (accuracy, mean over data sources), val-core/..., or critic/score/mean; "
-        "keep_best goes by it too",
+        "keep_best uses it too",
     )
-    patience: int | None = key(None, "values of the metric in a row without a gain that end the run; null: never", gt=0)
+    patience: int | None = key(
+        None, "end the run after so many values of the metric in a row without a gain; null: never", gt=0
+    )
     min_delta: float = key(0.0, "a smaller gain counts as none", ge=0)
 
 
@@ -365,8 +369,8 @@ class Trainer(Section):
     ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
     find_last_checkpoint: bool | Literal["changed"] = key(
         True,
-        "go on from the last checkpoint of the experiment; changed: also where reward, rows, algorithm or optimiser "
-        "are others now",
+        "go on from the last checkpoint of the experiment; changed: also if reward, rows, algorithm or optimiser "
+        "have changed since",
         verl="trainer.resume_mode",
         computed=True,
     )
@@ -382,7 +386,9 @@ class Trainer(Section):
         verl=SAME,
         path="output",
     )
-    balance_batch: bool = key(True, "give every rank as many tokens", verl=SAME, not_on=only_verl("EasyR1 always does"))
+    balance_batch: bool = key(
+        True, "give all ranks about the same number of tokens", verl=SAME, not_on=only_verl("EasyR1 always does")
+    )
 
 
 EngineName = Literal["verl", "easyr1"]
@@ -408,22 +414,22 @@ class Recipe(Resolved):
 
     @property
     def embedded_on(self) -> bool:
-        """Return whether the `embedded` block of the recipe (tiny model, tiny data) took part."""
+        """Return whether the `embedded` block of the recipe (tiny model, tiny data) was applied."""
         return self._embedded_on
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what the user should hear about variables that are set and not read."""
+        """Return sentences for the user about variables that are set and that nothing reads."""
         return tuple(self._notes)
 
     @property
     def n_gpus(self) -> int:
-        """GPUs of all machines that train (ranks, without GPUs)."""
+        """Number of GPUs that train, on all machines together; without GPUs, of ranks."""
         return self.trainer.nnodes * max(1, self.trainer.n_gpus_per_node - self.worker.rollout.own_gpus)
 
     @property
     def rollout_gpus(self) -> int:
-        """GPUs of all machines that generate: those that do nothing else, or all."""
+        """Number of GPUs that generate, on all machines together: those that do nothing else, or all."""
         return self.trainer.nnodes * (self.worker.rollout.own_gpus or self.trainer.n_gpus_per_node)
 
     @property
@@ -432,7 +438,7 @@ class Recipe(Resolved):
         return self.algorithm.adv_estimator == "gae"
 
     def uses(self, path: str) -> bool:
-        """Return whether a key takes part: a critic's only with GAE, an adapter's only with a rank."""
+        """Return whether a key has an effect: a critic's only with GAE, an adapter's only with a rank above 0."""
         if path.startswith("worker.critic.") and not self.has_critic:
             return False
         group, _, name = path.rpartition(".")
@@ -450,4 +456,4 @@ LAUNCHERS = (
     *(f"trainer.early_stop.{name}" for name in EarlyStop.model_fields),
     *(f"monitor.{name}" for name in Monitor.model_fields),
 )
-"""Keys that speak to the launcher, not to an engine."""
+"""Keys that the launcher reads and no engine does."""

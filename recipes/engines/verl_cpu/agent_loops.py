@@ -1,10 +1,12 @@
-"""verl's agent loops with fewer messages between processes, for steps that are short.
+"""verl's agent loops with fewer messages between processes, for short steps.
 
-verl's worker of agent loops builds an object from Hydra's configuration for each response, and sends each to the load
-balancer twice, to vLLM, to a process of rewards, and to the transfer queue's controller and storage. On two cores that
-is half of a tiny model's generating. Here one object serves all responses, a single server is asked for once, rewards
-are computed in this process where the recipe has no process for them (`worker.reward.num_workers: 0`), and responses
-that end while others are being stored are stored together.
+For each response verl's worker of agent loops builds an object from Hydra's configuration and sends messages: two to
+the load balancer, others to vLLM, to a reward process, and to the transfer queue's controller and storage. On two cores
+this takes half of the time in which a tiny model generates.
+
+Here one object serves all responses. If there is one server, the load balancer is not asked for it again. If the recipe
+has no reward processes (`worker.reward.num_workers: 0`), rewards are computed in this process. Responses that end while
+others are being stored are stored together.
 
 verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `CpuAgentLoops`.
 """
@@ -30,12 +32,12 @@ from recipes.engines.row_ids import AgentLoops
 
 Row = dict[str, Any]
 SINGLE_TURN = {"_target_": f"{SingleTurnAgentLoop.__module__}.{SingleTurnAgentLoop.__qualname__}"}
-"""verl's entry for the loop of single turns; a file of the user's may name another."""
+"""verl's registry entry for its single-turn loop. A user's file may register another by the same name."""
 _Worker: Any = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 class OneServerClient(LLMServerClient):
-    """verl's client of vLLM's servers, which asks the load balancer until it knows that there is only one."""
+    """verl's client of vLLM's servers. It stops asking the load balancer once it has seen that there is one server."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,7 +60,7 @@ class OneServerClient(LLMServerClient):
 
 
 class LocalReward:
-    """A worker of rewards in this process, behind the call that verl makes of a Ray actor: `compute_score.remote`."""
+    """A reward worker in this process, which verl calls as it calls a Ray actor: `compute_score.remote`."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -70,13 +72,13 @@ class LocalReward:
 
     async def _compute_score(self, data: Any) -> Any:
         if self._worker is None:
-            self._worker = RewardLoopWorker(self._config)  # here, since it keeps the loop that runs
+            self._worker = RewardLoopWorker(self._config)  # made here, since it keeps the event loop that is running
         return await self._worker.compute_score(data)
 
 
 @dataclass
 class Message:
-    """Responses that are stored together, and the storing once it has begun."""
+    """Responses that are stored together; `storing` is the task that stores them, once it has begun."""
 
     keys: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -85,10 +87,10 @@ class Message:
 
 
 class GroupedPuts:
-    """`transfer_queue` for verl's worker, with one message for all the responses that wait to be stored.
+    """Stands in for the module `transfer_queue` in verl's worker, and stores all waiting responses by one message.
 
-    While one message is under way, responses that end wait; the next message takes them all. Each call returns once its
-    own response is stored, so that verl, which then reports a prompt as finished, never does so too early.
+    While one message is being sent, responses that end wait, and the next message stores all of them. Each call returns
+    once its own response is stored. verl reports a prompt as finished after that, so it never reports it too early.
     """
 
     def __init__(self) -> None:
@@ -101,7 +103,7 @@ class GroupedPuts:
     async def async_kv_batch_put(
         self, keys: list[str], partition_id: str, fields: list[Row], tags: list[Row], **_: Any
     ) -> None:
-        """As `transfer_queue.async_kv_batch_put`, with a list of rows in the place of a `TensorDict`."""
+        """Store rows as `transfer_queue.async_kv_batch_put` does; that one takes a `TensorDict`, not a list."""
         kind = (partition_id, *sorted(fields[0]))  # rows of one message have the same columns
         message = self._next.setdefault(kind, Message())
         message.keys += keys
@@ -109,7 +111,7 @@ class GroupedPuts:
         message.tags += tags
         async with self._under_way:
             if message.storing is None:
-                await asyncio.sleep(0)  # for others that end now
+                await asyncio.sleep(0)  # lets responses that end now join
                 del self._next[kind]
                 stored = transfer_queue.async_kv_batch_put(
                     keys=message.keys,
@@ -123,14 +125,14 @@ class GroupedPuts:
 
 
 class CpuAgentLoopWorker(_Worker):
-    """verl's worker with these three, and one object for the agent loops of single turns."""
+    """verl's worker with the three classes above, and one object for all single-turn loops."""
 
     llm_client: Any
     reward_loop_worker_handles: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if type(self.llm_client) is LLMServerClient:  # asynchronous trainers have another, and servers that come later
+        if type(self.llm_client) is LLMServerClient:  # asynchronous trainers have another client and may add servers
             self.llm_client = OneServerClient(self.llm_client.config, self.llm_client._load_balancer)
         if self.reward_loop_worker_handles == []:
             self.reward_loop_worker_handles = [LocalReward(self.config)]
@@ -140,9 +142,10 @@ class CpuAgentLoopWorker(_Worker):
     async def _run_agent_loop(
         self, sampling_params: Row, trajectory: Row, *, agent_name: str, trace: bool = True, **kwargs: Any
     ) -> None:
-        """As verl's, which makes a loop from Hydra's configuration for each response, in 2 ms.
+        """Run the loop of one response as verl does, but with one object for all single-turn loops.
 
-        One for single turns keeps nothing of a response.
+        verl makes an object for each response from Hydra's configuration, which takes 2 ms. One object is enough, since
+        a single-turn loop keeps nothing of a response.
         """
         if trace or agent_loop._agent_loop_registry[agent_name] != SINGLE_TURN:
             return await super()._run_agent_loop(
@@ -166,14 +169,14 @@ class CpuAgentLoopWorker(_Worker):
 def group_puts() -> None:
     """Have verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`) store responses together.
 
-    It hands one row over as a `TensorDict`; here the row stays a dictionary until it is known what goes with it.
+    verl passes one row as a `TensorDict`. Here a row stays a dictionary until it is known which rows go with it.
     """
     agent_loop_tq.tq = GroupedPuts()
     agent_loop_tq.list_of_dict_to_tensordict = list
 
 
 class CpuAgentLoops(AgentLoops):
-    """The manager of agent loops with that worker."""
+    """The manager of agent loops, with `CpuAgentLoopWorker` as its worker."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""The lines of verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with line and reason.
+"""Patches of lines in verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with the line and the reason.
 
-Each can be deleted on its own once the line that it names has changed; `recipes/engines/versions.py` refuses other
-versions until somebody has looked.
+A function can be deleted alone once its line has changed upstream. `recipes/engines/versions.py` refuses other versions
+until somebody has checked these lines in them.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class _Alias(Distribution):
 
 
 def one_gloo_per_device() -> None:
-    """verl/utils/distributed.py:89 (`cpu:gloo,{get_device_name()}`) names one device twice where that is the CPU.
+    """verl/utils/distributed.py:89 (`cpu:gloo,{get_device_name()}`) names the CPU twice on a machine without a GPU.
 
-    With the device "cpu" that is "cpu:gloo,cpu:gloo", which torch refuses ("Duplicate device type"). The function takes
+    The result is "cpu:gloo,cpu:gloo", which torch refuses ("Duplicate device type"). The function takes
     a `backend` argument, which its caller (verl/workers/engine_workers.py:89
-    (`initialize_global_process_group_ray(timeout_second=None)`)) does not use: give it a default.
+    (`initialize_global_process_group_ray(timeout_second=None)`)) does not use: this patch gives it a default.
     """
     from verl.utils import distributed
 
@@ -86,8 +86,8 @@ def log_probs_of_many_tokens() -> None:
     """verl/utils/torch_functional.py:197 (`for logit in logits`) takes the logits row by row in Python, to need less
     memory.
 
-    The rows are tokens, thousands in a pass, and for a small model the loop takes a quarter of the pass. Take as many
-    rows at once as have `CHUNK` logits.
+    The rows are tokens, thousands in a pass, and for a small model the loop takes a quarter of the pass. This patch
+    takes as many rows at once as have `CHUNK` logits.
     """
     import torch
     from verl.utils import torch_functional
@@ -108,8 +108,8 @@ def keep_linear_weights() -> None:
     """vllm/model_executor/layers/utils.py:269 (`def dispatch_cpu_unquantized_gemm`) repacks each Linear for oneDNN and
     deletes `layer.weight`.
 
-    The first weight sync then has nothing to copy into and fails, and a packed copy would stay at the old weights. Keep
-    the parameter and multiply by it directly.
+    The first weight sync then has nothing to copy into and fails, and a packed copy would stay at the old weights. This
+    patch keeps the parameter and multiplies by it directly.
     """
     import torch
     from vllm.model_executor.layers import utils
@@ -125,7 +125,7 @@ def inspect_models_here() -> None:
     class.
 
     It does so "to avoid initializing CUDA", and caches the answer in the home folder: on a new machine the first run
-    waits for one more round of imports. There is no CUDA to avoid here, and the imports are done.
+    waits for one more round of imports. Here there is no CUDA, and this process has done the imports: it looks itself.
     """
     from vllm.model_executor.models import registry
 
@@ -136,13 +136,13 @@ def inspect_models_here() -> None:
 
 
 def apply_to_verl() -> None:
-    """Every patch of verl; called while verl is being imported, before any of its users."""
+    """Apply every patch of verl. Called while verl is imported, before a module uses the patched functions."""
     value_model.register()
     one_gloo_per_device()
     log_probs_of_many_tokens()
 
 
 def apply_to_vllm() -> None:
-    """Every patch of vLLM; called in the server's process and in the one that loads the model, before it does."""
+    """Apply every patch of vLLM: in the server's process, and, before the model is loaded, in the one that loads it."""
     keep_linear_weights()
     inspect_models_here()

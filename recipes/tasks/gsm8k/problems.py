@@ -15,9 +15,9 @@ from recipes.errors import RecipeError
 from recipes.provenance import sha256
 
 MARK = "####"
-"""It stands before the answer's number."""
+"""The mark before the number at the end of a worked answer."""
 REPOSITORY = "openai/gsm8k"
-# Rows of the data set as published; a source with other counts is not the whole of it.
+# Rows of the data set as published; a source with other counts is incomplete.
 PUBLISHED = {"train": 7473, "test": 1319}
 
 
@@ -195,9 +195,9 @@ BOXES = ("bags", "baskets", "boxes", "jars")
 
 
 RESULTS = ("x", "y")
-# Draws of numbers after which a template counts as impossible; the rarest comes out in one of some hundred.
+# A template counts as impossible after so many draws of numbers. The rarest template fits some hundredth draw.
 TRIES = 20_000
-# Questions in a row that were there before, after which the settings count as exhausted.
+# The settings count as exhausted after so many repeated questions in a row.
 PATIENCE = 200
 
 
@@ -245,16 +245,17 @@ class WordProblem(NamedTuple):
 
 
 def generate(settings: WordSettings, buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
-    """Questions with worked answers in GSM8K's format, annotations and all; see `word_problems`."""
+    """Questions with worked answers in GSM8K's format, with its annotations; see `word_problems`."""
     for problem in word_problems(settings, buckets, seed=seed):
         yield Question(problem.question, worked_answer(problem), f"template {problem.template.name}")
 
 
 def word_problems(settings: WordSettings, buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]:
-    """Problems with templates in equal shares; each calculation (steps and numbers) is in one bucket.
+    """Yield different problems whose calculations (steps and numbers) are in one of `buckets`.
 
-    Two splits from different buckets share no calculation, whatever the names and things in the story. The stream
-    depends on the settings' ranges, the buckets and the seed alone.
+    Each number of steps is equally likely, and so is each template with that number of steps. Two splits from different
+    buckets share no calculation, even if their stories have other names and things. The problems depend on nothing but
+    the settings' steps and ranges, the buckets and the seed.
 
     Raises:
         RecipeError: the settings hold no further question, or so few that they are not found.
@@ -285,6 +286,7 @@ def word_problems(settings: WordSettings, buckets: Sequence[str], *, seed: int) 
 def _in_bucket(
     template: Template, settings: WordSettings, buckets: Sequence[str], rng: random.Random
 ) -> dict[str, int] | None:
+    """Draw numbers until the calculation is in one of `buckets`; None after `TRIES` draws."""
     for _ in range(TRIES):
         values = calculation(template, settings, rng)
         if values and bucket_of(calculation_key(template, values)) in buckets:
@@ -293,11 +295,11 @@ def _in_bucket(
 
 
 def calculation(template: Template, settings: WordSettings, rng: random.Random) -> dict[str, int] | None:
-    """Given numbers at random and the results of every step, or None where a result is not whole or out of range."""
+    """Draw the given numbers and calculate every step; None if a result is out of range or not whole."""
     given = dict.fromkeys(field for left, _, right in template.steps for field in (left, right) if field not in RESULTS)
     values = {field: rng.randint(settings.min_number, settings.max_number) for field in given}
     first = template.steps[0]
-    if first[1] == "/":  # a dividend at random is rarely a multiple
+    if first[1] == "/":  # a random dividend is rarely a multiple of its divisor
         values["a"] = values["b"] * rng.randint(2, max(2, settings.max_result // values["b"]))
     for result, (left, operator, right) in zip(RESULTS, template.steps, strict=False):
         value = calculated(values[left], operator, values[right])
@@ -316,7 +318,7 @@ def calculated(p: int, operator: str, q: int) -> int | None:
 
 
 def calculation_key(template: Template, values: dict[str, int]) -> str:
-    """The calculation as text, such as `a*b;x+c 3,4,5`: problems that differ in their story alone have the same."""
+    """The calculation as text, such as `a*b;x+c 3,4,5`: problems that differ only in their story share it."""
     steps = ";".join("".join(step) for step in template.steps)
     return f"{steps} {','.join(str(values[field]) for field in 'abc' if field in values)}"
 

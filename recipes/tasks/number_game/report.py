@@ -1,4 +1,4 @@
-"""Figures of played games with intervals, two models on the same games, and a strip of frames."""
+"""Report on played games: figures with intervals, two models compared on the same games, and a drawing of one game."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def summarise(results: Sequence[GameResult]) -> Summary:
 
 
 def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, GameResult]]:
-    """Another model's finished results of the same games, sampled in the same way, in the order of `results`.
+    """Read another model's finished results of the same games, sampled in the same way, in the order of `results`.
 
     Args:
         folder: the `output_dir` of the other model's games.
         results: the games to find there.
 
     Raises:
-        RecipeError: a game is not there, or there is none to find.
+        RecipeError: a game is missing in the folder, or `results` is empty.
     """
     if not results:
         raise RecipeError("no game was finished, so there is nothing to compare", where=str(folder))
@@ -99,8 +99,8 @@ class PlayComparison:
     """Two models on the same games: both summaries, and the differences (trained minus base) with paired intervals.
 
     Attributes:
-        accuracy: of the share of right rounds.
-        score: of the mean final score, its interval over games.
+        accuracy: difference of the shares of right rounds.
+        score: difference of the mean final scores, its interval over games.
         scores: (base, trained) of each game.
     """
 
@@ -131,7 +131,7 @@ def compare(base: Sequence[GameResult], trained: Sequence[GameResult]) -> PlayCo
 
 
 def draw_strip(games: Mapping[str, tuple[Path, GameResult]], path: Path) -> None:
-    """Draw one game as a strip of frames, a row for each player: what it saw, wrote, tapped, and the verdict.
+    """Draw one game, a row for each player: of each round the screenshot, the verdict, and the player's last response.
 
     Args:
         games: player -> folder and result of the same game.
@@ -157,4 +157,5 @@ def draw_strip(games: Mapping[str, tuple[Path, GameResult]], path: Path) -> None
 
 
 def _key(result: GameResult) -> tuple[object, ...]:
+    """Return what identifies a game: the episode, and how the model was sampled."""
     return result.episode, *(getattr(result.server, name) for name in SAMPLING)
