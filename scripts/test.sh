@@ -14,4 +14,4 @@ bash scripts/lint.sh
 echo "== unit tests: about 5 minutes on two cores"
 "$python" -m pytest -n 2 --dist loadfile -m "not trainer" --durations 5 -rfEs
 echo "== the real trainer: about 17 minutes on two cores"
-exec "$python" -m pytest -m trainer --durations 0 -rfEs
+exec "$python" -m pytest -n 2 --dist loadfile -m trainer --durations 0 -rfEs
