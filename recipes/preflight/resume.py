@@ -287,7 +287,13 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
 def _lacking(checkpoint: Checkpoint) -> str:
     """Return what a checkpoint was saved without, in words."""
     names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
-    return " and ".join(words for part, words in names.items() if part not in checkpoint.holds())
+    return " and ".join(words for part, words in names.items() if part not in _held(checkpoint))
+
+
+def _held(checkpoint: Checkpoint) -> frozenset[str]:
+    """Return the parts that a step was saved with; files that an earlier save of it left are not among them."""
+    parts = _parts(recorded(checkpoint.folder.parent) or [], checkpoint.step)
+    return checkpoint.holds() & (parts or EVERYTHING)
 
 
 def _ways_on(place: Path) -> str:
@@ -323,7 +329,7 @@ def for_trainer(recipe: Recipe) -> Recipe:
         return recipe
     changes: dict[str, Any] = {}
     if _lacking(begin.checkpoint) and recipe.engine == "verl":
-        held = [VERL_PARTS[part] for part in sorted(begin.checkpoint.holds(), key=list(VERL_PARTS).index)]
+        held = [VERL_PARTS[part] for part in sorted(_held(begin.checkpoint), key=list(VERL_PARTS).index)]
         roles = {"actor_rollout_ref.actor": True, "critic": recipe.has_critic}
         parts = {f"{role}.checkpoint.load_contents": held for role, trained in roles.items() if trained}
         changes["verl"] = {**recipe.verl, **parts}

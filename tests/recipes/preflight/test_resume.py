@@ -167,6 +167,19 @@ def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make):
     assert any("begin anew" in each for each in resume.check_resume(make("trainer.find_last_checkpoint=changed")))
 
 
+def test_what_an_earlier_save_of_a_step_left_is_not_gone_on_with(make):
+    attempt(make(), 1)
+    for file in save(make(), 2).glob("actor/model*"):
+        file.unlink()  # cut off while it was saved
+    without = make("trainer.save_model_only=true", "trainer.find_last_checkpoint=changed")
+    resume.repair(without)
+    resume.record(without)
+    save(without, 2, {MODEL})
+    again = make("trainer.save_model_only=true")
+    assert resume.for_trainer(again).verl["actor_rollout_ref.actor.checkpoint.load_contents"] == ["model"]
+    assert any("step 2 was saved without the optimiser's state" in each for each in resume.check_resume(again))
+
+
 def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make):
     attempt(make(), 1)
     saved = save(make(), 2)
