@@ -18,6 +18,8 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainer
 from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
 from recipes.engines.reward_metrics import reward_metrics
 
+COLUMN = "id"
+"""Column of the data with the row's id."""
 _known: dict[str, dict[str, Any]] = {}
 """uid -> what a line of the dump gets, until it is written."""
 _results: dict[str, dict[str, Any]] = {}
@@ -29,9 +31,9 @@ class AgentLoops(AgentLoopManagerTQ):
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Submit prompts, of training and of validation. A row without the column `id` is dumped without one."""
-        if "id" in prompts:
+        if COLUMN in prompts:
             sources = prompts["data_source"] if "data_source" in prompts else [None] * len(prompts)
-            for uid, row, source in zip(prompts["uid"], prompts["id"], sources, strict=True):
+            for uid, row, source in zip(prompts["uid"], prompts[COLUMN], sources, strict=True):
                 _known[uid] = {ROW_ID: row, DATA_SOURCE: source}
         super().generate_sequences(prompts)
 
@@ -70,6 +72,7 @@ def patch_dumps() -> None:
 
     @functools.wraps(log)
     def _log_rollout_data(self: PPOTrainer, batch: Any, timing_raw: dict[str, Any], rollout_data_dir: str) -> None:
+        _read_ids(batch)
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         for key, fields in zip(batch.keys, data.pop("extra_fields").tolist(), strict=True):
             result = (fields or {}).get("reward_extra_info") or {}
@@ -91,6 +94,20 @@ def patch_dumps() -> None:
     PPOTrainer._compute_metrics = _compute_metrics
     PPOTrainer._dump_generations = _dump_generations
     PPOTrainer._log_rollout_data = _log_rollout_data
+
+
+def _read_ids(batch: Any) -> None:
+    """Get the ids of responses that this process did not ask for from their columns in the transfer queue.
+
+    verl's asynchronous trainer keeps finished responses in its checkpoints, and a resumed run trains on them.
+    """
+    unknown = [key for key in batch.keys if _uid(key) not in _known]
+    if not unknown or not _known:  # without a column `id` none is known
+        return
+    columns = [COLUMN, DATA_SOURCE]
+    rows = tq.kv_batch_get(keys=unknown, partition_id=batch.partition_id, select_fields=columns)
+    for key, row, source in zip(unknown, *(rows.pop(name).tolist() for name in columns), strict=True):
+        _known[_uid(key)] = {ROW_ID: row, DATA_SOURCE: source}
 
 
 def _uid(key: str) -> str:
