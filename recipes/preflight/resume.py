@@ -115,12 +115,14 @@ class Start:
         problems: what is wrong with later checkpoints.
         changes: content and settings that differ from the attempt that made the step.
         unknown: why the content cannot be compared; empty where it can.
+        parts: what the step was saved with; files that an earlier save of it left are not among them.
     """
 
     checkpoint: Checkpoint | None
     problems: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     unknown: str = ""
+    parts: frozenset[str] = frozenset()
 
     @property
     def other_content(self) -> list[Change]:
@@ -165,16 +167,17 @@ def start(recipe: Recipe) -> Start:
         problems = [damage] if (damage := expected.damage(checkpoint)) else []
         if problems:
             raise recipe.error(f"{problems[0]}", _others(Path(str(named))), "trainer.load_checkpoint_path")
+    parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
     attempt = _attempt_of(attempts or (), checkpoint.step)
     if attempt is None:
         old = "an earlier version of these recipes" if (place / RECORD).is_file() else "another program"
         why = f"{old} wrote these checkpoints, without a record of reward, rows, model, algorithm, optimiser, precision"
         wrote = checkpoint.ranks()
         changes = [] if wrote in (None, recipe.n_gpus) else [Change("ranks", wrote, recipe.n_gpus, "", True)]
-        return Start(checkpoint, tuple(problems), tuple(changes), why)
+        return Start(checkpoint, tuple(problems), tuple(changes), why, parts)
     changes = _changes(attempt.content, ours.content, content=True)
     changes += _changes(attempts[-1].settings if attempts else {}, ours.settings, content=False)
-    return Start(checkpoint, tuple(problems), tuple(changes))
+    return Start(checkpoint, tuple(problems), tuple(changes), parts=parts)
 
 
 def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
@@ -252,7 +255,7 @@ def check_resume(recipe: Recipe) -> list[str]:
         remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
     elif asked and not different:
         remarks.append("RESUME=changed, but nothing of the run's content has changed")
-    if lacking := _lacking(begin.checkpoint):
+    if lacking := _lacking(begin):
         remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
     remarks += [f"changed: {change.described}: {change.effect}" for change in different]
     remarks += [f"changed since the last attempt: {change.described}" for change in begin.changes if not change.content]
@@ -276,24 +279,18 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
             where=str(begin.checkpoint.folder),
             fix=f"keep the old estimator, or {_begin_anew(recipe, begin.checkpoint)}",
         )
-    if _lacking(begin.checkpoint) and not LAYOUTS[recipe.engine].takes_parts:
+    if _lacking(begin) and not LAYOUTS[recipe.engine].takes_parts:
         raise RecipeError(
-            f"step {begin.checkpoint.step} was saved without {_lacking(begin.checkpoint)}, which EasyR1 always opens",
+            f"step {begin.checkpoint.step} was saved without {_lacking(begin)}, which EasyR1 always opens",
             where=str(begin.checkpoint.folder),
             fix=_begin_anew(recipe, begin.checkpoint),
         )
 
 
-def _lacking(checkpoint: Checkpoint) -> str:
+def _lacking(begin: Start) -> str:
     """Return what a checkpoint was saved without, in words."""
     names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
-    return " and ".join(words for part, words in names.items() if part not in _held(checkpoint))
-
-
-def _held(checkpoint: Checkpoint) -> frozenset[str]:
-    """Return the parts that a step was saved with; files that an earlier save of it left are not among them."""
-    parts = _parts(recorded(checkpoint.folder.parent) or [], checkpoint.step)
-    return checkpoint.holds() & (parts or EVERYTHING)
+    return " and ".join(words for part, words in names.items() if part not in begin.parts)
 
 
 def _ways_on(place: Path) -> str:
@@ -328,8 +325,8 @@ def for_trainer(recipe: Recipe) -> Recipe:
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
-    if _lacking(begin.checkpoint) and recipe.engine == "verl":
-        held = [VERL_PARTS[part] for part in sorted(_held(begin.checkpoint), key=list(VERL_PARTS).index)]
+    if _lacking(begin) and recipe.engine == "verl":
+        held = [VERL_PARTS[part] for part in sorted(begin.parts, key=list(VERL_PARTS).index)]
         roles = {"actor_rollout_ref.actor": True, "critic": recipe.has_critic}
         parts = {f"{role}.checkpoint.load_contents": held for role, trained in roles.items() if trained}
         changes["verl"] = {**recipe.verl, **parts}
