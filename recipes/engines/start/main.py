@@ -79,7 +79,7 @@ def main() -> int:
     if reason is None:
         owner = os.getpid()
         if hardware == "gpu":
-            server.run_beside(partial(model_class.look, sys.argv[1:]))
+            server.run_beside(partial(model_class.inspect, sys.argv[1:]))
         try:
             job = server.serve(partial(train, node.address))
         except forkserver.CannotFork as error:

@@ -1,4 +1,4 @@
-"""vLLM's look at the model's class, taken while the policy starts.
+"""vLLM's inspection of the model's class, made while the policy starts.
 
 vLLM asks a class what it can do in a new interpreter, "to avoid initializing CUDA", and keeps the answer in its cache:
 vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`),
@@ -16,7 +16,7 @@ from recipes.model_files import local_model, read_json
 MODEL = "actor_rollout_ref.model.path"
 
 
-def look(arguments: list[str]) -> None:
+def inspect(arguments: list[str]) -> None:
     """Fill vLLM's cache for the model of verl's command line; called in a process that ends afterwards.
 
     Does nothing for a model that is not on this machine yet, or that vLLM does not know by its name.

@@ -92,7 +92,7 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
     assert variables[main.SWITCH] == "0"
     assert "RECIPES_FORK_SERVER" not in variables
     assert stopped == closed == [1]
-    assert beside == ([] if reason else [(model_class.look, ["a=1"])]), "with CUDA initialised nothing is forked"
+    assert beside == ([] if reason else [(model_class.inspect, ["a=1"])]), "with CUDA initialised nothing is forked"
     said = capsys.readouterr().err
     assert said.count("started anew") == 1
     assert (reason or "no process can be forked") in said

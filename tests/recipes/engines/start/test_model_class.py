@@ -27,7 +27,7 @@ def new_interpreter(function):
 registry._run_in_subprocess = new_interpreter
 server, model, found = forkserver.ForkServer(), registry.ModelRegistry.models["Qwen3ForCausalLM"], []
 for folder in sys.argv[1:]:
-    server.run_beside(partial(model_class.look, ["a=1", f"actor_rollout_ref.model.path='{folder}'"]))
+    server.run_beside(partial(model_class.inspect, ["a=1", f"actor_rollout_ref.model.path='{folder}'"]))
     _, status = os.wait()
     try:
         found.append([status, model.inspect_model_cls().is_text_generation_model])
