@@ -17,6 +17,7 @@ import yaml
 
 from recipes import paths
 from recipes.config import Recipe, load, path_keys, to_yaml
+from recipes.config.checks import ENGINES
 from recipes.config.rewards import shown_reward
 from recipes.data.manifests import Manifest, find_manifest
 from recipes.drawing import templates
@@ -34,7 +35,6 @@ CARD = "README.md"
 """The name under which hubs show a model's card."""
 UNKNOWN = "unknown"
 """The hub's value for a licence that is not stated."""
-ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 

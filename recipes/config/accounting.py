@@ -142,8 +142,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
                 f"set {recipe.source_of(update).follows or update} to {either(_around(size, fitting))}",
                 update,
                 "worker.rollout.n",
-                "trainer.n_gpus_per_node",
-                *(["worker.rollout.own_gpus"] if recipe.worker.rollout.own_gpus else []),
+                *recipe.gpu_keys,
             )
         elif recipe.engine == "easyr1" and name == "worker.actor":
             yield from _easyr1(recipe, size * n // ranks)

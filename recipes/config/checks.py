@@ -11,7 +11,8 @@ from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, did_you_mean
 
-TITLES = {"verl": "verl", "easyr1": "EasyR1"}
+ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
+"""Engine -> its name as pages and messages have it."""
 _ESTIMATORS_OF_GROUPS = (
     "grpo", "grpo_passk", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo",
 )  # fmt: skip
@@ -49,14 +50,14 @@ def require_supported(recipe: Recipe, engine: str) -> None:
         neutral = recipe.source_of(path).layer in ("default", "hardware") or value == leaf.default
         if reason is not None and not neutral:
             raise RecipeError(
-                f"{TITLES[engine]} cannot do {path}: {value!r} ({reason})",
+                f"{ENGINES[engine]} cannot do {path}: {value!r} ({reason})",
                 where=recipe.source_of(path).where,
                 fix=f"leave {path} at {leaf.default!r}, or choose another engine",
             )
         allowed = leaf.info.values_on.get(engine)
         if allowed is not None and value not in allowed:
             raise RecipeError(
-                f"{TITLES[engine]} cannot do {path}: {value!r}",
+                f"{ENGINES[engine]} cannot do {path}: {value!r}",
                 where=recipe.source_of(path).where,
                 fix="use one of " + ", ".join(str(item) for item in allowed if item is not None),
             )
@@ -101,8 +102,7 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
                 f"{key} {size} does not divide the {count} GPUs",
                 f"set {key} to {either(nearest_divisors(size, count))}",
                 key,
-                "trainer.n_gpus_per_node",
-                *(["worker.rollout.own_gpus"] if recipe.worker.rollout.own_gpus else []),
+                *recipe.gpu_keys,
             )
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
+from recipes.config.checks import ENGINES
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
-from recipes.documentation.tables import ENGINES
 from recipes.drawing import markdown
 from recipes.engines.verl import load_format
 from recipes.errors import RecipeError, did_you_mean

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import kl, resolve
+from recipes.config.checks import ENGINES
 from recipes.config.layers import flow
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
-
-ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 
 
 def environment_table() -> str:

@@ -433,6 +433,12 @@ class Recipe(Resolved):
         return self.trainer.nnodes * (self.worker.rollout.own_gpus or self.trainer.n_gpus_per_node)
 
     @property
+    def gpu_keys(self) -> tuple[str, ...]:
+        """Keys that decide how many GPUs train and how many generate, for messages."""
+        own = ("worker.rollout.own_gpus",) if self.worker.rollout.own_gpus else ()
+        return ("trainer.n_gpus_per_node", *own)
+
+    @property
     def has_critic(self) -> bool:
         """Return whether there is a value network."""
         return self.algorithm.adv_estimator == "gae"
