@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs: losses, schedules, reference, sockets, packed attention.
+"""What verl imports before it builds a model on GPUs: losses, schedules, reference, sockets, answers, packed attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """
@@ -14,6 +14,7 @@ from recipes.engines import (
     reference_memory,
     resumed_optimizer,
     transfer_sockets,
+    whole_responses,
 )
 
 on_policy.register()
@@ -21,5 +22,6 @@ linear_schedule.register()
 resumed_optimizer.register()
 reference_memory.register()
 transfer_sockets.register()
+whole_responses.register()
 if importlib.util.find_spec("flash_attn") is None:
     packed_attention.register()

@@ -16,7 +16,7 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedW
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-from recipes.engines import transfer_sockets
+from recipes.engines import transfer_sockets, whole_responses
 from recipes.engines.verl_cpu import patches
 from recipes.engines.vllm_client import NamedServerAdapter
 
@@ -24,6 +24,7 @@ POLL_MILLISECONDS = 500
 
 patches.apply_to_vllm()
 transfer_sockets.name_receiver()
+whole_responses.register()
 
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):
