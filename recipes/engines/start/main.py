@@ -7,6 +7,7 @@ Python imports (`ray_head.py`); the imports happen once, in a process from which
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import runpy
@@ -32,7 +33,8 @@ FIRST_JOB = "01000000"
 """The id that a new Ray cluster gives its first driver."""
 VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
 """Keys for which verl takes another task runner, or starts it in another way."""
-BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers")
+BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers", "peft")
+"""Modules that need no Ray, enough of them for the time in which it starts."""
 AFTER_RAY = {
     "cpu": (
         "ray._private.workers.setup_worker",
@@ -75,7 +77,9 @@ def main() -> int:
         return ordinary(hardware)
     given, server = dict(os.environ), forkserver.ForkServer()
     starting = ray_head.launch(ray_init)
+    gc.disable()  # what modules make stays; the collector would look through it again and again, for 2 of 10 s
     reason, node = import_all(hardware, starting, ray_init)
+    gc.enable()
     if reason is None:
         owner = os.getpid()
         if hardware == "gpu":

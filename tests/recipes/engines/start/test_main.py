@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -60,7 +62,7 @@ class Replaced(BaseException):
 def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_users_variables(
     monkeypatch, capsys, reason
 ):
-    stopped, closed, beside = [], [], []
+    stopped, closed, beside, collecting = [], [], [], []
     node = SimpleNamespace(address="127.0.0.1:1", raylet_pid=1, stop=lambda: stopped.append(1))
 
     class Server:
@@ -76,13 +78,18 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
         def close(self):
             closed.append(1)
 
+    def import_all(*_):
+        collecting.append(gc.isenabled())
+        return reason, node
+
     def replace(program, arguments, variables):
+        collecting.append(gc.isenabled())
         raise Replaced(arguments, variables)
 
     monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(forkserver, "ForkServer", Server)
     monkeypatch.setattr(main.ray_head, "launch", lambda ray_init: None)
-    monkeypatch.setattr(main, "import_all", lambda *_: (reason, node))
+    monkeypatch.setattr(main, "import_all", import_all)
     monkeypatch.setattr(main.os, "execve", replace)
     monkeypatch.setattr(sys, "argv", ["main.py", "a=1"])
     with pytest.raises(Replaced) as caught:
@@ -92,10 +99,18 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
     assert variables[main.SWITCH] == "0"
     assert "RECIPES_FORK_SERVER" not in variables
     assert stopped == closed == [1]
+    assert collecting == [False, True], "objects are collected again once the imports are made"
     assert beside == ([] if reason else [(model_class.inspect, ["a=1"])]), "with CUDA initialised nothing is forked"
     said = capsys.readouterr().err
     assert said.count("started anew") == 1
     assert (reason or "no process can be forked") in said
+
+
+def test_the_modules_that_are_imported_while_ray_starts_do_not_import_it():
+    """Ray's C++ code reads variables at its import that are not known before it has started."""
+    imports = "\n".join(f"import {name}" for name in main.BEFORE_RAY)
+    code = f"import sys\n{imports}\nassert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_module_that_needs_cuda_while_it_is_imported_is_left_to_who_needs_it(monkeypatch, capsys, tmp_path):
