@@ -58,7 +58,14 @@ def workload() -> Recipe:
 def run(name: str, command: list[str], environment: dict[str, str], metrics: Path) -> Timing:
     """Run one trainer to its end. Raises RecipeError, after its last lines, where it fails."""
     log = FOLDER / f"{name}.log"
-    seen = watch(command, environment=environment, metrics=metrics, log=log, interval_s=SAMPLE_SECONDS)
+    seen = watch(
+        command,
+        environment=environment,
+        metrics=metrics,
+        log=log,
+        interval_s=SAMPLE_SECONDS,
+        memory=False,  # a trainer of many processes would share its cores with the look at them
+    )
     if seen.exit_code or seen.first_metrics_s is None:
         print(last_lines(log))
         raise RecipeError(f"{name} ended with {seen.exit_code}", where=str(log), fix="its last lines are above")

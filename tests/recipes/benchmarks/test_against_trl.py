@@ -64,7 +64,8 @@ def test_both_train_on_the_same_work(folder, monkeypatch):
     right, wrong = Trainer.rewards
     assert right == 1.0 > wrong
 
-    def watch(command: list[str], *, environment: dict[str, str], **_: Any) -> Watched:
+    def watch(command: list[str], *, environment: dict[str, str], memory: bool, **_: Any) -> Watched:
+        assert not memory, "looking at the memory of many processes takes a part of the cores that are measured"
         commands.append((command[4:], environment))
         return Watched(exit_code=0, first_metrics_s=20.0, step_s=[5.0, 2.0, 3.0, 9.0])
 

@@ -49,6 +49,8 @@ def test_a_signal_ends_the_command_and_leaves_its_report(tmp_path):
 
     thread = threading.Thread(target=send)
     thread.start()
-    seen = watch([sys.executable, "-c", held], environment={}, metrics=tmp_path / "none", log=log, interval_s=0.02)
+    nowhere = tmp_path / "none"
+    seen = watch([sys.executable, "-c", held], environment={}, metrics=nowhere, log=log, interval_s=0.02, memory=False)
     thread.join()
+    assert seen.peak_processes == seen.peak_pss_bytes == 0, "nothing is looked at that was not asked for"
     assert (seen.exit_code, seen.step_s, last_lines(log, 1)) == (0, [], "stopped")
