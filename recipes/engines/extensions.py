@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs: losses, schedules, reference, sockets, answers, packed attention.
+"""What verl imports before it builds a model on GPUs: losses, schedules, the reference, vLLM, the head, attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 
 from recipes.engines import (
+    fused_head,
     linear_schedule,
     on_policy,
     packed_attention,
@@ -17,6 +18,7 @@ from recipes.engines import (
     whole_responses,
 )
 
+fused_head.register()
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
