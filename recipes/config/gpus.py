@@ -101,6 +101,7 @@ CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 RECOMPUTE = "worker.actor.model.enable_gradient_checkpointing"
 SHARE = "worker.rollout.gpu_memory_utilization"
 UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_token_len_per_device_for_experience"
+STRATEGY = "worker.actor.strategy"
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
 FUSED = "worker.actor.use_fused_kernels"
 FUSED_WIDTH = 128
@@ -133,7 +134,7 @@ def filled_sizes(recipe: Recipe) -> Changes:
     """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
     actor = recipe.worker.actor
     model = shape(_folder(recipe)) or published_shape(actor.model.model_path or "")
-    changes = {**_vllm(recipe), **_room(recipe)}
+    changes = {**_vllm(recipe), **_room(recipe), **_sharding(recipe)}
     if actor.use_fused_kernels and model and model.hidden % FUSED_WIDTH:
         why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
         changes[FUSED] = (False, Source("hardware", why))
@@ -162,6 +163,14 @@ def _vllm(recipe: Recipe) -> Changes:
     if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
         changes[GRAPHS] = (budgets.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
     return changes
+
+
+def _sharding(recipe: Recipe) -> Changes:
+    """FSDP2 for adapters on verl, unless the user chose. `checks.py` says why FSDP1 cannot train them."""
+    adapters = recipe.engine == "verl" and recipe.worker.actor.model.lora.rank > 0
+    if not adapters or recipe.source_of(STRATEGY).by_user:
+        return {}
+    return {STRATEGY: ("fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))}
 
 
 def _room(recipe: Recipe) -> Changes:

@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 
-CLIENT = "recipes.engines.vllm_client.NamedServerAdapter"
+CLIENT = "recipes.engines.vllm_client.WatchfulServerAdapter"
 """The class of clients that use such names. verl imports it by this path when it makes a client."""
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 VARIABLE = "VERL_RAY_JOB_ID"

@@ -16,8 +16,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from recipes.engines import linear_schedule, on_policy, packed_attention, resumed_optimizer
-from recipes.engines.verl_cpu.settings import PACKAGE
+from recipes.engines import linear_schedule, on_policy, packed_attention, resumed_optimizer, transfer_sockets
 
 
 class _CpuSharding:
@@ -71,7 +70,7 @@ def register_rollout() -> None:
         return CpuReplica
 
     RolloutReplicaRegistry.register("vllm", load_replica)
-    base._ROLLOUT_REGISTRY[("vllm", "async")] = f"{PACKAGE}.rollout.WatchfulServerAdapter"
+    base._ROLLOUT_REGISTRY[("vllm", "async")] = transfer_sockets.CLIENT
 
 
 register_rollout()

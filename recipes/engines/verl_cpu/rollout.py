@@ -1,26 +1,19 @@
-"""verl's vLLM rollout on vLLM's CPU build: replica, server, the part inside vLLM's worker, weights.
+"""verl's vLLM rollout on vLLM's CPU build: replica, server, and the part inside vLLM's worker.
 
-verl imports this module in the driver, in the trainer's ranks, in the server, and in the process that loads vLLM's
-model; `engine.py` registers its names.
+verl imports this module in the driver, in the server, and in the process that loads vLLM's model; `engine.py`
+registers its names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ray
-import torch
-import zmq
-from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
 from recipes.engines import transfer_sockets, whole_responses
 from recipes.engines.verl_cpu import patches
-from recipes.engines.vllm_client import NamedServerAdapter
-
-POLL_MILLISECONDS = 500
 
 patches.apply_to_vllm()
 transfer_sockets.name_receiver()
@@ -44,85 +37,3 @@ class CpuReplica(vLLMReplica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(CpuHttpServer)
-
-
-class WatchedSocket:
-    """The three calls that the sender makes of a ZMQ socket; while one waits, `check` may raise.
-
-    No clock ends the wait, since a server that lives may be starved by other programs. The launcher's watchdog ends a
-    run that does nothing (`recipes/monitor/supervise.py`).
-    """
-
-    def __init__(self, socket: Any, check: Callable[[], None]) -> None:
-        self._socket, self._check = socket, check
-
-    def send_pyobj(self, value: Any) -> None:
-        self._wait(zmq.POLLOUT)
-        self._socket.send_pyobj(value)
-
-    def recv(self) -> bytes:
-        self._wait(zmq.POLLIN)
-        return self._socket.recv()
-
-    def close(self) -> None:
-        self._socket.close(linger=0)
-
-    def _wait(self, event: int) -> None:
-        while not self._socket.poll(POLL_MILLISECONDS, event):
-            self._check()
-
-
-class WatchfulSender(BucketedWeightSender):
-    """verl's sender of weights, which gives up once the receiver's call has ended.
-
-    verl's own waits for each acknowledgement without a limit
-    (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
-    vLLM's worker hangs the run. Here the wait ends with that exception.
-
-    Args:
-        receiving: reference to the result of the receiver's call; None on ranks that did not make it.
-    """
-
-    def __init__(self, receiving: ray.ObjectRef | None, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._receiving = receiving
-
-    def _init_socket(self) -> None:
-        super()._init_socket()
-        self.socket: Any = WatchedSocket(self.socket, self._check)
-
-    def _check(self) -> None:
-        if self._receiving is None:
-            return
-        ended, _ = ray.wait([self._receiving], timeout=0)
-        if ended:
-            ray.get(ended[0])
-            raise RuntimeError("vLLM stopped receiving weights before all were sent")
-
-
-class WatchfulServerAdapter(NamedServerAdapter):
-    """The client of verl's server, with that sender."""
-
-    @torch.no_grad()
-    async def update_weights(
-        self, weights: Any, global_steps: int | None = None, wire_format: str = "named_tensors", **kwargs: Any
-    ) -> None:
-        if wire_format != "named_tensors":
-            raise NotImplementedError(f"weights travel as whole tensors on CPUs, not as {wire_format!r}")
-        receiving = await self._execute_method(
-            "update_weights_from_ipc", non_block=True, kwargs={**kwargs, "use_shm": self.use_shm}
-        )
-        sender = WatchfulSender(
-            receiving,
-            zmq_handle=self.zmq_handle,
-            bucket_size_mb=self.config.checkpoint_engine.update_weights_bucket_megabytes,
-            use_shm=self.use_shm,
-        )
-        await sender.async_send_weights(weights)
-        # As verl's own: the server answers, and forgets what the old weights computed.
-        if receiving is not None:
-            await receiving
-        if self._has_server:
-            await self.server_handle.clear_kv_cache.remote()
-            if global_steps is not None:
-                await self.server_handle.set_global_steps.remote(global_steps)
