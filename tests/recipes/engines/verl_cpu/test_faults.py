@@ -59,6 +59,7 @@ FAULTS = [
     Fault("trainer killed", "updating", "trainer@update", "was killed"),
     Fault("worker killed", "updating", "worker@update", "process of WorkerDict died"),
     Fault("vLLM server killed", "syncing weights", "vllm@sync", DEAD_SERVER),
+    Fault("error in vLLM's worker", "receiving weights", "raises@receive", "injected"),
     Fault("Ray's raylet killed", "generating", "raylet@generate", "Ray's raylet was killed"),
     Fault("Ray's GCS killed", "updating", "gcs@update", "Ray's GCS was killed"),
     Fault("driver killed", "logging a saved step", "driver@log", "was killed"),

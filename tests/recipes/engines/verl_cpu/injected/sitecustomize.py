@@ -5,8 +5,9 @@ strikes once, in the first such phase after the attempt has completed a step.
 
 Victims: `worker` (the rank of the trainer), `driver` (the process that runs verl's loop), `vllm` (its server),
 `trainer` (the process that the launcher started), `raylet`, `gcs`; killed with SIGKILL. `vllm-stopped` is stopped
-instead, and `disk` lets no file of the rank grow. Phases: `generate`, `update`, `save` (after the first of its files),
-`sync`, `log` (the step is saved, and its metrics are not written yet).
+instead, `raises` raises an error where it is, and `disk` lets no file of the rank grow. Phases: `generate`, `update`,
+`save` (after the first of its files), `sync`, `receive` (the process of vLLM that holds the model gets weights), `log`
+(the step is saved, and its metrics are not written yet).
 """
 
 import asyncio
@@ -30,6 +31,7 @@ PLACES = {
         "BucketedWeightSender",
         "async_send_weights",
     ),
+    "receive": (f"{ROLLOUT}.utils", "vLLMColocateWorkerExtension", "update_weights_from_ipc"),
     "log": ("verl.utils.tracking", "Tracking", "log"),
 }
 NAMES = {"raylet": "raylet", "gcs": "gcs_server"}
@@ -45,6 +47,8 @@ def strike(victim: str) -> None:
             fired.write(repr(time.time()))
     except FileExistsError:
         return
+    if victim == "raises":
+        raise RuntimeError("injected")
     if victim == "disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY))
         return
