@@ -222,7 +222,7 @@ def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
             "set it to 1 or more",
             "worker.reward.num_workers",
         )
-    # peft finds adapters by the names of modules, among which FSDP1 puts its own:
+    # peft (0.21.2) finds adapters by the names of modules, among which FSDP1 puts its own:
     # verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) is empty then.
     fsdp1 = actor.strategy == "fsdp" and recipe.hardware == "gpu" and recipe.engine == "verl"
     if actor.model.lora.rank and fsdp1:

@@ -131,7 +131,10 @@ def packing_undone(recipe: Recipe) -> Changes:
 
 
 def filled_sizes(recipe: Recipe) -> Changes:
-    """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
+    """Replace nulls that depend on the sizes of model and GPU, and FSDP1 where there are adapters.
+
+    It is settled before whether responses are packed.
+    """
     actor = recipe.worker.actor
     model = shape(_folder(recipe)) or published_shape(actor.model.model_path or "")
     changes = {**_vllm(recipe), **_room(recipe), **_sharding(recipe)}

@@ -1,4 +1,4 @@
-"""What verl imports before it builds a model on GPUs: losses, schedules, the reference, vLLM, the head, attention.
+"""What verl imports before it builds a model on GPUs: losses, schedules, reference, sockets, answers, head, attention.
 
 verl imports the module in each process that holds a model, and calls nothing in it.
 """

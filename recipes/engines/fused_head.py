@@ -18,23 +18,24 @@ KERNELS = (
     "efficient_entropy_triton_kernel_epilogue",
     "efficient_entropy_backward_kernel_general_d_logits_split_N",
 )
-NUMBERS = ("num_tokens", "split_idx")
-VECTORS = ("labels_ptr", "maximum_ptr", "accu_ptr", "d_entropy_ptr", "d_logprobs_ptr", "entropy_b_ptr")
-"""Arguments with one number for each token."""
+ANY_VALUE = ("num_tokens", "split_idx")
+ANY_ADDRESS = ("labels_ptr", "maximum_ptr", "accu_ptr", "d_entropy_ptr", "d_logprobs_ptr", "entropy_b_ptr")
+"""Arguments whose values, and arguments whose addresses, Triton shall not distinguish. The latter have one number for
+each token."""
 
 
 def compile_once(kernels: Any) -> None:
     """Tell Triton not to distinguish values of these arguments, before the first call of a kernel.
 
     Args:
-        kernels: the module `verl.utils.kernel.kernels`. Without Triton its kernels are plain functions, and stay so.
+        kernels: the module `verl.utils.kernel.kernels`. Without Triton there is nothing to tell.
     """
     for name in KERNELS:
         compiled = getattr(kernels, name)  # an autotuner around the compiled function
         for parameter in getattr(getattr(compiled, "fn", None), "params", ()):
-            if parameter.name in NUMBERS:
+            if parameter.name in ANY_VALUE:
                 parameter.do_not_specialize = True
-            elif parameter.name in VECTORS:
+            elif parameter.name in ANY_ADDRESS:
                 parameter.do_not_specialize_on_alignment = True
 
 
@@ -43,14 +44,14 @@ def register() -> None:
     """Do so in each process that builds a model with fused kernels. Not sooner: importing the kernels asks for CUDA."""
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
-    read = FSDPEngine._build_module
+    ordinary = FSDPEngine._build_module
 
-    @functools.wraps(read)
+    @functools.wraps(ordinary)
     def build(self: Any) -> Any:
         if self.model_config.use_fused_kernels:
             from verl.utils.kernel import kernels
 
             compile_once(kernels)
-        return read(self)
+        return ordinary(self)
 
     FSDPEngine._build_module = build

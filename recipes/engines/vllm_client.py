@@ -1,4 +1,4 @@
-"""verl's client of its vLLM server, in each rank of the trainer: it sends weights, and gives up with the receiver.
+"""verl's client of its vLLM server, in each rank of the trainer: it sends weights until the receiver's call ends.
 
 The socket has the name that `transfer_sockets.py` gives both ends.
 """
@@ -52,6 +52,9 @@ class WatchfulSender(BucketedWeightSender):
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
     vLLM's worker hangs the run. Here the wait ends with that exception.
 
+    Where one engine spans several GPUs, its first rank makes the call, and vLLM answers once its first worker has. If
+    another worker fails alone, the ranks wait until a collective's limit or the launcher's watchdog.
+
     Args:
         receiving: reference to the result of the receiver's call; None on ranks that did not make it.
     """
@@ -87,7 +90,11 @@ class WatchfulServerAdapter(ServerAdapter):
     async def update_weights(
         self, weights: Any, global_steps: int | None = None, wire_format: str = "named_tensors", **kwargs: Any
     ) -> None:
-        """Send all weights, as verl does; changes of weights alone go verl's own way."""
+        """Send all weights as verl does (verl/workers/rollout/vllm_rollout/vllm_rollout.py:210
+        (`async def update_weights(`)).
+
+        Changes of weights (`delta_flush`) go through verl's own method, which waits without a limit.
+        """
         if wire_format != "named_tensors":
             await super().update_weights(weights, global_steps=global_steps, wire_format=wire_format, **kwargs)
             return

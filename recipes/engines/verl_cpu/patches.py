@@ -21,7 +21,9 @@ CHUNK = 1 << 22
 IMAGES = "multi_modal_inputs"
 """The one column of a batch that is no tensor and that a model reads."""
 INPUTS = frozenset({"input_ids", "position_ids", "loss_mask", "routed_experts", IMAGES})
-"""The columns that verl's engines read where no loss is computed; of the mask, the number of tokens."""
+"""The columns that verl's engines read where no loss is computed (verl/workers/engine/fsdp/transformer_impl.py:1169
+(`input_ids = micro_batch["input_ids"]`) and the next line; of the mask the number of tokens,
+verl/workers/engine/fsdp/transformer_impl.py:730 (`batch_num_tokens = data["loss_mask"]`))."""
 
 
 def name_vllm() -> None:

@@ -86,7 +86,7 @@ def _waiting(environ: Mapping[str, str]) -> dict[str, str]:
 
     Waking a thread takes longer than a tiny model's operation. On two cores, 32 responses of 62 tokens with gradients
     take 209 ms if it sleeps at once, 163 so, 156 if it looks 10,000 times. While another program keeps one of the cores
-    busy, they take 305, 365 and 427; with OpenMP's own 300,000, 1,085.
+    busy, they take 305, 365 and 427; with OpenMP's own 300,000, 1,085. Several ranks were not measured.
     """
     if policy := environ.get("OMP_WAIT_POLICY"):
         return {"OMP_WAIT_POLICY": policy}

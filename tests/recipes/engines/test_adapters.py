@@ -19,8 +19,8 @@ def one_rank(monkeypatch, tmp_path):
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank):
+@pytest.mark.parametrize("use_orig_params", [False, True])
+def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank, use_orig_params):
     """Once FSDP1 gives as many, `_sharding` in config/gpus.py and its check can go."""
     import torch
     from peft import LoraConfig, TaskType, get_peft_model
@@ -37,7 +37,9 @@ def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank):
         model = get_peft_model(AutoModelForCausalLM.from_config(config), adapters)
         if version == 1:
             policy = get_fsdp_wrap_policy(module=model, is_lora=True)
-            model = FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=torch.device("cpu"))
+            model = FullyShardedDataParallel(
+                model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=use_orig_params
+            )
         else:
             fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
         found[version] = collect_lora_params(model, layered_summon=False, base_sync_done=True)

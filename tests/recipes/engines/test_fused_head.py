@@ -30,9 +30,19 @@ def test_values_of_the_named_arguments_are_not_distinguished():
     of_values, of_addresses = set(), set()
     for name in fused_head.KERNELS:
         for parameter in getattr(stand_in, name).fn.params:
-            assert not (parameter.do_not_specialize and parameter.do_not_specialize_on_alignment)
             of_values |= {parameter.name} if parameter.do_not_specialize else set()
             of_addresses |= {parameter.name} if parameter.do_not_specialize_on_alignment else set()
-    assert of_values == set(fused_head.NUMBERS), "verl's kernels have an argument of each of these names"
-    assert of_addresses == set(fused_head.VECTORS)
-    fused_head.compile_once(kernels)  # without Triton there is nothing to tell
+    assert of_values == set(fused_head.ANY_VALUE), "verl's kernels have an argument of each of these names"
+    assert of_addresses == set(fused_head.ANY_ADDRESS)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_it_is_told_before_a_model_with_fused_kernels_is_built(monkeypatch, fused):
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    order: list[str] = []
+    monkeypatch.setattr(FSDPEngine, "_build_module", lambda self: order.append("built"))
+    monkeypatch.setattr(fused_head, "compile_once", lambda kernels: order.append(kernels.__name__))
+    fused_head.register.__wrapped__()
+    FSDPEngine._build_module(SimpleNamespace(model_config=SimpleNamespace(use_fused_kernels=fused)))
+    assert order == (["verl.utils.kernel.kernels"] if fused else []) + ["built"]

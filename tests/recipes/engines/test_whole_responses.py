@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from recipes.engines import whole_responses
+from recipes.engines.start.main import AFTER_RAY
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
 TINY = Path(__file__).parents[3] / "recipes" / "tasks" / "countdown" / "tiny"
@@ -42,7 +44,9 @@ def server(monkeypatch):
     whole_responses.leave_out_text.cache_clear()
     whole_responses.answer_first_and_last.cache_clear()
     tokenizer = AutoTokenizer.from_pretrained(TINY)
-    return Server(vllm_async_server, OutputProcessor(tokenizer, log_stats=False))
+    yield Server(vllm_async_server, OutputProcessor(tokenizer, log_stats=False))
+    whole_responses.leave_out_text.cache_clear()  # what they patched is undone now
+    whole_responses.answer_first_and_last.cache_clear()
 
 
 def answers(server: Server, abort_after: int | None = None, **given: Any) -> list[Any]:
@@ -85,16 +89,16 @@ def read(answer: Any) -> tuple[list[int], list[float], str | None]:
     return list(output.token_ids), probabilities, output.finish_reason
 
 
-@pytest.mark.parametrize("abort_after", [None, 1, 3])
+@pytest.mark.parametrize("abort_after", [None, 0, 1, 3])
 def test_the_last_answer_is_vllms_own_and_only_the_first_comes_before_it(server, abort_after):
     before = answers(server, abort_after)
     whole_responses.register()
     now = answers(server, abort_after)
     assert len(before) == (len(TOKENS) if abort_after is None else abort_after + 1)
-    assert len(now) == 2
+    assert len(now) == (1 if abort_after == 0 else 2)
     assert read(now[-1])[0] == TOKENS[:abort_after]
     assert read(now[-1]) == read(before[-1])
-    assert before[-1].outputs[0].text
+    assert before[-1].outputs[0].text or abort_after == 0
     assert not now[-1].outputs[0].text
 
 
@@ -102,3 +106,14 @@ def test_a_request_that_ends_at_a_text_keeps_its_text(server):
     whole_responses.register()
     assert answers(server, stop=["nowhere in it"])[-1].outputs[0].text
     assert server.sampling_params.SamplingParams(max_tokens=1, detokenize=True).detokenize
+
+
+def test_a_process_without_verls_server_is_left_alone(monkeypatch):
+    monkeypatch.delitem(sys.modules, whole_responses.SERVER, raising=False)
+    monkeypatch.setattr(whole_responses, "leave_out_text", lambda: pytest.fail("it would import the server"))
+    whole_responses.register()
+
+
+def test_the_fork_server_imports_verls_server_before_what_patches_it():
+    modules = AFTER_RAY["gpu"]
+    assert modules.index(whole_responses.SERVER) < modules.index("recipes.engines.extensions")
