@@ -130,14 +130,19 @@ def packing_undone(recipe: Recipe) -> Changes:
     return changes
 
 
-def filled_sizes(recipe: Recipe) -> Changes:
-    """Replace nulls that depend on the sizes of model and GPU, and FSDP1 where there are adapters.
+def adapters_spread(recipe: Recipe) -> Changes:
+    """Spread a model with adapters by FSDP2 on verl, unless the user chose. `checks.py` says why FSDP1 cannot."""
+    adapters = recipe.engine == "verl" and recipe.worker.actor.model.lora.rank > 0
+    if not adapters or recipe.source_of(STRATEGY).by_user:
+        return {}
+    return {STRATEGY: ("fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))}
 
-    It is settled before whether responses are packed.
-    """
+
+def filled_sizes(recipe: Recipe) -> Changes:
+    """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
     actor = recipe.worker.actor
     model = shape(_folder(recipe)) or published_shape(actor.model.model_path or "")
-    changes = {**_vllm(recipe), **_room(recipe), **_sharding(recipe)}
+    changes = {**_vllm(recipe), **_room(recipe)}
     if actor.use_fused_kernels and model and model.hidden % FUSED_WIDTH:
         why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
         changes[FUSED] = (False, Source("hardware", why))
@@ -166,14 +171,6 @@ def _vllm(recipe: Recipe) -> Changes:
     if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
         changes[GRAPHS] = (budgets.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
     return changes
-
-
-def _sharding(recipe: Recipe) -> Changes:
-    """FSDP2 for adapters on verl, unless the user chose. `checks.py` says why FSDP1 cannot train them."""
-    adapters = recipe.engine == "verl" and recipe.worker.actor.model.lora.rank > 0
-    if not adapters or recipe.source_of(STRATEGY).by_user:
-        return {}
-    return {STRATEGY: ("fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))}
 
 
 def _room(recipe: Recipe) -> Changes:

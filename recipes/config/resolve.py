@@ -10,7 +10,7 @@ from typing import Any
 
 from recipes.config import kl
 from recipes.config.accounting import filled_batches
-from recipes.config.gpus import filled_sizes, kind_of_machine, packing_undone, without_libraries
+from recipes.config.gpus import adapters_spread, filled_sizes, kind_of_machine, packing_undone, without_libraries
 from recipes.config.layers import VERL, Setting, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, check_verl_value
@@ -187,7 +187,7 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
     for follows in (kl.switched_off, filled_batches):
         recipe = changed(recipe, follows(recipe))
-    for follows in (packing_undone, *((filled_sizes,) if recipe.hardware == "gpu" else ())):
+    for follows in (packing_undone, *((adapters_spread, filled_sizes) if recipe.hardware == "gpu" else ())):
         recipe = changed(recipe, follows(recipe))
     for follows in (_critic, _defaults, _places):
         recipe = changed(recipe, follows(recipe))

@@ -6,10 +6,10 @@ decodes text, lists all tokens so far, and wakes the task that waits. For 256 re
 of processor time in one process, about as long as a 4B model on an H200 generates; here it takes 2.5 s.
 
 vLLM has a setting for it, `RequestOutputKind.FINAL_ONLY`. But verl needs the first answer too: it tells that the
-request was admitted (vllm_async_server.py line 682), and where verl aborts requests it waits up to 60 s for that. With
-`stream_interval` vLLM would answer at the first token and at the last, if its condition
-vllm/v1/engine/output_processor.py:304 (`self.sent_tokens_offset == 0`) did not stay true for the answers that verl
-asks for.
+request was admitted (verl/workers/rollout/vllm_rollout/vllm_async_server.py:682 (`self._admitting -= 1`)), and where
+verl aborts requests it waits up to 60 s for that. With `stream_interval` vLLM would answer at the first token and at
+the last, if its condition vllm/v1/engine/output_processor.py:304 (`self.sent_tokens_offset == 0`) did not stay true for
+the answers that verl asks for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import functools
 import sys
 from typing import Any
 
-SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+from recipes.engines.transfer_sockets import SERVER
 
 
 def register() -> None:

@@ -21,7 +21,7 @@ def one_rank(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("use_orig_params", [False, True])
 def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank, use_orig_params):
-    """Once FSDP1 gives as many, `_sharding` in config/gpus.py and its check can go."""
+    """Once FSDP1 gives as many, `adapters_spread` in config/gpus.py and its check can go."""
     import torch
     from peft import LoraConfig, TaskType, get_peft_model
     from torch.distributed.device_mesh import init_device_mesh
