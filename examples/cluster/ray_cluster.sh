@@ -9,12 +9,15 @@
 #   ray_cluster.sh stop                    on every machine: end its Ray
 #
 # RAY_PORT (6379) is the head's port; RAY_NODE_OPTIONS are further options of `ray start`, such as --num-gpus=8.
+# RAY_AUTH_MODE=token with one RAY_AUTH_TOKEN on all machines keeps others out (`ray get-auth-token --generate` makes one).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 port="${RAY_PORT:-6379}"
 read -ra options <<<"${RAY_NODE_OPTIONS:-}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" RAY_USAGE_STATS_ENABLED=0
+# Without a mode, Ray's head takes a token that it finds (~/.ray/auth_token), and its workers and drivers do not.
+export RAY_AUTH_MODE="${RAY_AUTH_MODE:-disabled}"
 
 address() { [ -n "${1:-}" ] || { echo "usage: ray_cluster.sh worker|submit|status HOST:PORT ..." >&2; exit 2; }; echo "$1"; }
 

@@ -95,6 +95,7 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError:
             return None
+        _authenticate(address)
     import ray
 
     try:
@@ -112,6 +113,23 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
         return sorted((node["NodeManagerAddress"], int(node["Resources"].get("GPU", 0))) for node in alive)
     finally:
         ray.shutdown()
+
+
+def _authenticate(address: str) -> None:
+    """Raise RecipeError where the cluster wants another token; `ray.init` would try again and again, for ever."""
+    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+    from ray._raylet import GcsClient  # what `ray health-check` asks
+    from ray.exceptions import AuthenticationError
+
+    try:
+        ensure_token_if_auth_enabled(create_token_if_missing=False)
+        GcsClient(address=address)
+    except AuthenticationError as error:
+        raise RecipeError(
+            f"the Ray cluster refuses this process: {str(error).strip().splitlines()[0]}",
+            where=f"{ADDRESS}={address}, RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE', '')}",
+            fix="RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher",
+        ) from error
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -45,6 +45,7 @@ class Cluster:
             "ARTIFACTS_DIR": str(folder),
             "HARDWARE": "cpu",
             "RAY_PORT": str(self.port),
+            "RAY_AUTH_TOKEN": uuid.uuid4().hex,  # with no mode, a token that is there must not be taken by one node alone
             MARK: uuid.uuid4().hex,
         }
 
@@ -101,7 +102,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def says(run: subprocess.Popen, output: Path, line: str) -> None:
     """Wait until a launcher has written a line; it fails where the launcher ends before, or says nothing for long."""
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + 240
     while line not in output.read_text():
         assert run.poll() is None and time.monotonic() < deadline, output.read_text()[-3000:]  # noqa: PT018
         time.sleep(0.1)
@@ -124,6 +125,18 @@ def test_a_launcher_refuses_a_cluster_that_lacks_a_machine_or_waits_for_it(clust
     run, _ = joined(cluster, tmp_path / "output")
     run.kill()
     run.wait()
+
+
+def test_a_cluster_with_a_token_is_joined_with_it_alone(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.variables["RAY_AUTH_MODE"] = "token"
+    cluster.start("head")
+    output, now = tmp_path / "output", {"RAY_WAIT_MINUTES": "0"}
+    assert cluster.launcher(output, **now).wait(120) == 2
+    assert "error: 1 of 2 machines with 1 GPUs are in the Ray cluster" in output.read_text()
+    for wrong in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "another"}):
+        assert cluster.launcher(output, **now, **wrong).wait(120) == 2, wrong
+        assert "error: the Ray cluster refuses this process" in output.read_text()
+        assert "Traceback" not in output.read_text()
 
 
 @pytest.mark.skipif("FAULTS" not in os.environ, reason="minutes of real nodes: FAULTS=some or FAULTS=all")
