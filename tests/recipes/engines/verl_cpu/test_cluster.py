@@ -45,7 +45,7 @@ class Cluster:
             "ARTIFACTS_DIR": str(folder),
             "HARDWARE": "cpu",
             "RAY_PORT": str(self.port),
-            "RAY_AUTH_TOKEN": uuid.uuid4().hex,  # with no mode, a token that is there must not be taken by one node alone
+            "RAY_AUTH_TOKEN": uuid.uuid4().hex,  # no node may take it alone
             MARK: uuid.uuid4().hex,
         }
 
