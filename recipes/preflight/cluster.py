@@ -118,7 +118,7 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
 def _authenticate(address: str) -> None:
     """Raise RecipeError where the cluster wants another token; `ray.init` would try again and again, for ever."""
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-    from ray._raylet import GcsClient  # what `ray health-check` asks
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled; what `ray health-check` asks
     from ray.exceptions import AuthenticationError
 
     try:
