@@ -52,7 +52,7 @@ def main(
             usage.show(console) if task is None else usage.show_options(console, task)
             raise typer.Exit(0 if help else 2)
         recipe = load(task, arguments=overrides or ())
-        if dry or dry_run():
+        if dry or dry_run(os.environ):
             raise typer.Exit(show_plan(recipe))
         raise typer.Exit(run(recipe, console, overrides or ()))
 
@@ -147,7 +147,7 @@ def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
     """Return what the trainer's environment has beyond the launcher's."""
     variables = {
         "PYTHONPATH": python_path(),
-        **ENGINES[recipe.engine].environment(recipe),
+        **ENGINES[recipe.engine].environment(recipe, os.environ),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }
     return {**variables, **cluster.job_variables(variables)}

@@ -26,7 +26,7 @@ from recipes.paths import ROOT
 KINDS = ("cpu", "gpu")
 
 
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
+def visible_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that a process may use: those of the machine, cut down by CUDA_VISIBLE_DEVICES."""
     present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
     if not present:  # as on WSL, where the devices are not files under /dev
@@ -39,7 +39,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> int:
     return min(present, len(usable))
 
 
-def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = os.environ) -> str:
+def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str]) -> str:
     """`cpu` or `gpu`: what was asked for, else what the machine has."""
     if asked is None or asked == "auto":
         return "gpu" if visible_gpus(environ) else "cpu"
@@ -52,7 +52,7 @@ def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str] = 
     return asked
 
 
-def lacks_flash_attention(environ: Mapping[str, str] = os.environ) -> bool:
+def lacks_flash_attention(environ: Mapping[str, str]) -> bool:
     """Return whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
     return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
 
@@ -83,7 +83,7 @@ def _torch_version() -> tuple[int, ...]:
         return ()
 
 
-def lacks_liger(environ: Mapping[str, str] = os.environ) -> bool:
+def lacks_liger(environ: Mapping[str, str]) -> bool:
     """Return whether this machine has GPUs but no liger-kernel."""
     return importlib.util.find_spec("liger_kernel") is None and visible_gpus(environ) > 0
 
@@ -243,7 +243,7 @@ def check_attention(recipe: Recipe) -> list[str]:
     Raises:
         RecipeError: names the key that asks for it.
     """
-    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks_flash_attention():
+    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks_flash_attention(os.environ):
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")

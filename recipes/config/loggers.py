@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import netrc
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
+def logged_in(environ: Mapping[str, str]) -> bool:
     """Return whether W&B would find a key: in WANDB_API_KEY, or in the netrc file that `wandb login` writes."""
     if environ.get("WANDB_API_KEY"):
         return True
@@ -24,7 +23,7 @@ def logged_in(environ: Mapping[str, str] = os.environ) -> bool:
     return False
 
 
-def loggers(listed: list[str], asked: bool, environ: Mapping[str, str] = os.environ) -> list[str]:
+def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[str]:
     """The loggers that take part: a recipe's `wandb` stays only if the user asks for it in this run or is logged in.
 
     WANDB_MODE asks for it, or with `disabled` against it. `file` always takes part: progress, history and the closing
@@ -45,7 +44,7 @@ _PLACES = {
 """Logger -> the variable that says where it writes; without it the trainer's working folder, or /tmp (mlflow)."""
 
 
-def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables for the trainer: what loggers write goes to the run's `folder`, offline where there is no login."""
     taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
     places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
@@ -54,7 +53,7 @@ def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[st
     return {**places, **wandb_environment(loggers, environ)}
 
 
-def wandb_environment(loggers: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def wandb_environment(loggers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables for the trainer: the user's team and mode, on every machine; offline where there is no login."""
     if "wandb" not in loggers:
         return {}

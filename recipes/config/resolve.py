@@ -36,7 +36,7 @@ def load(
     task_or_path: str,
     *,
     arguments: Sequence[str] = (),
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     hardware: str | None = None,
 ) -> Recipe:
     """Resolve a recipe.
@@ -45,12 +45,13 @@ def load(
         task_or_path: a task (`countdown` is configs/countdown.yaml) or the path of a YAML file.
         arguments: `--option value` and `key=value`; keys of the schema, verl's own, short forms of either, and
             `hardware` and `embedded`.
-        environ: where variables are read.
+        environ: where variables are read; the process's environment by default.
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has.
 
     Raises:
         RecipeError: an unknown key or variable, a wrong type, or settings that disagree; names key and layer.
     """
+    environ = os.environ if environ is None else environ  # as it is now: datasets replaces the object (map, num_proc)
     path = find(task_or_path)
     shown = shown_path(path)
     tree = read(path, shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -238,7 +237,7 @@ def positive_number(environ: Mapping[str, str], name: str, example: str) -> floa
     return value if text else None
 
 
-def dry_run(environ: Mapping[str, str] = os.environ) -> bool:
+def dry_run(environ: Mapping[str, str]) -> bool:
     """Return whether DRY_RUN is on."""
     return bool(is_on(environ, "DRY_RUN"))
 

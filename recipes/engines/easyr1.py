@@ -150,7 +150,7 @@ def command(recipe: Recipe) -> list[str]:
     return [sys.executable, "-m", "recipes.engines.easyr1_compat.main", *overrides(recipe)]
 
 
-def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits. Its processes alone read EasyR1's `verl`."""
     home = easyr1_source.find(environ).home
     folder, loggers = run_dir(recipe.trainer.experiment_name or recipe.name), list(recipe.trainer.logger)

@@ -38,7 +38,7 @@ class Source:
     remarks: tuple[str, ...] = ()
 
 
-def find(environ: Mapping[str, str] = os.environ) -> Source:
+def find(environ: Mapping[str, str]) -> Source:
     """Find EasyR1's source: in `EASYR1_HOME`, else in the clone of setup_env.sh, else as this Python's package `verl`.
 
     Raises:
@@ -99,7 +99,7 @@ def _digest(home: Path) -> str:
     return content.hexdigest()
 
 
-def check(environ: Mapping[str, str] = os.environ) -> list[str]:
+def check(environ: Mapping[str, str]) -> list[str]:
     """Return sentences for the user before a run. Raises RecipeError if EasyR1 cannot be started."""
     source = find(environ)
     if importlib.util.find_spec("flash_attn") is None and not has_packed_attention():
@@ -151,5 +151,5 @@ def _git(folder: Path, words: tuple[str, ...], repository: str) -> None:
 
 if __name__ == "__main__":
     with reported_errors():
-        home = find().home if os.environ.get(VARIABLE) else fetch()
+        home = find(os.environ).home if os.environ.get(VARIABLE) else fetch()
         print(f"EasyR1 {COMMIT[:7]}: {home}; the trainer's processes read it with ENGINE=easyr1")

@@ -1,6 +1,7 @@
-"""What verl imports before it builds a model on GPUs: losses, schedules, reference, sockets, answers, head, attention.
+"""What verl imports before it builds a model on GPUs: losses, columns, schedules, reference, sockets, answers, head.
 
-verl imports the module in each process that holds a model, and calls nothing in it.
+And attention, where flash-attn is not installed. verl imports the module in each process that holds a model, and calls
+nothing in it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from recipes.engines import (
     linear_schedule,
     on_policy,
     packed_attention,
+    pass_columns,
     reference_memory,
     resumed_optimizer,
     transfer_sockets,
@@ -20,6 +22,7 @@ from recipes.engines import (
 
 fused_head.register()
 on_policy.register()
+pass_columns.register()
 linear_schedule.register()
 resumed_optimizer.register()
 reference_memory.register()

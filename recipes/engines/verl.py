@@ -467,7 +467,7 @@ def _can_write(folder: Path) -> bool:
     return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
-def environment(recipe: Recipe, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
     variables = {

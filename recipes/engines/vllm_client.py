@@ -1,33 +1,39 @@
-"""verl's client of its vLLM server, in each rank of the trainer: it sends weights until the receiver's call ends.
+"""verl's client of its vLLM server, in each rank of the trainer: it sends weights while somebody receives them.
 
 The socket has the name that `transfer_sockets.py` gives both ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import ray
-import torch
 import zmq
+from verl.workers.rollout.vllm_rollout import vllm_rollout
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
-from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
 
 from recipes.engines import transfer_sockets
 
 POLL_MILLISECONDS = 500
+CAUSE_SECONDS = 60.0
+"""How long the receiver's call may take to end with its error once its socket is closed."""
+
+RECEIVING: ContextVar[ray.ObjectRef | None] = ContextVar("RECEIVING", default=None)
+"""The result of the receiver's call; None on ranks that did not make it. Where one engine spans several GPUs, only its
+first rank makes the call."""
 
 
 class WatchedSocket:
-    """The three calls that the sender makes of a ZMQ socket; while one waits, `check` may raise.
+    """The three calls that the sender makes of a ZMQ socket; a wait ends where the receiver ends.
 
-    No clock ends the wait, since a server that lives may be starved by other programs. The launcher's watchdog ends a
+    No clock ends the wait for a receiver that lives, since other programs may starve it. The launcher's watchdog ends a
     run that does nothing (`recipes/monitor/supervise.py`).
     """
 
-    def __init__(self, socket: Any, check: Callable[[], None]) -> None:
-        self._socket, self._check = socket, check
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._disconnected = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
 
     def send_pyobj(self, value: Any) -> None:
         self._wait(zmq.POLLOUT)
@@ -38,45 +44,43 @@ class WatchedSocket:
         return self._socket.recv()
 
     def close(self) -> None:
+        self._socket.disable_monitor()
+        self._disconnected.close(linger=0)
         self._socket.close(linger=0)
 
     def _wait(self, event: int) -> None:
-        while not self._socket.poll(POLL_MILLISECONDS, event):
-            self._check()
+        """Wait until the socket is ready. Raises the error of the receiver's call, else RuntimeError."""
+        poller = zmq.Poller()
+        poller.register(self._socket, event)
+        poller.register(self._disconnected, zmq.POLLIN)
+        while self._socket not in (ready := dict(poller.poll(POLL_MILLISECONDS))):
+            closed, receiving = self._disconnected in ready, RECEIVING.get()
+            ended = receiving and ray.wait([receiving], timeout=CAUSE_SECONDS if closed else 0)[0]
+            if self._socket.poll(0, event):
+                return  # the last answer, which came before the end
+            if ended:
+                ray.get(ended[0])
+            if ended or closed:
+                raise RuntimeError(
+                    "a worker of vLLM stopped receiving weights before all were sent; its error is above"
+                )
 
 
 class WatchfulSender(BucketedWeightSender):
-    """verl's sender of weights, which gives up once the receiver's call has ended.
+    """verl's sender of weights, which gives up once its receiver has.
 
     verl's own waits for each acknowledgement without a limit
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
-    vLLM's worker hangs the run. Here the wait ends with that exception.
-
-    Where one engine spans several GPUs, its first rank makes the call, and vLLM answers once its first worker has. If
-    another worker fails alone, the ranks wait until a collective's limit or the launcher's watchdog.
-
-    Args:
-        receiving: reference to the result of the receiver's call; None on ranks that did not make it.
+    vLLM's worker hangs the run. Here each rank sees its worker's end of the socket close, and the rank that called the
+    receivers sees the call end. A worker that fails before it opens its end is seen by that rank alone.
     """
-
-    def __init__(self, receiving: ray.ObjectRef | None, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._receiving = receiving
 
     def _init_socket(self) -> None:
         super()._init_socket()
-        self.socket: Any = WatchedSocket(self.socket, self._check)
-
-    def _check(self) -> None:
-        if self._receiving is None:
-            return
-        ended, _ = ray.wait([self._receiving], timeout=0)
-        if ended:
-            ray.get(ended[0])
-            raise RuntimeError("vLLM stopped receiving weights before all were sent")
+        self.socket: Any = WatchedSocket(self.socket)
 
 
-class WatchfulServerAdapter(ServerAdapter):
+class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
     """verl's client with that sender, and with the job id in its socket's name replaced."""
 
     zmq_handle: str
@@ -86,32 +90,12 @@ class WatchfulServerAdapter(ServerAdapter):
         job_id = ray.get_runtime_context().get_job_id()
         self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{transfer_sockets.job()}-")
 
-    @torch.no_grad()
-    async def update_weights(
-        self, weights: Any, global_steps: int | None = None, wire_format: str = "named_tensors", **kwargs: Any
-    ) -> None:
-        """Send all weights as verl does (verl/workers/rollout/vllm_rollout/vllm_rollout.py:210
-        (`async def update_weights(`)).
+    async def _execute_method(self, method: str, non_block: bool = False, **arguments: Any) -> Any:
+        """Call a method of vLLM's workers; what is not waited for are the calls that receive weights."""
+        result = await super()._execute_method(method, non_block, **arguments)
+        if non_block:
+            RECEIVING.set(result)
+        return result
 
-        Changes of weights (`delta_flush`) go through verl's own method, which waits without a limit.
-        """
-        if wire_format != "named_tensors":
-            await super().update_weights(weights, global_steps=global_steps, wire_format=wire_format, **kwargs)
-            return
-        receiving = await self._execute_method(
-            "update_weights_from_ipc", non_block=True, kwargs={**kwargs, "use_shm": self.use_shm}
-        )
-        sender = WatchfulSender(
-            receiving,
-            zmq_handle=self.zmq_handle,
-            bucket_size_mb=self.config.checkpoint_engine.update_weights_bucket_megabytes,
-            use_shm=self.use_shm,
-        )
-        await sender.async_send_weights(weights)
-        # As verl's own: the server answers, and forgets what the old weights computed.
-        if receiving is not None:
-            await receiving
-        if self._has_server:
-            await self.server_handle.clear_kv_cache.remote()
-            if global_steps is not None:
-                await self.server_handle.set_global_steps.remote(global_steps)
+
+vllm_rollout.BucketedWeightSender = WatchfulSender

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -205,7 +206,7 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     settings, template = recipe.data, recipe.data.override_chat_template
     # A recipe for many GPUs is evaluated on a machine without any in one process.
-    tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus() else 1
+    tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
     images = {}
     if has_images(data):
         images = {

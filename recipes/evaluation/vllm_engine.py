@@ -154,7 +154,7 @@ class VllmSampler:
 def _start_engine(model: Path, window: int, settings: Engine, images: int) -> Any:
     # Nothing in this process may call CUDA, not even to ask whether it is there: on a GPU vLLM's engine has its own
     # process, and cannot start in a fork of a process that has called CUDA. A spawned process starts in any case.
-    on_gpu = visible_gpus() > 0
+    on_gpu = visible_gpus(os.environ) > 0
     if on_gpu:
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     else:

@@ -60,7 +60,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     from recipes.pointer_selector.preparation import prepare
 
     use_threads(recipe.trainer.threads)
-    if dry_run():
+    if dry_run(os.environ):
         print(to_yaml(recipe), end="")
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")

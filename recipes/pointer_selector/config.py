@@ -242,14 +242,14 @@ def presets() -> list[str]:
 
 
 def resolve(
-    arguments: Sequence[str] = (), *, preset: str | None = None, environ: Mapping[str, str] = os.environ
+    arguments: Sequence[str] = (), *, preset: str | None = None, environ: Mapping[str, str] | None = None
 ) -> PointerRecipe:
     """Return the recipe after all layers.
 
     Args:
         arguments: `key=value`, or `VARIABLE=value`; the last layer.
         preset: a file of configs/pointer_selector, without its suffix.
-        environ: where variables are read.
+        environ: where variables are read; the process's environment by default.
 
     Raises:
         RecipeError: an unknown key or preset, or a wrong type; names the key and the layer.
@@ -264,7 +264,10 @@ def resolve(
     for file in files:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
     name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
-    typed = [*variable_settings(environ, VARIABLES), *argument_settings(arguments, name, VARIABLES)]
+    typed = [
+        *variable_settings(os.environ if environ is None else environ, VARIABLES),
+        *argument_settings(arguments, name, VARIABLES),
+    ]
     _refuse_ranges(typed)
     values, sources = merge(PointerRecipe, [*settings, *typed])
     return validated(PointerRecipe, values | located(PointerRecipe, values, sources), sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -55,12 +56,12 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     Raises:
         RecipeError: what would stop it.
     """
-    check(recipe, visible_gpus() if recipe.hardware == "gpu" and not plan_only else None)
+    check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
         versions.check(recipe.hardware)
         found = []
     else:
-        found = easyr1_source.check()
+        found = easyr1_source.check(os.environ)
     return [*found, *remarks(recipe), *check_attention(recipe)]
 
 

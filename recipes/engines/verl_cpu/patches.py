@@ -13,17 +13,10 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
 from typing import Any
 
-from recipes.engines import value_model
+from recipes.engines import pass_columns, value_model
 
 CHUNK = 1 << 22
 """Logits whose exponentials are in memory at once: 16 MB."""
-
-IMAGES = "multi_modal_inputs"
-"""The one column of a batch that is no tensor and that a model reads."""
-INPUTS = frozenset({"input_ids", "position_ids", "loss_mask", "routed_experts", IMAGES})
-"""The columns that verl's engines read where no loss is computed (verl/workers/engine/fsdp/transformer_impl.py:1169
-(`input_ids = micro_batch["input_ids"]`) and the next line; of the mask the number of tokens,
-verl/workers/engine/fsdp/transformer_impl.py:730 (`batch_num_tokens = data["loss_mask"]`))."""
 
 
 def name_vllm() -> None:
@@ -111,28 +104,6 @@ def log_probs_of_many_tokens() -> None:
     torch_functional.logprobs_from_logits_v2 = log_probs
 
 
-def columns_of_passes() -> None:
-    """verl/utils/transferqueue_utils.py:302 (`async def async_kv_batch_meta2batch_meta`) names all columns of a batch
-    for each pass of a model, also texts and dictionaries of the rows.
-
-    A pass reads tensors and `IMAGES` alone, one without a loss `INPUTS`. Fetching, splitting and copying the other
-    columns of 64 responses takes 0.06 s a pass, a quarter of a tiny model's pass.
-    """
-    from verl.utils import transferqueue_utils
-
-    all_columns = transferqueue_utils.async_kv_batch_meta2batch_meta
-
-    @functools.wraps(all_columns)
-    async def columns(meta: Any) -> Any:
-        batch = await all_columns(meta)
-        read = {name for name, column in batch.field_schema.items() if name == IMAGES or not column["is_non_tensor"]}
-        if batch.extra_info.get("compute_loss") is False:  # verl says so of log-probabilities and values
-            read &= INPUTS
-        return batch.select_fields([name for name in batch.field_names if name in read])
-
-    transferqueue_utils.async_kv_batch_meta2batch_meta = columns
-
-
 def keep_linear_weights() -> None:
     """vllm/model_executor/layers/utils.py:269 (`def dispatch_cpu_unquantized_gemm`) repacks each Linear for oneDNN and
     deletes `layer.weight`.
@@ -169,7 +140,7 @@ def apply_to_verl() -> None:
     value_model.register()
     one_gloo_per_device()
     log_probs_of_many_tokens()
-    columns_of_passes()
+    pass_columns.register()
 
 
 def apply_to_vllm() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import os
 
 import pytest
 
@@ -20,6 +22,12 @@ def message(call, *arguments, **named) -> str:
     with pytest.raises(RecipeError) as raised:
         call(*arguments, **named)
     return str(raised.value)
+
+
+def test_variables_are_read_from_the_environment_that_the_process_has_now(monkeypatch):
+    monkeypatch.setattr(os, "environ", copy.deepcopy(os.environ))  # as datasets leaves it: `map` of several processes
+    monkeypatch.setenv("MAX_STEPS", "7")
+    assert load("countdown", hardware="cpu").trainer.max_steps == 7
 
 
 def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):

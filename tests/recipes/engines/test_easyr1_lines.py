@@ -38,7 +38,7 @@ def test_every_line_stands_where_it_is_said_to_and_the_result_compiles(file):
 
 @needs_easyr1
 def test_the_source_is_the_tested_commit():
-    assert easyr1_source.find().remarks == ()
+    assert easyr1_source.find(os.environ).remarks == ()
 
 
 @pytest.mark.parametrize("line", lines.VERSIONS, ids=lambda line: f"{line.file}:{line.number}")

@@ -28,32 +28,103 @@ def vllm_client(monkeypatch):
     return vllm_client
 
 
+class Receiver(threading.Thread):
+    """vLLM's worker: it acknowledges so many messages, and then it fails, or closes its end as verl's does."""
+
+    def __init__(self, address: str, acknowledged: int) -> None:
+        super().__init__()
+        self.address, self.acknowledged, self.ended = address, acknowledged, threading.Event()
+
+    def run(self) -> None:
+        socket = zmq.Context.instance().socket(zmq.REP)
+        socket.connect(self.address)
+        for _ in range(self.acknowledged):
+            socket.recv_pyobj()
+            socket.send(b"")
+        self.ended.set()
+        socket.close(linger=100)
+
+
+def send(vllm_client, receiver: Receiver) -> None:
+    """Send five messages: one that announces four buckets, and the buckets."""
+    import torch
+
+    sender = vllm_client.WatchfulSender(zmq_handle=receiver.address, bucket_size_mb=1, use_shm=True)
+    weights = ((f"layer {number}", torch.zeros(200_000)) for number in range(4))
+    receiver.start()
+    try:
+        asyncio.run(sender.async_send_weights(weights))
+    finally:
+        receiver.join()
+
+
 @pytest.mark.parametrize("acknowledged", [0, 1, 2])
 def test_the_receivers_error_ends_the_sending(vllm_client, monkeypatch, tmp_path, acknowledged):
     """vLLM's worker fails before it receives anything, before the first tensors, or while it loads them."""
-    import torch
-
-    address, failed = f"ipc://{tmp_path}/weights.sock", threading.Event()
-
-    def receive() -> None:
-        socket = zmq.Context.instance().socket(zmq.REP)
-        socket.connect(address)
-        for _ in range(acknowledged):
-            socket.recv_pyobj()
-            socket.send(b"")
-        failed.set()
-        socket.close(linger=100)
+    receiver = Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged)
 
     def result(_: object) -> None:
         raise RuntimeError("Worker failed")
 
-    monkeypatch.setattr(vllm_client.ray, "wait", lambda calls, **_: (calls if failed.is_set() else [], []))
+    def wait(calls: list, timeout: float) -> tuple[list, list]:
+        return (calls, []) if receiver.ended.wait(timeout) else ([], calls)
+
+    monkeypatch.setattr(vllm_client.ray, "wait", wait)
     monkeypatch.setattr(vllm_client.ray, "get", result)
-    sender = vllm_client.WatchfulSender("the call", zmq_handle=address, bucket_size_mb=1, use_shm=True)
-    weights = ((f"layer {number}", torch.zeros(200_000)) for number in range(4))  # two buckets
-    receiver = threading.Thread(target=receive)
-    receiver.start()
+    called = vllm_client.RECEIVING.set("the call")
     with pytest.raises(RuntimeError, match="Worker failed"):
-        asyncio.run(sender.async_send_weights(weights))
-    receiver.join()
+        send(vllm_client, receiver)
+    vllm_client.RECEIVING.reset(called)
     assert not list(tmp_path.iterdir()), "the socket's file is gone"
+
+
+@pytest.mark.parametrize("acknowledged", [1, 2])
+def test_a_rank_that_did_not_call_sees_its_own_receiver_fail(vllm_client, tmp_path, acknowledged):
+    """The second worker of an engine over two GPUs fails: the first rank's call has not ended."""
+    with pytest.raises(RuntimeError, match="a worker of vLLM stopped receiving weights before all were sent"):
+        send(vllm_client, Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged))
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client, monkeypatch, tmp_path, slow):
+    """Also where the sender looks only when the answer, the end of the call and of the socket are all there."""
+    receiver = Receiver(f"ipc://{tmp_path}/weights.sock", 5)
+    monkeypatch.setattr(vllm_client.ray, "wait", lambda calls, timeout: (calls, []))
+    monkeypatch.setattr(vllm_client.ray, "get", lambda call: None)
+    if slow:
+        poll = zmq.Poller.poll
+
+        def late(self: zmq.Poller, limit: int) -> list:
+            if receiver.ended.wait(0.05):
+                receiver.join()
+            return poll(self, limit)
+
+        monkeypatch.setattr(zmq.Poller, "poll", late)
+    send(vllm_client, receiver)
+
+
+def test_verls_own_ways_of_sending_take_that_sender_and_tell_it_of_the_call(vllm_client, monkeypatch):
+    from verl.workers.rollout.vllm_rollout import vllm_rollout
+
+    adapter = object.__new__(vllm_client.WatchfulServerAdapter)
+    seen = []
+
+    async def call(self, method, non_block=False, timeout=None, args=(), kwargs=None):
+        return asyncio.sleep(0) if non_block else None
+
+    class Sender(vllm_client.WatchfulSender):
+        async def async_send_weights(self, weights):
+            seen.append(vllm_client.RECEIVING.get())
+
+    monkeypatch.setattr(vllm_rollout.ServerAdapter, "_execute_method", call)
+    assert vllm_rollout.BucketedWeightSender is vllm_client.WatchfulSender
+    monkeypatch.setattr(vllm_rollout, "BucketedWeightSender", Sender)
+    engine = SimpleNamespace(update_weights_bucket_megabytes=1)
+    adapter.__dict__.update(
+        config=SimpleNamespace(checkpoint_engine=engine), use_shm=False, zmq_handle="ipc://x", _has_server=False,
+        replica_rank=1, rollout_rank=1, _delta_weight_transfer_engine_initialized=True,
+    )  # fmt: skip
+    asyncio.run(adapter.update_weights(iter([]), wire_format="named_tensors"))
+    asyncio.run(adapter.update_weights(iter([([("a", None)], True)]), wire_format="delta_flush"))
+    assert len(seen) == 2
+    assert all(call is not None for call in seen)

