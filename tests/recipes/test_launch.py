@@ -28,7 +28,7 @@ KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "traine
 
 
 def fake_engine(mode, steps, folder):
-    def environment(recipe):
+    def environment(recipe, environ):
         return {
             "FAKE_PIDS": str(folder / "pids"),
             "FAKE_ROLLOUTS": str(recipe.trainer.rollout_data_dir),
