@@ -1,4 +1,4 @@
-"""verl's hook after a save: it makes the saved model one that vLLM and transformers can load, and ends a run in order.
+"""verl's hook after a save: it ends a run in order, and names the type of the weights that were saved.
 
 verl has no key that ends a run early. Its loop runs while `global_steps <= total_training_steps`
 (`PPOTrainer.fit`, verl/trainer/ppo/v1/trainer_base.py), and this hook is called in the loop with the trainer.
@@ -12,24 +12,19 @@ from typing import Any
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
 from recipes.engines.checkpoints import withdraw_stop
-from recipes.engines.saved_models import merge_adapters, name_the_type
+from recipes.engines.saved_models import name_the_type
 
 
-class MergedModels(CheckpointCallback):
-    """LoRA adapters become part of the saved model; the files that a resumed run reads are not touched.
-
-    Where a stop was requested, the step that was saved is the last.
-    """
+class EndInOrder(CheckpointCallback):
+    """Where a stop was requested, the step that was saved is the last."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
-        for folder in Path(checkpoint_dir).glob("*/huggingface"):
-            merge_adapters(folder)
         if withdraw_stop(Path(checkpoint_dir).parent):
             print(f"stop requested: step {global_step} is the last", flush=True)
             trainer.total_training_steps = global_step
 
 
-class ExactModels(MergedModels):
+class ExactModels(EndInOrder):
     """The saved configuration names the type of the saved weights too, so that nobody rounds them by default."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:

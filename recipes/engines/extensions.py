@@ -1,7 +1,7 @@
 """What verl imports before it builds a model on GPUs: losses, columns, schedules, reference, sockets, answers, head.
 
-And attention, where flash-attn is not installed. verl imports the module in each process that holds a model, and calls
-nothing in it.
+And models that are saved, and attention where flash-attn is not installed. verl imports the module in each process that
+holds a model, and calls nothing in it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from recipes.engines import (
     pass_columns,
     reference_memory,
     resumed_optimizer,
+    saved_models,
     transfer_sockets,
     whole_responses,
 )
@@ -25,6 +26,7 @@ on_policy.register()
 pass_columns.register()
 linear_schedule.register()
 resumed_optimizer.register()
+saved_models.register()
 reference_memory.register()
 transfer_sockets.register()
 whole_responses.register()

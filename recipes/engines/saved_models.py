@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,60 +12,54 @@ from recipes.files import write_json
 LORA_PREFIX = "base_model.model."
 BASE = ".base_layer."
 ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
-INDEX = "model.safetensors.index.json"
 TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 """Names of types in a safetensors file, and in a configuration."""
 
 
-def merge_adapters(folder: Path) -> bool:
-    """Merge LoRA adapters, if the model in this folder has any, into the weights that they belong to.
+@functools.cache
+def register() -> None:
+    """Have verl write a plain model in the place of one with adapters, which neither vLLM nor transformers would load.
 
-    Each weight W becomes W + (alpha / r) B A, in its own type; alpha and r are in `lora_train_meta.json` above.
-
-    Returns:
-        Whether there was something to merge. Files are replaced only after all new ones are written.
+    verl gathers the weights that it saves in verl/utils/checkpoint/fsdp_checkpoint_manager.py:425
+    (`state_dict = get_fsdp_full_state_dict(`). What a resumed run reads is not touched.
     """
-    from safetensors import safe_open
-    from safetensors.torch import load_file, save_file
+    from verl.utils.checkpoint import fsdp_checkpoint_manager
 
-    shards, wrapped = sorted(folder.glob("*.safetensors")), False
-    adapters: dict[str, Any] = {}
-    for shard in shards:
-        with safe_open(shard, framework="pt") as file:
-            names = list(file.keys())
-            wrapped = wrapped or any(name.startswith(LORA_PREFIX) for name in names)
-            adapters |= {name: file.get_tensor(name) for name in names if name.endswith(ADAPTERS)}
-    if not wrapped:
-        return False
-    meta = json.loads((folder.parent / "lora_train_meta.json").read_text(encoding="utf-8"))
-    weight_map: dict[str, str] = {}
-    for shard in shards:
-        merged = _merged(load_file(shard), adapters, meta["lora_alpha"] / meta["r"])
-        weight_map |= dict.fromkeys(merged, shard.name)
-        save_file(merged, shard.with_suffix(".merged"), metadata={"format": "pt"})
-    for shard in shards:
-        os.replace(shard.with_suffix(".merged"), shard)
-    if (folder / INDEX).is_file():
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        write_json(folder / INDEX, {**index, "weight_map": weight_map})
-    return True
+    gather = fsdp_checkpoint_manager.get_fsdp_full_state_dict
+
+    @functools.wraps(gather)
+    def gather_merged(model: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        tensors: dict[str, Any] = gather(model, *args, **options)
+        adapters = getattr(getattr(model, "_fsdp_wrapped_module", model), "peft_config", None)
+        if not tensors or not adapters:  # rank 0 alone has the tensors
+            return tensors
+        scaling = adapters["default"].lora_alpha / adapters["default"].r
+        return with_adapters(tensors, scaling, next(model.parameters()).device)
+
+    fsdp_checkpoint_manager.get_fsdp_full_state_dict = gather_merged
 
 
-def with_adapters(tensors: dict[str, Any], scaling: float) -> dict[str, Any]:
-    """The tensors of a whole peft model, by the plain model's names, with the adapters in the weights."""
-    return _merged(tensors, {name: value for name, value in tensors.items() if name.endswith(ADAPTERS)}, scaling)
+def with_adapters(tensors: dict[str, Any], scaling: float, device: Any = None) -> dict[str, Any]:
+    """The tensors of a whole peft model, by the plain model's names, with the adapters in the weights.
 
+    Each weight W becomes W + (alpha / r) B A, in its own type.
 
-def _merged(tensors: dict[str, Any], adapters: dict[str, Any], scaling: float) -> dict[str, Any]:
-    """The tensors of a shard without the names and the adapters of peft."""
+    Args:
+        tensors: emptied here, so that no weight is in memory twice.
+        scaling: alpha / r.
+        device: computes; None: where the tensors are.
+    """
+    import torch
+
+    adapters = {name: tensors.pop(name) for name in list(tensors) if name.endswith(ADAPTERS)}
     merged = {}
-    for name, tensor in tensors.items():
-        if name.endswith(ADAPTERS):
-            continue
+    for name in list(tensors):
+        tensor = tensors.pop(name)
         stem, marked, _ = name.rpartition(BASE)
         low, high = (adapters.get(stem + suffix) for suffix in ADAPTERS)
         if marked and name.endswith(".weight") and low is not None and high is not None:
-            tensor = (tensor.float() + scaling * (high.float() @ low.float())).to(tensor.dtype)
+            base, low, high = (part.to(device=device, dtype=torch.float32) for part in (tensor, low, high))
+            tensor = torch.addmm(base, high, low, alpha=scaling).to(device=tensor.device, dtype=tensor.dtype)
         merged[name.removeprefix(LORA_PREFIX).replace(BASE, ".")] = tensor.contiguous()
     return merged
 

@@ -351,8 +351,12 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
     }
     if recipe.has_critic:
         keys |= {"critic.checkpoint.save_contents": contents, "trainer.max_critic_ckpt_to_keep": limit}
+    if recipe.worker.actor.model.lora.rank:
+        keys[f"{ACTOR}.checkpoint.save_lora_only"] = (
+            True  # the rest is the model's own, which a resumed run reads again
+        )
     if trainer.save_freq > 0:
-        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.MergedModels"
+        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.EndInOrder"
     if trainer.load_checkpoint_path is not None:
         return keys | {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": trainer.load_checkpoint_path}
     return keys | {"trainer.resume_mode": "auto" if trainer.find_last_checkpoint else "disable"}

@@ -201,6 +201,8 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
         "weights": model * networks if on_host or plan.offload_params or plan.offload_all else 0.0,
         "gradients and moments": adam if on_host or plan.offload_all or plan.offload_optimizer else 0.0,
         "model being saved": float(FULL * parameters),
+        # With adapters vLLM is never sent the other weights, and keeps them here while it sleeps.
+        "vLLM asleep": HALF * parameters * here / plan.tensor if plan.lora and not on_host else 0.0,
     }
     if on_host:
         backward = _backward(plan)

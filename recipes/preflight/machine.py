@@ -14,6 +14,7 @@ import psutil
 from recipes.config import Recipe, accounting, path_keys
 from recipes.data.rows import row_count
 from recipes.errors import RecipeError
+from recipes.memory.shape import shape
 from recipes.model_files import local_model, model_config, text_config, weight_files
 from recipes.paths import run_dir
 from recipes.preflight import resume
@@ -130,7 +131,10 @@ def checkpoint_bytes(recipe: Recipe) -> int:
         """Bytes a parameter of what a network needs to go on."""
         return SHARDS + (0 if trainer.save_model_only or lora_rank else ADAM)
 
-    total = parameters(local_model(actor.model_path)) * (shards(actor.lora.rank) + HUGGINGFACE * trainer.save_hf_model)
+    policy = local_model(actor.model_path)
+    sizes = shape(policy) if recipe.engine == "verl" and actor.lora.rank else None  # verl then saves the adapters alone
+    total = parameters(policy) * (HUGGINGFACE * trainer.save_hf_model + (0 if sizes else shards(actor.lora.rank)))
+    total += sizes.adapter_parameters(actor.lora.rank) * shards(0) if sizes else 0
     if recipe.has_critic:
         total += parameters(local_model(critic.model_path or actor.model_path)) * shards(critic.lora.rank)
     return total

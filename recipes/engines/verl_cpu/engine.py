@@ -16,7 +16,14 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from recipes.engines import linear_schedule, on_policy, packed_attention, resumed_optimizer, transfer_sockets
+from recipes.engines import (
+    linear_schedule,
+    on_policy,
+    packed_attention,
+    resumed_optimizer,
+    saved_models,
+    transfer_sockets,
+)
 
 
 class _CpuSharding:
@@ -77,4 +84,5 @@ register_rollout()
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
+saved_models.register()
 packed_attention.register()

@@ -10,6 +10,8 @@ import typer
 
 from recipes.config import load
 from recipes.errors import RecipeError
+from recipes.memory.shape import shape
+from recipes.paths import ROOT
 from recipes.preflight import machine
 from recipes.preflight.cli import main
 
@@ -79,3 +81,13 @@ def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, chec
         machine.check_disk(make(*changes))
     assert "ARTIFACTS_DIR" in caught.value.fix
     assert caught.value.where
+
+
+def test_a_checkpoint_with_adapters_holds_them_and_one_whole_model():
+    """12 bytes a trained weight, 4 for each of the model to load."""
+    tiny = ROOT / "recipes/tasks/countdown/tiny"
+    recipe = load("custom", environ={"LORA_RANK": "8", "MODEL_PATH": str(tiny)}, hardware="gpu")
+    sizes = shape(tiny)
+    assert sizes is not None
+    whole = machine.HUGGINGFACE * machine.parameters(tiny)
+    assert machine.checkpoint_bytes(recipe) == whole + 12 * sizes.adapter_parameters(8)
