@@ -262,6 +262,12 @@ def test_lora_with_kl_as_loss(dapo: Run) -> None:
     assert dapo.answers(0) != dapo.answers(2)
 
 
+def test_what_a_run_with_adapters_resumes_from_holds_no_whole_model(dapo: Run) -> None:
+    folder = dapo.checkpoints / "global_step_2" / "actor"
+    resumed_from = (folder / "model_world_size_1_rank_0.pt").stat().st_size
+    assert resumed_from < (folder / "huggingface" / "model.safetensors").stat().st_size / 4
+
+
 @pytest.mark.parametrize(("run", "step"), [("three_steps", 3), ("dapo", 2)])
 def test_a_checkpoint_loads_as_a_plain_model_that_answers_as_the_trainer_validated(run, step, request) -> None:
     """With adapters too, which become part of the projections; embeddings and norms have none."""
