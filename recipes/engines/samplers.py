@@ -85,13 +85,33 @@ class BoundedReplayBuffer(ReplayBuffer):
 
 
 class PromptReplayBuffer(ReplayBufferAsync):
-    """verl's buffer of the asynchronous trainer, asked as often."""
+    """verl's buffer of the asynchronous trainer, asked as often; a step's prompts are the oldest that are there.
+
+    verl's own tells prompts apart by the step that sent them to generation. But the first step of a run sends two
+    batches, its own and the next, and took whichever groups of both finished first: those with short responses.
+    """
 
     def __init__(self, *, poll_interval: float = POLL_SECONDS, **kwargs: Any) -> None:
         # The trainer makes its buffer first. Later, at this level, it logs with an argument that logging has not:
         # verl/trainer/ppo/v1/trainer_separate_async.py:184 (`flush=True`) raises TypeError.
         logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async").setLevel(logging.WARNING)
         super().__init__(poll_interval=poll_interval, **kwargs)
+
+    def _has_enough_samples(
+        self, global_steps: int, partition_id: str, batch_size: int, sampleable_keys: set[str]
+    ) -> bool:
+        own = self._oldest(partition_id)[:batch_size]
+        enough = super()._has_enough_samples(global_steps, partition_id, batch_size, sampleable_keys)
+        return bool(enough) and (partition_id == "val" or sampleable_keys.issuperset(own))
+
+    def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> tuple[Any, ...]:
+        _, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
+        return [uid for uid in self._oldest(partition_id) if uid in sampleable_keys][:batch_size], *snapshots
+
+    def _oldest(self, partition_id: str) -> list[str]:
+        """The prompts that are there, in the order of their steps; within a step TransferQueue keeps their order."""
+        steps = self.prompt_global_steps[partition_id]
+        return sorted(steps, key=lambda uid: steps[uid])
 
 
 def _filtering(given: Any) -> dict[str, Any]:
