@@ -33,7 +33,7 @@ case "${1:-}" in
             echo "no head at $head yet" >&2
             sleep 5
         done
-        echo "error: no Ray head at $head; is it started, and its port open between the machines?" >&2
+        echo "error: no Ray head at $head; is it started, its port open between the machines, and RAY_AUTH_TOKEN the same?" >&2
         exit 1
         ;;
     submit)

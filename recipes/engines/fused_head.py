@@ -66,7 +66,10 @@ def head_in_root(select: Callable[[Any, Any], list[Any]]) -> Callable[[Any, Any]
 
 @functools.cache
 def register() -> None:
-    """Do both in each process that builds a model. Kernels are imported with the model: their import asks for CUDA."""
+    """Have kernels compiled once and heads gathered, in each process that builds a model.
+
+    The kernels are imported with the model: their import asks for CUDA.
+    """
     from verl.utils import fsdp_utils
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 

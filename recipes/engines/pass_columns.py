@@ -18,8 +18,9 @@ INPUTS = frozenset({"input_ids", "position_ids", "loss_mask", "routed_experts", 
 verl/workers/engine/fsdp/transformer_impl.py:730 (`batch_num_tokens = data["loss_mask"]`))."""
 
 
+@functools.cache
 def register() -> None:
-    """Name the columns that are read. Calling this again is harmless."""
+    """Name the columns that are read, in each process that holds a model."""
     from verl.utils import transferqueue_utils
 
     all_columns = transferqueue_utils.async_kv_batch_meta2batch_meta

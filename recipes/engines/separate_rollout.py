@@ -23,8 +23,9 @@ def keys(recipe: Recipe) -> dict[str, Any]:
     """Return verl's dotted keys for a run in which some GPUs only generate; none if every GPU does both.
 
     One batch of prompts is sent to generation in advance. A step waits for the last response of its own batch (`wait`),
-    even if many responses of the next batch are finished. So no response is dropped, and a step does not take short
-    responses of the next batch in place of its own long ones.
+    even if many responses of the next batch are finished; in the first step, whose number both batches have, the
+    sampler keeps them apart (`samplers.py`). So no response is dropped, and a step does not take short responses of
+    the next batch in place of its own long ones.
     """
     own = recipe.worker.rollout.own_gpus
     if not own:

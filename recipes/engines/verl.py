@@ -351,15 +351,21 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
     }
     if recipe.has_critic:
         keys |= {"critic.checkpoint.save_contents": contents, "trainer.max_critic_ckpt_to_keep": limit}
-    if recipe.worker.actor.model.lora.rank:
-        keys[f"{ACTOR}.checkpoint.save_lora_only"] = (
-            True  # the rest is the model's own, which a resumed run reads again
-        )
+    if saves_adapters_alone(recipe):
+        keys[f"{ACTOR}.checkpoint.save_lora_only"] = True
     if trainer.save_freq > 0:
         keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.EndInOrder"
     if trainer.load_checkpoint_path is not None:
         return keys | {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": trainer.load_checkpoint_path}
     return keys | {"trainer.resume_mode": "auto" if trainer.find_last_checkpoint else "disable"}
+
+
+def saves_adapters_alone(recipe: Recipe) -> bool:
+    """Whether a checkpoint's shards hold the adapters and nothing else; a resumed run reads the model's folder again.
+
+    Without a whole model beside them the shards are whole, so that verl's own tool can merge them.
+    """
+    return bool(recipe.worker.actor.model.lora.rank) and recipe.trainer.save_hf_model
 
 
 def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
@@ -482,7 +488,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 
-        return variables | settings.environment(recipe)
+        return variables | settings.environment(recipe, environ)
     # verl's own value, which vLLM reads once, at import
     defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
     if importlib.util.find_spec("flashinfer") is None:

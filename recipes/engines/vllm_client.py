@@ -62,7 +62,7 @@ class WatchedSocket:
                 ray.get(ended[0])
             if ended or closed:
                 raise RuntimeError(
-                    "a worker of vLLM stopped receiving weights before all were sent; its error is above"
+                    "a worker of vLLM stopped receiving weights before all were sent; its error is in the log"
                 )
 
 
@@ -72,7 +72,8 @@ class WatchfulSender(BucketedWeightSender):
     verl's own waits for each acknowledgement without a limit
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
     vLLM's worker hangs the run. Here each rank sees its worker's end of the socket close, and the rank that called the
-    receivers sees the call end. A worker that fails before it opens its end is seen by that rank alone.
+    receivers sees the call end. A worker other than the engine's first that fails before it opens its end is noticed
+    with adapters; with whole weights, whose ranks wait for one another, at a collective's limit or by the watchdog.
     """
 
     def _init_socket(self) -> None:
@@ -98,4 +99,5 @@ class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
         return result
 
 
+# verl's two ways of sending, `update_weights` and `_update_delta_weights`, look the name up in their module.
 vllm_rollout.BucketedWeightSender = WatchfulSender

@@ -68,6 +68,7 @@ class MemoryPlan:
     adam: bool = True  # Adam takes its step
     tensor: int = 1  # GPUs that share vLLM's weights
     separate: bool = False  # vLLM has GPUs of its own
+    keeps_weights_asleep: bool = False  # vLLM moves its weights to the host while it sleeps: nobody sends all of them
     utilization: float = 0.0  # vLLM's share of a GPU
     sequences: int = 0  # responses that vLLM decodes at once
     batched_tokens: int = 0  # of one of vLLM's passes
@@ -201,8 +202,7 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
         "weights": model * networks if on_host or plan.offload_params or plan.offload_all else 0.0,
         "gradients and moments": adam if on_host or plan.offload_all or plan.offload_optimizer else 0.0,
         "model being saved": float(FULL * parameters),
-        # With adapters vLLM is never sent the other weights, and keeps them here while it sleeps.
-        "vLLM asleep": HALF * parameters * here / plan.tensor if plan.lora and not on_host else 0.0,
+        "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }
     if on_host:
         backward = _backward(plan)

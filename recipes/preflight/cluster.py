@@ -95,7 +95,8 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError:
             return None
-        _authenticate(address)
+        if not _answers(address):
+            return None
     import ray
 
     try:
@@ -115,21 +116,28 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
         ray.shutdown()
 
 
-def _authenticate(address: str) -> None:
-    """Raise RecipeError where the cluster wants another token; `ray.init` would try again and again, for ever."""
+def _answers(address: str) -> bool:
+    """Whether a cluster answers. `ray.init` would ask again and again where none does, or where it wants another token.
+
+    Raises:
+        RecipeError: it wants another token.
+    """
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled; what `ray health-check` asks
-    from ray.exceptions import AuthenticationError
+    from ray.exceptions import AuthenticationError, RpcError
 
     try:
         ensure_token_if_auth_enabled(create_token_if_missing=False)
         GcsClient(address=address)
+    except RpcError:
+        return False
     except AuthenticationError as error:
         raise RecipeError(
             f"the Ray cluster refuses this process: {str(error).strip().splitlines()[0]}",
             where=f"{ADDRESS}={address}, RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE', '')}",
             fix="RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher",
         ) from error
+    return True
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:

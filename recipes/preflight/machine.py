@@ -13,6 +13,7 @@ import psutil
 
 from recipes.config import Recipe, accounting, path_keys
 from recipes.data.rows import row_count
+from recipes.engines.verl import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.shape import shape
 from recipes.model_files import local_model, model_config, text_config, weight_files
@@ -132,7 +133,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
         return SHARDS + (0 if trainer.save_model_only or lora_rank else ADAM)
 
     policy = local_model(actor.model_path)
-    sizes = shape(policy) if recipe.engine == "verl" and actor.lora.rank else None  # verl then saves the adapters alone
+    sizes = shape(policy) if recipe.engine == "verl" and saves_adapters_alone(recipe) else None
     total = parameters(policy) * (HUGGINGFACE * trainer.save_hf_model + (0 if sizes else shards(actor.lora.rank)))
     total += sizes.adapter_parameters(actor.lora.rank) * shards(0) if sizes else 0
     if recipe.has_critic:

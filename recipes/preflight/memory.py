@@ -80,6 +80,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         weight_bytes=HALF if actor.fsdp.torch_dtype in ("bf16", "fp16") else FULL,
         compute_bytes=FULL if actor.fsdp.mp_param_dtype == "fp32" else HALF,
         lora=model.lora.rank,
+        keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
         reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,
         critic=recipe.has_critic,
         offload_params=actor.offload.offload_params,

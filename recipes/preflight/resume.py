@@ -47,7 +47,7 @@ VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 IMPOSSIBLE = {
     "engine": "each engine writes checkpoints of its own form",
     "ranks": "each rank wrote a file of its own, so their number is fixed",
-    rf"({MODELS}|critic's model)(: config\.json)?": "the weights come from the checkpoint",
+    rf"({MODELS}|critic's model)(: config\.json)?": "the checkpoint belongs to that model",
     r"worker\.(actor|critic)\.strategy": "FSDP 1 and 2 write weights in different forms",
     r"worker\.(actor|critic)\.model\.lora\.(rank|target_modules|exclude_modules)": "the checkpoint has other adapters",
 }

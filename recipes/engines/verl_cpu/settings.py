@@ -58,13 +58,13 @@ def keys(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def environment(recipe: Recipe) -> dict[str, str]:
+def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of the trainer and of every process that Ray starts for it."""
     return {
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.platform",
         "PYTHONPATH": paths.python_path(),
-        **of_trainers(_threads(_ranks(recipe)), os.environ),
+        **of_trainers(_threads(_ranks(recipe)), environ),
         "TOKENIZERS_PARALLELISM": "false",
     }
 

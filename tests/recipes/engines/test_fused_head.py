@@ -92,6 +92,8 @@ def test_the_fused_head_of_an_untied_model_trains_under_fsdp2(monkeypatch, one_r
         return model
 
     ordinary = fsdp_utils._select_fsdp2_wrap_targets
+    ordinary = getattr(ordinary, "__wrapped__", ordinary)  # verl's own, also after `register` in this process
+    monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", ordinary)
     with pytest.raises(RuntimeError, match="DTensor"):
         learn()
     monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", fused_head.head_in_root(ordinary))

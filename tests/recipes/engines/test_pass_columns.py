@@ -24,7 +24,7 @@ def test_a_pass_is_sent_the_columns_that_it_reads(monkeypatch: pytest.MonkeyPatc
         return BatchMeta([0, 1], ["train"] * 2, schema, extra_info=information)
 
     monkeypatch.setattr(transferqueue_utils, "async_kv_batch_meta2batch_meta", all_columns)
-    pass_columns.register()
+    pass_columns.register.__wrapped__()
     for information, wanted in (
         ({}, {*tensors, pass_columns.IMAGES}),
         ({"compute_loss": False}, {"input_ids", "position_ids", "loss_mask", pass_columns.IMAGES}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -31,6 +32,23 @@ def test_the_wait_for_machines_ends(recipe, monkeypatch):
     with pytest.raises(RecipeError, match="nothing answers at 127.0.0.1:9, after 0 minutes") as caught:
         cluster.wait_for_nodes(recipe, lambda line: None)
     assert "ray_cluster.sh" in caught.value.fix
+
+
+def test_a_port_of_another_program_is_waited_for_as_one_where_nothing_answers(recipe, monkeypatch):
+    """Ray's client says so after 40 s, its `init` never; here in the client's place one that says so at once."""
+    from ray import _raylet
+    from ray.exceptions import RpcError
+
+    def client(address: str) -> None:
+        raise RpcError("Timed out while waiting for GCS to become available.")
+
+    monkeypatch.setattr(_raylet, "GcsClient", client)
+    monkeypatch.setenv(cluster.WAIT, "0")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv(cluster.ADDRESS, address)
+        with pytest.raises(RecipeError, match=f"nothing answers at {address}, after 0 minutes"):
+            cluster.wait_for_nodes(recipe, lambda line: None)
 
 
 def test_workers_on_every_node_get_the_trainers_variables_beside_those_of_a_submitted_job(monkeypatch):

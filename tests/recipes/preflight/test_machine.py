@@ -91,3 +91,6 @@ def test_a_checkpoint_with_adapters_holds_them_and_one_whole_model():
     assert sizes is not None
     whole = machine.HUGGINGFACE * machine.parameters(tiny)
     assert machine.checkpoint_bytes(recipe) == whole + 12 * sizes.adapter_parameters(8)
+    environ = {"LORA_RANK": "8", "MODEL_PATH": str(tiny)}  # and without it the shards hold the whole model
+    recipe = load("custom", arguments=["trainer.save_hf_model=false"], environ=environ, hardware="gpu")
+    assert machine.checkpoint_bytes(recipe) == machine.SHARDS * machine.parameters(tiny)

@@ -129,6 +129,19 @@ def test_unequal_gpus_are_told_and_the_smallest_counts(monkeypatch):
     assert any(line.startswith("memory of a GPU, estimated") and "of 86 GB" in line for line in lines), lines
 
 
+def test_the_host_holds_vllms_weights_while_it_sleeps_where_nobody_sends_all_of_them(monkeypatch):
+    def asleep(*arguments: str, **environ: str) -> float:
+        plan = memory.plan_of(recipe_on(monkeypatch, H200, 2, *arguments, **environ))
+        (training,) = (phase for phase in memory.host_phases(plan) if phase.name == memory.HOST)
+        return training.parts["vLLM asleep"]
+
+    each = 2 * memory.plan_of(recipe_on(monkeypatch, H200, 2)).shape.parameters
+    assert asleep() == 0
+    assert asleep(LORA_RANK="8") == 2 * each
+    assert asleep("worker.rollout.tensor_parallel_size=2", LORA_RANK="8") == each
+    assert asleep(ENGINE="easyr1") == 2 * each
+
+
 ANSWERS = {
     "gpu": "0, GPU-aaaa, 4, 81559\n1, GPU-bbbb, 71234, 81559\n2, GPU-cccc, 20000, 81559\n3, GPU-dddd, [N/A], [N/A]\n",
     "compute": "GPU-bbbb, 4242, /usr/bin/python3\nGPU-bbbb, 4243, VLLM::EngineCore\nGPU-cccc, [N/A], [Not Found]\n",

@@ -131,7 +131,7 @@ def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_se
     write_rows(files / "train.parquet")
     (files / "model" / "model.safetensors").write_bytes(b"other weights".ljust(4096))
     for asked in ("true", "changed"):
-        with pytest.raises(RecipeError, match="cannot change this: model: .*the weights come from the checkpoint"):
+        with pytest.raises(RecipeError, match="cannot change this: model: .*the checkpoint belongs to that model"):
             resume.check_resume(make(f"trainer.find_last_checkpoint={asked}"))
 
 

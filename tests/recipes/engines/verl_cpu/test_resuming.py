@@ -172,8 +172,8 @@ def test_what_a_start_makes_of_the_checkpoints_before_it(tmp_path, monkeypatch):
     weights = next((tmp_path / "other").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-4] + b"\1\2\3\4")
     said = experiment.decision(f"worker.actor.model.model_path={tmp_path / 'other'}", RESUME="changed")
-    assert "the weights come from the checkpoint" in said
-    rows.append(["the model changed", "refused, also with `RESUME=changed`: the weights come from the checkpoint"])
+    assert "the checkpoint belongs to that model" in said
+    rows.append(["the model changed", "refused, also with `RESUME=changed`: the checkpoint belongs to that model"])
 
     delete("actor/optim*")(experiment.checkpoints / "global_step_3")
     (rewards / "bonus.py").write_text("BONUS = 0.5\n")
