@@ -13,7 +13,7 @@ from pathlib import Path
 from platform import python_version
 
 from recipes import provenance
-from recipes.evaluation.cache import generate_missing, hash_file, responses_for
+from recipes.evaluation.cache import ResponseFile, generate_missing, hash_file, responses_for
 from recipes.evaluation.comparison import Comparison, Headline, compare
 from recipes.evaluation.completions import CompletionCounts, CompletionLog, JsonLines
 from recipes.evaluation.metrics import Collector, PassSummary, question_stats
@@ -131,6 +131,9 @@ def _passes(plan: EvaluationPlan) -> list[Pass]:
         for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled))
         if sampling is not None
     ]
+    files: dict[Path, ResponseFile] = {}
+    for each in passes:  # two passes of one sampling (`--temperature 0 --rollout_n 1`) have one file, and its one lock
+        each.file = files.setdefault(each.file.path, each.file)
     if plan.fresh:
         for each in passes:
             each.file.forget()

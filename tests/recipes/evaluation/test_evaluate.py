@@ -85,6 +85,13 @@ def test_only_what_the_cache_lacks_is_generated(world, reward_path):
     assert means[0] < means[1]
 
 
+def test_samples_that_are_greedy_too_are_generated_once(world):
+    result, _ = world.run(world.plan(sampled=GREEDY, greedy=GREEDY, batch=None))
+    assert world.samplers["model"].asked == list(range(30))
+    passes = result.models["model"].passes
+    assert passes["sampled"].figures["pass@1"] == passes["greedy"].figures["pass@1"]
+
+
 def test_a_folder_of_something_else_is_not_overwritten(world, tmp_path):
     target = tmp_path / "out"
     target.mkdir()
