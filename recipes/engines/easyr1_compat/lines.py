@@ -227,6 +227,11 @@ FAULTS = (
         "the engine's seed would be every request's: the same noise in every step",
     ),
     Line(
+        *(_WORKERS, 258, "model = model.to(torch_dtype)"),
+        "[setattr(weight, 'data', weight.data.to(torch_dtype)) for weight in model.parameters()]",
+        "the rotary embedding's frequencies, which are no weights, would be rounded to the reference's bf16",
+    ),
+    Line(
         *("verl/utils/flops_counter.py", 39, '"H800" in device_name', '"H800" in device_name or "H200" in device_name'),
         "H200 has H20 in its name: utilisation would be counted against 148 TFLOP/s, not 989",
     ),
