@@ -103,7 +103,7 @@ class Prompts:
             if not quota.room:
                 break
             quota.take(members)
-        for number in range(len(self._names)):
+        for number in sorted(range(len(self._names)), key=self._names.__getitem__):  # not as the rows name them
             if not quota.taken_groups[number]:
                 quota.take_smallest(number)
         return np.isin(group, list(quota.chosen))

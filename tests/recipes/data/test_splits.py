@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recipes.data.splits import MOST_VALIDATION, Prompts
@@ -40,6 +40,17 @@ def by_hand(rows):
     return group
 
 
+TWO_TOO_SMALL = [
+    ("b", "0", [b"1"]),
+    *3 * [("a", "0", [b"1"])],
+    *3 * [("a", "1", [])],
+    *2 * [("b", "0", [])],
+    ("a", "0", []),
+]
+"""Two sources of which none has a group within its share, and a group that both have."""
+
+
+@example(rows=TWO_TOO_SMALL, share=0.25, seed=0)
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, share=st.floats(0.01, 0.99), seed=st.integers(0, 2**40))
 def test_the_share_bounds_rows_and_prompts_and_no_group_is_on_both_sides(rows, share, seed):
