@@ -20,7 +20,7 @@ verl/workers/engine/fsdp/transformer_impl.py:730 (`batch_num_tokens = data["loss
 
 @functools.cache
 def register() -> None:
-    """Name the columns that are read, in each process that holds a model."""
+    """Name the columns that are read, in the driver, which chooses them for a pass, and in those that hold a model."""
     from verl.utils import transferqueue_utils
 
     all_columns = transferqueue_utils.async_kv_batch_meta2batch_meta

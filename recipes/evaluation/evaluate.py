@@ -135,8 +135,8 @@ def _passes(plan: EvaluationPlan) -> list[Pass]:
     for each in passes:  # two passes of one sampling (`--temperature 0 --rollout_n 1`) have one file, and its one lock
         each.file = files.setdefault(each.file.path, each.file)
     if plan.fresh:
-        for each in passes:
-            each.file.forget()
+        for file in files.values():
+            file.forget()
     return passes
 
 

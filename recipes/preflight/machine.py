@@ -133,9 +133,10 @@ def checkpoint_bytes(recipe: Recipe) -> int:
         return SHARDS + (0 if trainer.save_model_only or lora_rank else ADAM)
 
     policy = local_model(actor.model_path)
+    whole = parameters(policy)
     sizes = shape(policy) if recipe.engine == "verl" and saves_adapters_alone(recipe) else None
-    total = parameters(policy) * (HUGGINGFACE * trainer.save_hf_model + (0 if sizes else shards(actor.lora.rank)))
-    total += sizes.adapter_parameters(actor.lora.rank) * shards(0) if sizes else 0
+    sharded = sizes.adapter_parameters(actor.lora.rank) * shards(0) if sizes else whole * shards(actor.lora.rank)
+    total = whole * HUGGINGFACE * trainer.save_hf_model + sharded
     if recipe.has_critic:
         total += parameters(local_model(critic.model_path or actor.model_path)) * shards(critic.lora.rank)
     return total

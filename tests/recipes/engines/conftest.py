@@ -1,9 +1,10 @@
-"""verl's configuration as its trainer would compose it for a recipe."""
+"""verl's configuration as its trainer would compose it for a recipe, and a process group of this process alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
@@ -47,3 +48,13 @@ def composed() -> Callable[..., DictConfig]:
         return _composed(task, hardware, algorithm, *arguments)
 
     return compose_for
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """torch.distributed on CPUs, with this process as its only rank."""
+    import torch
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()

@@ -12,15 +12,6 @@ from recipes.errors import RecipeError
 LORA = {"LORA_RANK": "8"}
 
 
-@pytest.fixture
-def one_rank(monkeypatch, tmp_path):
-    import torch
-
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 def with_adapters():
     """A tiny model with adapters of rank 2."""
     from peft import LoraConfig, TaskType, get_peft_model
@@ -66,7 +57,7 @@ def test_adapters_are_spread_by_fsdp2_on_gpus_unless_the_user_says_otherwise():
 
 
 @pytest.mark.parametrize("saved_alone", [True, False])
-def test_a_run_resumes_from_the_models_folder_and_its_adapters(monkeypatch, one_rank, tmp_path, saved_alone):
+def test_a_run_resumes_from_the_models_folder_and_its_adapters(one_rank, tmp_path, saved_alone):
     """Also from whole weights, as earlier checkpoints have them."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh

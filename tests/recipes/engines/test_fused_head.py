@@ -50,15 +50,6 @@ def test_it_is_told_before_a_model_with_fused_kernels_is_built(monkeypatch, fuse
     assert order == (["verl.utils.kernel.kernels"] if fused else []) + ["built"]
 
 
-@pytest.fixture
-def one_rank(tmp_path):
-    import torch
-
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.parametrize("adapters", [False, True])
 def test_the_fused_head_of_an_untied_model_trains_under_fsdp2(monkeypatch, one_rank, adapters):
     """With verl's head in PyTorch, which reads the weight as the one in Triton does; as it is, verl's choice fails."""

@@ -37,6 +37,7 @@ class Receiver(threading.Thread):
 
     def run(self) -> None:
         socket = zmq.Context.instance().socket(zmq.REP)
+        socket.setsockopt(zmq.RCVTIMEO, 20_000)  # a sender that failed sends nothing: the test fails and does not hang
         socket.connect(self.address)
         for _ in range(self.acknowledged):
             socket.recv_pyobj()
