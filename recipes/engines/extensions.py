@@ -1,7 +1,7 @@
 """What verl imports before it builds a model on GPUs: losses, columns, schedules, reference, sockets, answers, head.
 
-And models that are saved, and attention where flash-attn is not installed. verl imports the module in each process that
-holds a model, and calls nothing in it.
+And adapters, models that are saved, and attention where flash-attn is not installed. verl imports the module in each
+process that holds a model, and calls nothing in it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 
 from recipes.engines import (
+    fsdp2,
     fused_head,
     linear_schedule,
     on_policy,
@@ -21,6 +22,7 @@ from recipes.engines import (
     whole_responses,
 )
 
+fsdp2.register()
 fused_head.register()
 on_policy.register()
 pass_columns.register()

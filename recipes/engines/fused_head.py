@@ -1,4 +1,4 @@
-"""verl's fused kernels of the language-model head: compiled once, and given a weight that FSDP2 has gathered.
+"""verl's fused kernels of the language-model head, compiled once.
 
 Triton compiles a kernel anew for numbers that are divisible by 16, for the number 1 and for others, and for addresses
 that are and are not. Of verl's backward kernel (verl/utils/kernel/kernels.py:1388
@@ -6,18 +6,11 @@ that are and are not. Of verl's backward kernel (verl/utils/kernel/kernels.py:13
 of 1.7 to 2.1 s each, because every pass has another number of tokens, and every part of the vocabulary another index.
 These numbers only bound loops and masks; the kernel is as fast without the distinction (0.204 s for a pass of 13,312
 tokens in both, six layers of the Qwen3-4B shape on an H200).
-
-The kernels read the weight of the head without calling the head: verl/models/transformers/dense_common.py:191
-(`self.lm_head.weight`). Under FSDP2 verl makes a head of its own weights, which larger models have, a unit of its own
-(verl/utils/fsdp_utils.py:559 (`{"embed_tokens", "lm_head"}`)), which FSDP2 gathers only for its own call: the kernels
-would get a sharded DTensor in float32. Here the head belongs to the root, which is gathered for the whole pass as it is
-under FSDP1 (verl-project/verl#7427 proposes the same).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 KERNELS = (
@@ -46,34 +39,14 @@ def compile_once(kernels: Any) -> None:
                 parameter.do_not_specialize_on_alignment = True
 
 
-def head_in_root(select: Callable[[Any, Any], list[Any]]) -> Callable[[Any, Any], list[Any]]:
-    """Return verl's choice of FSDP2's units, without the head where fused kernels read its weight.
-
-    Args:
-        select: verl's `_select_fsdp2_wrap_targets(model, names of layer classes)`.
-    """
-
-    @functools.wraps(select)
-    def targets(model: Any, layers: Any) -> list[Any]:
-        units = select(model, layers)
-        if not hasattr(model, "_verl_fused_kernels_backend"):  # verl sets it where it gives the model the fused head
-            return units
-        head = model.get_output_embeddings()
-        return [unit for unit in units if unit is not head]
-
-    return targets
-
-
 @functools.cache
 def register() -> None:
-    """Have kernels compiled once and heads gathered, in each process that builds a model.
+    """Have the kernels compiled once, in each process that builds a model.
 
     The kernels are imported with the model: their import asks for CUDA.
     """
-    from verl.utils import fsdp_utils
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
-    fsdp_utils._select_fsdp2_wrap_targets = head_in_root(fsdp_utils._select_fsdp2_wrap_targets)
     ordinary = FSDPEngine._build_module
 
     @functools.wraps(ordinary)

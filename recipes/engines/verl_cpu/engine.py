@@ -17,6 +17,7 @@ from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from recipes.engines import (
+    fsdp2,
     linear_schedule,
     on_policy,
     packed_attention,
@@ -81,6 +82,7 @@ def register_rollout() -> None:
 
 
 register_rollout()
+fsdp2.register()
 on_policy.register()
 linear_schedule.register()
 resumed_optimizer.register()
