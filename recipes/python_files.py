@@ -1,4 +1,4 @@
-"""Python files that rewards are: `file.py:function`, how one is loaded, and what it takes from its own folder.
+"""Python files that rewards are: `file.py:function`, how one is loaded and awaited, what it takes from its own folder.
 
 Every process that judges a response imports this: the standard library alone.
 """
@@ -7,10 +7,22 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import sys
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+Result = TypeVar("Result")
+_loop: asyncio.AbstractEventLoop | None = None
+_starting = threading.Lock()
 
 
 def split_function(text: str) -> tuple[str, str | None]:
@@ -34,6 +46,47 @@ def loaded(path: str | Path, name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look a module up by its name
     spec.loader.exec_module(module)
     return module
+
+
+def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Return what an async reward gives, or raise what it raises; threads wait for theirs at the same time.
+
+    All are awaited in one event loop a process, as verl awaits them: a client that a reward keeps between its calls
+    belongs to the loop of the first. Not to be called from within that loop, which would wait for itself.
+    """
+    import asyncio
+
+    waiting = asyncio.run_coroutine_threadsafe(coroutine, _started_loop())
+    try:
+        return waiting.result()
+    except BaseException:  # Ctrl-C among them; nothing happens to what is done
+        waiting.cancel()
+        raise
+
+
+def _started_loop() -> asyncio.AbstractEventLoop:
+    global _loop
+    import asyncio
+
+    with _starting:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_run_loop, args=(_loop,), name="async rewards", daemon=True).start()
+        return _loop
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    while True:  # a reward that exits stops the loop; who waits for it hears of that in the loop's next round
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+
+
+def _forget_loop() -> None:
+    global _loop, _starting
+    _loop, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_loop)  # a fork has the loop's memory and not its thread
 
 
 def find_beside(path: str | Path) -> None:

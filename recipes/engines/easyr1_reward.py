@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from recipes.python_files import loaded
+from recipes.python_files import awaited, loaded
 
 REWARD_NAME = "compute_score"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
@@ -54,7 +54,7 @@ def compute_score_batch(
         call = {"data_source": source, "solution_str": item["response"], "ground_truth": truth, "extra_info": {}}
         calls.append({**call, **(arguments or {})})
     if inspect.iscoroutinefunction(function):
-        results = asyncio.run(_gathered(function, calls))
+        results = awaited(_gathered(function, calls))
     else:
         results = [function(**call) for call in calls]
     return [_numbers(source, result) for source, result in zip(sources, results, strict=True)]

@@ -5,14 +5,13 @@ Trainers load this file by its path, with the rewards' own paths as arguments.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.python_files import find_beside, loaded, name_of, split_function
+from recipes.python_files import awaited, find_beside, loaded, name_of, split_function
 
 _functions: dict[str, Callable[..., Any]] = {}
 _loading = threading.Lock()
@@ -51,7 +50,7 @@ def compute_score(
             **given,
         )
         if inspect.iscoroutine(result):
-            result = asyncio.run(result)
+            result = awaited(result)
         parts = result if isinstance(result, Mapping) else {"score": result}
         value = float(parts["score"])
         total += float(weight) * value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import math
@@ -18,7 +17,7 @@ from recipes.config.secrets import revealed
 from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.python_files import split_function
+from recipes.python_files import awaited, split_function
 
 if TYPE_CHECKING:
     from recipes.config import Recipe
@@ -100,7 +99,7 @@ class Reward:
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """What the reward returns, plain or async."""
         result = self._score(*args, **kwargs)
-        return asyncio.run(result) if inspect.iscoroutine(result) else result
+        return awaited(result) if inspect.iscoroutine(result) else result
 
 
 def recipe_reward(recipe: Recipe) -> Reward:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import json
 import math
@@ -23,7 +22,7 @@ from recipes.data.rewards import is_right, load_reward
 from recipes.engines import easyr1_reward, weighted_reward
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
-from recipes.python_files import split_function
+from recipes.python_files import awaited, split_function
 
 FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
 SIGNATURE = {
@@ -360,7 +359,7 @@ class Trial:
             result = self.function(*positional, **named)
             if self.engine == "easyr1":
                 return result[0] if isinstance(result, list) and len(result) == 1 else result
-            return asyncio.run(result) if inspect.iscoroutinefunction(self.function) else result
+            return awaited(result) if inspect.iscoroutinefunction(self.function) else result
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if Path(frame.filename).name == Path(self.path).name]

@@ -1,0 +1,124 @@
+"""Async rewards are awaited in one event loop a process, as verl awaits them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from recipes.engines import easyr1_reward, weighted_reward
+from recipes.evaluation.scoring import Reward
+from recipes.paths import ROOT
+from recipes.preflight.reward_trial import Question, TrialRow, try_reward
+from recipes.python_files import awaited
+
+KEEPS_A_CLIENT = """
+import asyncio
+CLIENT = asyncio.Lock()  # belongs to the loop in which it was first waited for, as the connections of a client do
+
+async def slowly(number):
+    async with CLIENT:
+        await asyncio.sleep(0)
+        return number
+
+async def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    both = await asyncio.gather(slowly(1.0), slowly(len(solution_str)))
+    return {"score": sum(both), "acc": ground_truth in solution_str}
+"""
+CALL = {"data_source": "x", "solution_str": "four", "ground_truth": "4", "extra_info": {}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "judge.py").write_text(KEEPS_A_CLIENT)
+    return str(tmp_path / "judge.py")
+
+
+def test_a_reward_keeps_its_client_between_responses(path):
+    reward = Reward(path)
+    assert [reward.score_raw("x", text, "4", {}).value for text in ("a", "ab", "abc")] == [2.0, 3.0, 4.0]
+    rows = [TrialRow("x", "4", {}), TrialRow("x", "5", {})]
+    assert try_reward(Question(path, "verl", rows)) == []
+    for _ in range(2):
+        assert weighted_reward.compute_score(**CALL, rewards=[path], weights=[1.0])["score"] == 5.0
+        batch = [{"response": "four", "ground_truth": "4"}] * 2
+        assert [each["overall"] for each in easyr1_reward.compute_score_batch(batch, path)] == [5.0, 5.0]
+
+
+def test_threads_wait_at_the_same_time():
+    met = threading.Barrier(3)
+
+    async def meet():
+        await asyncio.get_running_loop().run_in_executor(None, met.wait, 60)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda _: awaited(meet()), range(3))) == [None] * 3
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on(error):
+    async def fail():
+        raise error("of the reward")
+
+    async def of_a_task():
+        await asyncio.gather(fail())
+
+    async def right():
+        return 4
+
+    for wrong in (fail, of_a_task):
+        with pytest.raises(error, match="of the reward"):
+            awaited(wrong())
+        assert awaited(right()) == 4
+
+
+INTERRUPTED = """
+import asyncio, os, signal, threading
+from recipes.python_files import awaited
+ended = threading.Event()
+
+async def wait():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(600)
+    finally:
+        ended.set()
+
+try:
+    awaited(wait())
+except KeyboardInterrupt:
+    print("interrupted", ended.wait(60))
+"""
+
+
+def test_ctrl_c_ends_the_wait_and_the_reward():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.returncode) == ("interrupted True\n", 0), done.stderr
+
+
+FORKS = """
+import os
+from recipes.python_files import awaited
+
+async def four():
+    return 4
+
+assert awaited(four()) == 4
+child = os.fork()
+if not child:
+    os._exit(awaited(four()))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), awaited(four()))
+"""
+
+
+def test_a_fork_has_a_loop_of_its_own():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.stderr) == ("4 4\n", "")
