@@ -14,15 +14,26 @@ _CACHED_BYTES = 1 << 20
 
 
 def local_model(name: str | None) -> Path | None:
-    """Return the folder of a model on this machine: its own, or its newest snapshot in the hub's cache."""
+    """Return the folder of a model on this machine: its own, or that of its revision in the hub's cache.
+
+    Args:
+        name: a folder, or NAME or NAME@REVISION on the hub; without a revision `main`, as the loaders take it.
+    """
     if not name:
         return None
     if Path(name).is_dir():
         return Path(name)
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    configs = (hub / f"models--{name.split('@')[0].replace('/', '--')}").glob("snapshots/*/config.json")
-    return max((path.parent for path in configs), key=lambda folder: folder.stat().st_mtime, default=None)
+    hub = os.environ.get("HF_HUB_CACHE") or home / "hub"
+    repository, _, revision = name.partition("@")
+    try:
+        config = try_to_load_from_cache(repository, "config.json", cache_dir=hub, revision=revision or None)
+    except HFValidationError:  # a folder that is missing, or an address: no name on the hub
+        return None
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def read_json(file: Path) -> dict[str, Any]:

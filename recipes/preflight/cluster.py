@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -43,7 +44,7 @@ def wait_minutes() -> float:
         minutes = float(text) if text else WAIT_MINUTES
     except ValueError:
         minutes = -1.0
-    if minutes < 0:
+    if not 0 <= minutes < math.inf:
         raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
     return minutes
 

@@ -26,6 +26,7 @@ def check_model(recipe: Recipe) -> list[str]:
             remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
     _check_positions(recipe)
     _check_heads(recipe)
+    _check_adapters(recipe)
     return remarks
 
 
@@ -99,6 +100,24 @@ def _check_heads(recipe: Recipe) -> None:
                 f"{key} {size} does not divide the model's {heads} attention heads and {keys} heads of keys",
                 f"set {key} to one of {', '.join(map(str, fitting))}",
                 key,
+                "worker.actor.model.model_path",
+            )
+
+
+def _check_adapters(recipe: Recipe) -> None:
+    """The model that is saved holds its adapters in its weights, as those of a map can be and others cannot."""
+    model = recipe.worker.actor.model
+    if not model.lora.rank or not recipe.trainer.save_hf_model:
+        return
+    name, named = str(model.model_path or ""), model.lora.target_modules.split(",")
+    config = model_config(local_model(name)) or published_config(name)
+    tied = bool(text_config(config).get("tie_word_embeddings"))
+    for module, why in (("embed_tokens", "is a table"), ("lm_head", "shares its weight with embed_tokens")):
+        if module in map(str.strip, named) and (tied or module == "embed_tokens"):
+            raise recipe.error(
+                f"an adapter of {module} cannot become part of the model that is saved: {module} {why}",
+                f"leave {module} out, or set trainer.save_hf_model to false",
+                "worker.actor.model.lora.target_modules",
                 "worker.actor.model.model_path",
             )
 

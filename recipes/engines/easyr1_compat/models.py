@@ -35,8 +35,7 @@ def write(module: Any, folder: str) -> None:
         return
     model, target = module._fsdp_wrapped_module, Path(folder) / "huggingface"
     if isinstance(model, PeftModel):
-        adapter = model.peft_config["default"]
-        weights = saved_models.with_adapters(weights, adapter.lora_alpha / adapter.r)
+        weights = saved_models.with_adapters(weights, saved_models.scalings(model))
         model = model.get_base_model()
     number = getattr(torch, kind)
     weights = {name: value.to(number) if value.is_floating_point() else value for name, value in weights.items()}

@@ -34,6 +34,13 @@ def test_the_wait_for_machines_ends(recipe, monkeypatch):
     assert "ray_cluster.sh" in caught.value.fix
 
 
+@pytest.mark.parametrize("given", ["nan", "inf", "-1", "ten"])
+def test_a_wait_that_would_not_end_is_refused(monkeypatch, given):
+    monkeypatch.setenv("RAY_WAIT_MINUTES", given)
+    with pytest.raises(RecipeError, match="not a number of minutes"):
+        cluster.wait_minutes()
+
+
 def test_a_port_of_another_program_is_waited_for_as_one_where_nothing_answers(recipe, monkeypatch):
     """Ray's client says so after 40 s, its `init` never; here in the client's place one that says so at once."""
     from ray import _raylet

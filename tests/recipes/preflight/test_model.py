@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from recipes.errors import RecipeError
+from recipes.model_files import local_model
 from recipes.preflight import model
 
 LFS_POINTER = "version https://git-lfs.github.com/spec/v1"
@@ -74,6 +75,33 @@ def test_heads_of_a_model_that_was_not_fetched_are_known_by_its_name(make):
         model._check_heads(
             make("worker.actor.model.model_path=Qwen/Qwen2.5-7B-Instruct", "worker.rollout.tensor_parallel_size=8")
         )
+
+
+@pytest.mark.parametrize(
+    ("named", "tied", "refused"), [("q_proj,embed_tokens", False, "a table"), ("lm_head", True, "shares")]
+)
+def test_adapters_that_no_saved_weight_can_hold_are_refused(make, files, named, tied, refused):
+    (files / "model" / "config.json").write_text(json.dumps({"architectures": ["A"], "tie_word_embeddings": tied}))
+    lora = ("worker.actor.model.lora.rank=4", f"worker.actor.model.lora.target_modules={named}")
+    with pytest.raises(RecipeError, match=refused):
+        model.check_model(make(*lora))
+    assert model.check_model(make(*lora, "trainer.save_hf_model=false")) == []
+    assert model.check_model(make(lora[0], "worker.actor.model.lora.target_modules=q_proj,o_proj")) == []
+
+
+def test_the_revision_that_is_loaded_is_the_one_that_is_read(monkeypatch, tmp_path):
+    """The hub's cache says which folder a name stands for; another may be newer."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    cache = tmp_path / "models--org--model"
+    for revision in ("1" * 40, "2" * 40):
+        (cache / "snapshots" / revision).mkdir(parents=True)
+        (cache / "snapshots" / revision / "config.json").write_text("{}")
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("1" * 40)
+    assert local_model("org/model") == cache / "snapshots" / ("1" * 40)
+    assert local_model("org/model@" + "2" * 40) == cache / "snapshots" / ("2" * 40)
+    assert local_model("org/model@other") is None
+    assert local_model("no/such/folder") is None
 
 
 @pytest.fixture
