@@ -33,6 +33,9 @@ def load_tensors() -> None:
         helper = PEFTHelper.from_dict(lora_request.peft_config)
         helper.validate_legal(self.lora_config)
         model = self._adapter_manager.model
+        mapper: Any = getattr(model, "hf_to_vllm_mapper", None)
+        if hasattr(mapper, "get_unstacked_mapper"):  # vLLM 0.25 or newer: its maps also join what the manager joins
+            mapper = mapper.get_unstacked_mapper()
         lora = self._lora_model_cls.from_lora_tensors(
             lora_model_id=lora_request.lora_int_id,
             tensors=lora_request.lora_tensors,
@@ -40,7 +43,7 @@ def load_tensors() -> None:
             device="cpu",
             dtype=self.lora_config.lora_dtype,
             model_vocab_size=self.vocab_size,
-            weights_mapper=getattr(model, "hf_to_vllm_mapper", None),
+            weights_mapper=mapper,
             skip_prefixes=getattr(model, "lora_skip_prefixes", None),
         )
         lora.is_3d_lora_weight = lora_request.is_3d_lora_weight

@@ -87,6 +87,20 @@ def countdown() -> Run:
     return trained("countdown", "two", MAX_STEPS="2", SAVE_FREQ="1", VAL_FREQ="2")
 
 
+@pytest.fixture(scope="module")
+def adapted() -> Run:
+    """Two steps of adapters alone, saved and validated."""
+    rare = {"MAX_STEPS": "2", "SAVE_FREQ": "2", "VAL_FREQ": "2", "VAL_BEFORE_TRAIN": "false"}
+    return trained("countdown", "adapted", LORA_RANK="8", LR="3e-3", **rare)
+
+
+def test_vllm_samples_from_the_adapters_that_the_trainer_holds(adapted: Run) -> None:
+    assert adapted.metrics[2]["actor/reward_kl_penalty"] > 10 * EXACT, "the adapters have moved the policy"
+    for step in (1, 2):
+        assert abs(adapted.metrics[step]["rollout_corr/kl"]) < EXACT
+        assert adapted.metrics[step]["training/rollout_probs_diff_max"] < EXACT
+
+
 def test_vllm_samples_from_the_weights_that_the_trainer_holds(countdown: Run) -> None:
     for step in (1, 2):
         assert abs(countdown.metrics[step]["rollout_corr/kl"]) < EXACT
@@ -120,11 +134,13 @@ def test_two_steps_draw_different_noise(countdown: Run) -> None:
     assert len({row["output"] for row in rows[0] + rows[1]}) > 64
 
 
-def test_the_saved_model_answers_as_the_trainer_validated(countdown: Run) -> None:
+@pytest.mark.parametrize("run", ["countdown", "adapted"])
+def test_the_saved_model_answers_as_the_trainer_validated(run: str, request: pytest.FixtureRequest) -> None:
     import pandas as pd
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    saved = checkpoint_dir(countdown.name) / "global_step_2/actor/huggingface"
+    done = request.getfixturevalue(run)
+    saved = checkpoint_dir(done.name) / "global_step_2/actor/huggingface"
     model, report = AutoModelForCausalLM.from_pretrained(saved, dtype="auto", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
@@ -137,7 +153,7 @@ def test_the_saved_model_answers_as_the_trainer_validated(countdown: Run) -> Non
         )
         tokens = model.generate(**ids, max_new_tokens=64, do_sample=False)[0, ids["input_ids"].shape[1] :]
         written.append(tokenizer.decode(tokens, skip_special_tokens=True))
-    assert written == [row["output"] for row in countdown.dumped("validation", 2)[:8]]
+    assert written == [row["output"] for row in done.dumped("validation", 2)[:8]]
 
 
 def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> None:
