@@ -175,21 +175,22 @@ def _vllm(recipe: Recipe) -> Changes:
 
 def _room(recipe: Recipe) -> Changes:
     """Take what others hold of the GPUs out of the recipe's share for vLLM; a share that the user set stays."""
-    total, used = gpus.gpu_memory(), gpus.in_use(recipe.trainer.n_gpus_per_node)
-    share = recipe.worker.rollout.gpu_memory_utilization
-    if not total or used <= gpus.IDLE or recipe.source_of(SHARE).by_user:
+    busy = [gpu for gpu in gpus.taken(recipe.trainer.n_gpus_per_node) if gpu.used > gpus.IDLE]
+    if not busy or recipe.source_of(SHARE).by_user:
         return {}
-    left = math.floor(100 * (share - used / total)) / 100
-    source = Source("hardware", f"{used / 1e9:.1f} GB of a GPU are in use, of {share:.0%} for vLLM")
+    share, fullest = recipe.worker.rollout.gpu_memory_utilization, max(busy, key=lambda gpu: gpu.used / gpu.total)
+    left = math.floor(100 * (share - fullest.used / fullest.total)) / 100
+    source = Source("hardware", f"{fullest.used / 1e9:.1f} GB of a GPU are in use, of {share:.0%} for vLLM")
     return {SHARE: (left, source)} if left > 0 else {}
 
 
 def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
     """Recomputation of activations, and the tokens of passes with and without gradients."""
-    actor, prompt, total = recipe.worker.actor, recipe.data.max_prompt_length, gpus.gpu_memory()
+    actor, prompt = recipe.worker.actor, recipe.data.max_prompt_length
+    free = min((gpu.free for gpu in gpus.taken(recipe.trainer.n_gpus_per_node)), default=None)
     passes = budgets.token_budgets(
         model,
-        total - gpus.in_use(recipe.trainer.n_gpus_per_node) if total else None,
+        free,
         ranks=actor.fsdp.fsdp_size if actor.fsdp.fsdp_size > 0 else recipe.n_gpus,
         longest=-(-recipe.longest // actor.ulysses_size),
         image_share=prompt / recipe.longest if recipe.worker.rollout.limit_images else 0.0,
@@ -198,7 +199,7 @@ def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
         recompute=actor.model.enable_gradient_checkpointing,
         liger=actor.model.use_liger,
     )
-    known = model and total
+    known = model and free is not None
     source = Source(
         "hardware", "what fits the free memory of a GPU" if known else "the model or its GPU is not known yet"
     )

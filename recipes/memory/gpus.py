@@ -70,14 +70,9 @@ def model() -> tuple[str, tuple[int, int]] | None:
     return (name.strip(), (int(major), int(minor))) if major.isdigit() and minor.isdigit() else None
 
 
-def gpu_memory() -> int | None:
-    """Return the bytes of the smallest GPU here; None where `nvidia-smi` does not tell."""
-    return min((gpu.total for gpu in chosen_gpus()), default=None)
-
-
-def in_use(count: int | None = None) -> int:
-    """Return the most bytes that are in use on one of the first `count` GPUs; 0 where `nvidia-smi` does not tell."""
-    return max((gpu.used for gpu in chosen_gpus()[:count]), default=0)
+def taken(count: int) -> list[Gpu]:
+    """Return the `count` GPUs that a run takes, the first that it may use; none where `nvidia-smi` does not tell."""
+    return chosen_gpus()[:count]
 
 
 def read_sizes(text: str) -> list[tuple[str, str, int, int]]:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 
 from recipes.config import Recipe, kl
 from recipes.config.gpus import FUSED_WIDTH
@@ -23,6 +25,7 @@ from recipes.memory.estimates import (
     LOAD,
     STEP,
     MemoryPlan,
+    Phase,
     gpu_phases,
     host_memory,
     host_phases,
@@ -42,12 +45,15 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     """The plan of a recipe; None where the model's shape is not known.
 
     Args:
-        gpu: bytes of one GPU that nobody uses; None: those of this machine's, less what is in use.
+        gpu: bytes of one GPU that nobody uses; None: of those that the run takes, the one with the least free.
     """
     actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
     name = str(model.model_path or "")
     sizes = shape(local_model(name)) or published_shape(name)
-    asked, gpu = gpu, (gpu or gpus.gpu_memory()) if recipe.hardware == "gpu" else None
+    tightest = None
+    if recipe.hardware == "gpu" and gpu is None:
+        tightest = min(gpus.taken(recipe.trainer.n_gpus_per_node), key=lambda each: each.free, default=None)
+        gpu = tightest.total if tightest else None
     if sizes is None or (recipe.hardware == "gpu" and gpu is None):
         return None
     longest, here = recipe.longest, recipe.n_gpus // recipe.trainer.nnodes
@@ -61,8 +67,8 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     each = settled(actor.global_batch_size) * rollout.n * longest // max(1, recipe.n_gpus)
     return MemoryPlan(
         shape=sizes,
-        gpu=gpu,
-        in_use=gpus.in_use(recipe.trainer.n_gpus_per_node) if gpu and not asked else 0,
+        gpu=gpu if recipe.hardware == "gpu" else None,
+        in_use=tightest.used if tightest else 0,
         host=host_memory(),
         ranks=sharing,
         ranks_here=here,
@@ -119,6 +125,15 @@ def advice(plan: MemoryPlan, phase: str) -> str:
     return "; or ".join([text for where, helps, text in ways if helps and phase in where][:2])
 
 
+def tightest_phases(plans: Iterable[MemoryPlan]) -> list[Phase]:
+    """Of every phase the one that has the least to spare, from the plans of the GPUs.
+
+    vLLM takes a share of what each GPU has, so that generation may be tightest on another GPU than the rest.
+    """
+    every = zip(*(gpu_phases(plan) for plan in plans), strict=True)
+    return [min(same, key=lambda phase: (phase.limit or 0) - phase.need) for same in every]
+
+
 def check_memory(recipe: Recipe) -> list[str]:
     """Raise where a phase surely does not fit; remark on the estimate of every phase, and on what is close.
 
@@ -131,26 +146,30 @@ def check_memory(recipe: Recipe) -> list[str]:
     plan = plan_of(recipe)
     name = recipe.worker.actor.model.model_path
     if plan is None:
-        unknown = recipe.hardware == "gpu" and gpus.gpu_memory() is None
+        unknown = recipe.hardware == "gpu" and not gpus.chosen_gpus()
         reason = (
             "the GPU's memory is not known" if unknown else f"the shape of {name} is not known before it is fetched"
         )
         return [*lines, f"memory is not estimated: {reason}"]
-    every = phases(plan)
+    chosen = gpus.taken(recipe.trainer.n_gpus_per_node) if plan.gpu else []
+    plans = [replace(plan, gpu=gpu.total, in_use=gpu.used) for gpu in chosen]
+    on_gpus = tightest_phases(plans)
+    every = [*on_gpus, *host_phases(plan)]
     failing = [phase for phase in every if not phase.fits]
     if failing:
         worst = max(failing, key=lambda phase: phase.need / (phase.limit or 1))
         too = [phase.name for phase in failing if phase is not worst]
         what = f"{name} does not fit: {worst}" + (f"; nor does {', '.join(too)}" if too else "")
         fixes = [advice(plan, worst.name)]
-        if plan.in_use > gpus.IDLE and worst.limit == plan.free:
+        if any(each.in_use > gpus.IDLE and worst.limit == each.free for each in plans):
             what, fixes = "; ".join([what, *lines]), [_elsewhere(), *fixes]
         fix = "; or ".join(filter(None, fixes)) or "a smaller model, set by MODEL_PATH, or larger machines"
         raise recipe.error(what, fix, "worker.actor.model.model_path")
     if plan.gpu:
-        most, *rest = sorted(gpu_phases(plan), key=lambda phase: -phase.need)
+        most, *rest = sorted(on_gpus, key=lambda phase: -phase.need)
         less = ", ".join(f"{phase.name} {phase.need / GIGABYTE:.1f}" for phase in rest)
-        lines += [f"memory of a GPU, estimated: {most}; {less}", *_cache_lines(recipe, plan)]
+        smallest = min(plans, key=lambda each: each.gpu or 0)
+        lines += [f"memory of a GPU, estimated: {most}; {less}", *_cache_lines(recipe, smallest)]
     host = max(host_phases(plan), key=lambda phase: phase.need)
     lines.append(f"memory of the host, estimated: {host}")
     for phase in every:
@@ -161,8 +180,8 @@ def check_memory(recipe: Recipe) -> list[str]:
 
 
 def unequal(recipe: Recipe) -> list[str]:
-    """Remark on GPUs of different sizes: each gets as much work, and the estimate is of the smallest."""
-    chosen = gpus.chosen_gpus()[: recipe.trainer.n_gpus_per_node]
+    """Remark on GPUs of different sizes: each gets as much work, and each phase is estimated on the tightest."""
+    chosen = gpus.taken(recipe.trainer.n_gpus_per_node)
     sizes = {gpu.total: [each.index for each in chosen if each.total == gpu.total] for gpu in chosen}
     if len(sizes) < 2:
         return []
@@ -177,7 +196,7 @@ def unequal(recipe: Recipe) -> list[str]:
 
 def busy(recipe: Recipe) -> list[gpus.Gpu]:
     """Return the GPUs of this run of which others hold more than an idle one shows."""
-    return [gpu for gpu in gpus.chosen_gpus()[: recipe.trainer.n_gpus_per_node] if gpu.used > gpus.IDLE]
+    return [gpu for gpu in gpus.taken(recipe.trainer.n_gpus_per_node) if gpu.used > gpus.IDLE]
 
 
 def _refuse_less_than_vllm_takes(recipe: Recipe, others: list[gpus.Gpu]) -> None:

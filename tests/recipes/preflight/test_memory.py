@@ -156,8 +156,34 @@ def test_gpus_that_others_use_are_read_from_nvidia_smi(monkeypatch):
         "GPU 1 has 74.7 GB of 85.5 GB in use by 4242 (python3), 4243 (VLLM::EngineCore)",
     ]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpus.gpu_memory() == H100
-    assert (gpus.in_use(1), gpus.in_use()) == (4 << 20, 71_234 << 20)
+    assert [(gpu.total, gpu.used) for gpu in gpus.taken(2)] == [(H100, 4 << 20), (H100, 71_234 << 20)]
+
+
+def test_each_gpu_that_the_run_takes_is_held_against_its_own_free_memory(monkeypatch):
+    """What one GPU has is never held against what is in use on another, nor against a GPU that stays idle."""
+
+    def on(*sizes: tuple[int, int], count: int):
+        every = [gpus.Gpu(str(n), f"GPU-{n}", used << 20, size << 20) for n, (used, size) in enumerate(sizes)]
+        recipe_on(monkeypatch, H200, 1)
+        monkeypatch.setattr(gpus, "gpus_here", lambda: every)
+        return load("countdown", arguments=[f"trainer.n_gpus_per_node={count}"], environ={}, hardware="gpu")
+
+    tokens = "worker.actor.max_token_len_per_device"
+    alone = on((0, 143_000), count=1)
+    beside_a_small_one = on((0, 143_000), (0, 16_000), count=1)
+    assert memory.plan_of(beside_a_small_one).free == memory.plan_of(alone).free == 143_000 << 20
+    assert beside_a_small_one.value(tokens) == alone.value(tokens)
+
+    unequal, equal = on((40_000, 143_000), (0, 81_000), count=2), on((0, 81_000), (0, 81_000), count=2)
+    assert memory.plan_of(unequal).free == 81_000 << 20
+    assert unequal.value(tokens) == equal.value(tokens)
+    assert unequal.value(SHARE) == 0.32  # 0.6 less 40,000 of 143,000 MiB
+
+    plan = replace(memory.plan_of(alone), utilization=0.6)
+    plans = [replace(plan, gpu=200 << 30, in_use=100 << 30), replace(plan, gpu=90 << 30)]
+    generation, *others = memory.tightest_phases(plans)
+    assert (generation.limit, generation.parts["vLLM"]) == (100 << 30, 0.6 * (200 << 30))
+    assert {phase.limit for phase in others} == {90 << 30}
 
 
 @pytest.mark.parametrize("size", [H100, H200])
