@@ -37,6 +37,11 @@ PROCESSES = {"cpu": (2_000 << 20, 780 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
 CPUs with the tiny model; for GPUs without the fork server that shares imports there. CUDA's libraries come on top."""
 
 
+def number_bytes(precision: str | None) -> int:
+    """Bytes of a number by its key, `torch_dtype` or `mp_param_dtype`; null is float32."""
+    return HALF if precision in ("bf16", "fp16") else FULL
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """Everything that decides the memory of a run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import resource
 import shutil
@@ -10,13 +11,16 @@ import tempfile
 from pathlib import Path
 
 import psutil
+from safetensors import SafetensorError, safe_open
 
 from recipes.config import Recipe, accounting, path_keys
+from recipes.config.schema.worker import Fsdp
 from recipes.data.rows import row_count
 from recipes.engines.verl import saves_adapters_alone
 from recipes.errors import RecipeError
+from recipes.memory.estimates import number_bytes
 from recipes.memory.shape import shape
-from recipes.model_files import local_model, model_config, text_config, weight_files
+from recipes.model_files import local_model, read_json
 from recipes.paths import run_dir
 from recipes.preflight import resume
 
@@ -110,51 +114,80 @@ def _shared_memory(hardware: str) -> list[str]:
     ]
 
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
-SHARDS, ADAM, HUGGINGFACE = 4, 8, 4
-"""Bytes a parameter in a verl checkpoint: float32 weights, Adam's two moments, and float32 weights to load."""
 MARGIN = 512 << 20
 """Bytes for logs, rollouts and Ray's own files."""
 
 
 def parameters(folder: Path | None) -> int:
-    """Parameters of a local model, from the size of its files; 0 where there are none."""
-    size = sum(file.stat().st_size for file in weight_files(folder)) if folder else 0
-    config = text_config(model_config(folder))
-    return size // BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
-
-
-def checkpoint_bytes(recipe: Recipe) -> int:
-    """Size of one checkpoint; 0 for a model that is neither here nor in the hub's cache."""
-    trainer, actor, critic = recipe.trainer, recipe.worker.actor.model, recipe.worker.critic.model
-
-    def shards(lora_rank: int) -> int:
-        """Bytes a parameter of what a network needs to go on."""
-        return SHARDS + (0 if trainer.save_model_only or lora_rank else ADAM)
-
-    policy = local_model(actor.model_path)
-    whole = parameters(policy)
-    sizes = shape(policy) if recipe.engine == "verl" and saves_adapters_alone(recipe) else None
-    sharded = sizes.adapter_parameters(actor.lora.rank) * shards(0) if sizes else whole * shards(actor.lora.rank)
-    total = whole * HUGGINGFACE * trainer.save_hf_model + sharded
-    if recipe.has_critic:
-        total += parameters(local_model(critic.model_path or actor.model_path)) * shards(critic.lora.rank)
+    """Parameters of a local model: those of its shape, else of the tensors that transformers loads; 0 if not known."""
+    sizes = shape(folder)
+    if folder is None or sizes:
+        return sizes.parameters if sizes else 0
+    listed = read_json(folder / "model.safetensors.index.json").get("weight_map") or {"": "model.safetensors"}
+    total = 0
+    for name in sorted(set(listed.values())):
+        try:
+            with safe_open(folder / name, framework="numpy") as file:
+                total += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
+        except (OSError, SafetensorError):
+            return 0
     return total
 
 
+def checkpoint_bytes(recipe: Recipe) -> int:
+    """Size of one checkpoint; 0 for a model whose size is not known.
+
+    Shards have the type of the trained weights, and so have Adam's two moments. The model to load has that type too
+    with verl, and with EasyR1 the type that passes compute in (`recipes.engines.easyr1.environment`).
+    """
+    trainer, actor, critic = recipe.trainer, recipe.worker.actor, recipe.worker.critic
+
+    def shards(fsdp: Fsdp, lora_rank: int) -> int:
+        """Bytes a parameter of what a network needs to go on."""
+        return number_bytes(fsdp.torch_dtype) * (1 if trainer.save_model_only or lora_rank else 3)
+
+    policy, rank = local_model(actor.model.model_path), actor.model.lora.rank
+    whole = parameters(policy)
+    sizes = shape(policy) if recipe.engine == "verl" and saves_adapters_alone(recipe) else None
+    sharded = sizes.adapter_parameters(rank) * shards(actor.fsdp, 0) if sizes else whole * shards(actor.fsdp, rank)
+    loadable = number_bytes(actor.fsdp.mp_param_dtype if recipe.engine == "easyr1" else actor.fsdp.torch_dtype)
+    total = whole * loadable * trainer.save_hf_model + sharded
+    if recipe.has_critic:
+        valued = parameters(local_model(critic.model.model_path or actor.model.model_path))
+        total += valued * shards(critic.fsdp, critic.model.lora.rank)
+    return total
+
+
+def most_checkpoints(recipe: Recipe, saves: int) -> int:
+    """Checkpoints of this start that are on the disk at once, of so many that it saves.
+
+    Both engines delete before they save: `BaseCheckpointManager.ensure_checkpoint_capacity` of verl, EasyR1's
+    `remove_obsolete_ckpt`. With a limit of 1 there are two at once: verl deletes the old one after the new one came,
+    and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one step more, which takes room
+    when the limit has deleted it. EasyR1 deletes what earlier starts saved too; verl forgets it.
+    """
+    trainer = recipe.trainer
+    if trainer.save_limit <= 0:
+        return saves
+    most = max(2, trainer.save_limit) + trainer.keep_best
+    if recipe.engine == "easyr1":
+        done = resume.steps_done(recipe)
+        steps = (folder.name.rpartition("_")[2] for folder in resume.folder(recipe).glob("global_step_*"))
+        most -= sum(step.isdigit() and int(step) <= done for step in steps)
+    return max(0, min(saves, most))
+
+
 def check_disk(recipe: Recipe) -> list[str]:
-    """Raise where the run's checkpoints will not fit; one more than is kept, since the old goes after the new came."""
+    """Raise where the run's checkpoints will not fit."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(nearest).free
     one = checkpoint_bytes(recipe) if trainer.save_freq > 0 else 0
     saves = _saves_to_come(recipe)
-    kept = min(saves, trainer.save_limit + 1) if trainer.save_limit > 0 else saves
+    kept = most_checkpoints(recipe, saves)
     needed = kept * one + MARGIN
     if free >= needed:
-        unknown = (
-            "the model's size is not known before it is fetched: whether its checkpoints fit the disk is not checked"
-        )
+        unknown = "the model's size is not known here: whether its checkpoints fit the disk is not checked"
         return [] if one or not saves else [unknown]
     raise RecipeError(
         f"the disk has {_gigabytes(free)} free, but the run needs {_gigabytes(needed)}: "

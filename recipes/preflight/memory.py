@@ -18,7 +18,6 @@ from recipes.memory.budgets import GIGABYTE
 from recipes.memory.estimates import (
     BACKWARD,
     FORWARD,
-    FULL,
     GENERATE,
     HALF,
     HOST,
@@ -29,6 +28,7 @@ from recipes.memory.estimates import (
     gpu_phases,
     host_memory,
     host_phases,
+    number_bytes,
     phases,
     vllm_cache,
 )
@@ -83,8 +83,8 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         recompute=settled(model.enable_gradient_checkpointing),
         liger=model.use_liger,
         fused=actor.use_fused_kernels,
-        weight_bytes=HALF if actor.fsdp.torch_dtype in ("bf16", "fp16") else FULL,
-        compute_bytes=FULL if actor.fsdp.mp_param_dtype == "fp32" else HALF,
+        weight_bytes=number_bytes(actor.fsdp.torch_dtype),
+        compute_bytes=number_bytes(actor.fsdp.mp_param_dtype),
         lora=model.lora.rank,
         keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
         reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,

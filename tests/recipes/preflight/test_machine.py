@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import typer
+from safetensors.numpy import save_file
+from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from recipes.config import load
 from recipes.errors import RecipeError
@@ -61,14 +65,19 @@ def test_artifacts_below_a_file_are_refused(files, monkeypatch):
 @pytest.fixture
 def large(files):
     """A model of a million float32 parameters: 16 MB a checkpoint."""
-    (files / "model" / "model.safetensors").write_bytes(bytes(4_000_000))
+    save_file({"weight": np.zeros((1_000, 1_000), np.float32)}, files / "model" / "model.safetensors")
 
 
 @pytest.mark.parametrize(
     ("changes", "checkpoints_kept", "megabytes"),
     [
         (["trainer.max_steps=4", "trainer.save_limit=3"], 2, 16),
-        (["trainer.max_steps=40", "trainer.save_limit=3", "trainer.save_hf_model=false"], 4, 12),
+        (["trainer.max_steps=40", "trainer.save_limit=3", "trainer.save_hf_model=false"], 3, 12),
+        (["trainer.max_steps=40", "trainer.save_limit=2", "worker.actor.fsdp.torch_dtype=bf16"], 2, 8),
+        (["trainer.max_steps=40", "trainer.save_limit=1", "trainer.save_model_only=true"], 2, 8),
+        (["trainer.max_steps=40", "trainer.save_limit=2", "trainer.keep_best=true"], 3, 16),
+        (["trainer.max_steps=4", "trainer.save_limit=2", "trainer.keep_best=true"], 2, 16),
+        (["trainer.max_steps=40", "trainer.save_limit=2", "engine=easyr1"], 2, 16),
         (["trainer.max_steps=4", "algorithm.adv_estimator=gae"], 2, 16 + 12),  # a critic has nothing to load
     ],
 )
@@ -89,8 +98,44 @@ def test_a_checkpoint_with_adapters_holds_them_and_one_whole_model():
     recipe = load("custom", environ={"LORA_RANK": "8", "MODEL_PATH": str(tiny)}, hardware="gpu")
     sizes = shape(tiny)
     assert sizes is not None
-    whole = machine.HUGGINGFACE * machine.parameters(tiny)
+    whole = 4 * sizes.parameters
     assert machine.checkpoint_bytes(recipe) == whole + 12 * sizes.adapter_parameters(8)
     environ = {"LORA_RANK": "8", "MODEL_PATH": str(tiny)}  # and without it the shards hold the whole model
     recipe = load("custom", arguments=["trainer.save_hf_model=false"], environ=environ, hardware="gpu")
-    assert machine.checkpoint_bytes(recipe) == machine.SHARDS * machine.parameters(tiny)
+    assert machine.checkpoint_bytes(recipe) == whole
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(1, 2), (2, 2), (3, 3)])
+def test_as_many_checkpoints_must_fit_as_verl_has_on_the_disk_at_once(make, monkeypatch, limit, at_once):
+    manager, disk, most = object.__new__(BaseCheckpointManager), set(), 0
+    manager.previous_saved_paths = []
+    monkeypatch.setattr(manager, "remove_previous_save_local_path", disk.difference_update)
+    for step in range(6):
+        manager.ensure_checkpoint_capacity(limit)
+        disk.add(step)
+        most = max(most, len(disk))
+        manager.register_checkpoint(step, limit)
+    assert machine.most_checkpoints(make(f"trainer.save_limit={limit}"), 6) == most == at_once
+
+
+def test_easyr1_deletes_what_an_earlier_start_saved_and_verl_forgets_it(make, monkeypatch):
+    monkeypatch.setattr(machine.resume, "steps_done", lambda _recipe: 4)
+    for engine, needed in (("verl", 3), ("easyr1", 1)):
+        recipe = make("trainer.save_limit=3", f"engine={engine}")
+        for step in (2, 4, 6):  # 6 is not whole, and no start goes on from it
+            (machine.resume.folder(recipe) / f"global_step_{step}").mkdir(parents=True, exist_ok=True)
+        assert machine.most_checkpoints(recipe, 9) == needed
+
+
+def test_parameters_are_the_models_own_and_not_what_lies_beside_it(tmp_path):
+    tiny = ROOT / "recipes/tasks/countdown/tiny"
+    assert machine.parameters(tiny) == shape(tiny).parameters
+    (tmp_path / "config.json").write_text('{"dtype": "bfloat16"}')
+    assert machine.parameters(tmp_path) == machine.parameters(None) == 0
+    save_file({"a": np.zeros((3, 5), np.float16)}, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({"b": np.zeros(7, np.float32)}, tmp_path / "model-00002-of-00002.safetensors")
+    for other in ("consolidated.safetensors", "pytorch_model.bin"):
+        (tmp_path / other).write_bytes(bytes(2_000))
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    assert machine.parameters(tmp_path) == 22
