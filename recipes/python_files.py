@@ -6,12 +6,13 @@ Every process that judges a response imports this: the standard library alone.
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import os
 import re
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -133,6 +134,21 @@ def own_files(path: Path) -> list[Path]:
             waiting += [base / text for text in texts if text.endswith(".py")]
             waiting += [part for package in packages if package.is_dir() for part in sorted(package.rglob("*.py"))]
     return sorted(found)
+
+
+def contents(locations: Sequence[str]) -> dict[str, str]:
+    """File -> SHA-256, of rewards and of what they take from their own folders; a relative name, and its function.
+
+    Files of several rewards have the reward's place before their names.
+    """
+    found: dict[str, str] = {}
+    for place, location in enumerate(locations, 1):
+        path, function = split_function(location)
+        prefix = f"{place}: " if len(locations) > 1 else ""
+        for file in own_files(Path(path)):
+            found[f"{prefix}{file.relative_to(Path(path).parent)}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        found |= {f"{prefix}function": function} if function else {}
+    return found
 
 
 def _names(file: Path) -> tuple[set[str], set[str]]:

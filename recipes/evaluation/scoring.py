@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import math
 import os
 from collections.abc import Callable
@@ -11,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes import provenance
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.config.secrets import revealed
 from recipes.data.rewards import is_right, load_reward
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.python_files import awaited, split_function
+from recipes.python_files import awaited, contents, split_function
 
 if TYPE_CHECKING:
     from recipes.config import Recipe
@@ -61,7 +61,11 @@ def as_score(result: Any, where: str) -> Score:
 
 
 class Reward:
-    """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments)."""
+    """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments).
+
+    `sha256` is of all that decides its scores: the file, what it takes from its own folder, and the function's name; of
+    several rewards, those of each.
+    """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None) -> None:
         module, name = load_reward(location), split_function(location)[1] or "compute_score"
@@ -72,10 +76,11 @@ class Reward:
                 f"{self.path} has no function {name}", where="--reward_path", fix="name it: path:function"
             )
         self._score: Callable[..., Any] = function
-        self.sha256 = provenance.sha256(self.path)
-        if self.path == WEIGHTED:
-            each = [provenance.sha256(Path(load_reward(part).__file__ or part)) for part in self.arguments["rewards"]]
-            self.sha256 = hashlib.sha256(" ".join([self.sha256, *each]).encode()).hexdigest()
+        parts = self.arguments["rewards"] if self.path == WEIGHTED else []
+        for part in parts:
+            load_reward(part)  # what is wrong with one is said before anything is generated
+        files = contents([f"{self.path}:{name}", *parts])
+        self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
         # The switch for answers outside a marker, as base models give them; both figures stand side by side.
         self._has_switch = FLEXIBLE in inspect.signature(self._score).parameters and FLEXIBLE not in self.arguments
 

@@ -20,7 +20,7 @@ from recipes.config.schema import leaves
 from recipes.config.secrets import masked
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
-from recipes.python_files import own_files, split_function
+from recipes.python_files import contents
 
 SETTINGS = re.compile(
     r"monitor\..*|prepare|name|hardware|algorithm\.preset"
@@ -65,7 +65,7 @@ class Fingerprint:
 def fingerprint(recipe: Recipe) -> Fingerprint:
     """Return what this recipe trains; reads its rows, its reward and pieces of its weights."""
     content: dict[str, Any] = {"engine": recipe.engine, "ranks": recipe.n_gpus, **_model(recipe)}
-    content |= {REWARD: _reward(recipe), TRAINING_ROWS: _rows(recipe, "data.train_files")}
+    content |= {REWARD: contents(functions(recipe)) or None, TRAINING_ROWS: _rows(recipe, "data.train_files")}
     content[VALIDATION_ROWS] = _rows(recipe, "data.val_files")
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
@@ -114,22 +114,6 @@ def _weights(file: Path) -> list[Any]:
             opened.seek(piece * max(0, size - SAMPLED) // max(1, PIECES - 1))
             digest.update(opened.read(SAMPLED))
     return [file.name, size, digest.hexdigest()]
-
-
-def _reward(recipe: Recipe) -> dict[str, str] | None:
-    """File -> hash, of the reward and of what it takes from its own folder; a relative name.
-
-    Files of several rewards have the reward's place before their names.
-    """
-    located = functions(recipe)
-    found: dict[str, str] = {}
-    for place, location in enumerate(located, 1):
-        path, function = split_function(location)
-        prefix = f"{place}: " if len(located) > 1 else ""
-        own = own_files(Path(path))
-        found |= {f"{prefix}{file.relative_to(Path(path).parent)}": _file(str(file)) or "" for file in own}
-        found |= {f"{prefix}function": function} if function else {}
-    return found if located else None
 
 
 def _rows(recipe: Recipe, key: str) -> str | None:

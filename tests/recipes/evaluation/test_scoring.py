@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recipes.config import load
+from recipes.config.rewards import WEIGHTED
 from recipes.evaluation.metrics import question_stats
 from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import Reward, recipe_reward
@@ -41,3 +42,23 @@ def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
     changed = reward.sha256
     (tmp_path / "brief.py").write_text(f"{head}2.0")
     assert recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu")).sha256 != changed
+
+
+def test_what_a_reward_takes_from_its_folder_is_in_its_hash(tmp_path):
+    """A report of other scores is another report: it lay in the same folder and replaced the first."""
+    path, helper = tmp_path / "mine.py", tmp_path / "helper_of_mine_here.py"
+    head = "def {}(data_source, solution_str, ground_truth, extra_info=None): return RIGHT"
+    path.write_text("\n".join(["from helper_of_mine_here import RIGHT", *map(head.format, ("compute_score", "other"))]))
+    helper.write_text("RIGHT = 1.0")
+    (tmp_path / "test_of_mine.py").write_text("import mine")
+    location = f"{path}:compute_score"
+    first = Reward(location).sha256
+    (tmp_path / "test_of_mine.py").write_text("import mine  # which no reward loads")
+    assert Reward(str(path)).sha256 == first, "the same function, named or not"
+    assert Reward(f"{path}:other").sha256 != first
+    helper.write_text("RIGHT = 0.5")
+    assert Reward(location).sha256 != first
+    both = {"rewards": [location, f"{path}:other"], "weights": [1.0, 1.0]}
+    summed = Reward(str(WEIGHTED), both).sha256
+    helper.write_text("RIGHT = 1.0")
+    assert Reward(str(WEIGHTED), both).sha256 != summed
