@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import numbers
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 Score = Callable[..., Any]
 # A reward may be a sum such as 0.1 + 0.2 + 0.7, which rounding leaves a little below 1.
 FULL_MARKS = 1.0 - 1e-9
+
+
+def is_score(value: Any) -> TypeGuard[float]:
+    """Return whether a value can be a score: any finite real number, NumPy's scalars among them."""
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def is_right(result: Mapping[str, Any] | float) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.config.secrets import revealed
-from recipes.data.rewards import is_right, load_reward
+from recipes.data.rewards import is_right, is_score, load_reward
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.python_files import awaited, contents, split_function
@@ -50,13 +51,15 @@ def as_score(result: Any, where: str) -> Score:
     """A reward's result, a dict or a number, as a `Score`; a `RecipeError` where it has no finite score."""
     parts = dict(result) if isinstance(result, dict) else {"score": result}
     value = parts.get("score")
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_score(value):
         raise RecipeError(f"the reward returned {result!r}, which has no finite score", where=where)
     right = is_right(parts)
     del parts["score"]
     reported = (parts.pop("accuracy", None), parts.get("acc"))
     accuracy = next((marks for marks in reported if marks is not None), right)
     reason = parts.pop("reason", None)
+    # As Python's own, which JSON has.
+    parts |= {name: part.tolist() for name, part in parts.items() if isinstance(part, (np.generic, np.ndarray))}
     return Score(float(value), float(accuracy), right, str(reason or ("right" if right else "wrong")), parts)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import math
-import numbers
 import re
 import sys
 import textwrap
@@ -18,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.data.rewards import is_right, load_reward
+from recipes.data.rewards import is_right, is_score, load_reward
 from recipes.engines import easyr1_reward, weighted_reward
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
@@ -405,7 +403,7 @@ def checked(result: Any, engine: str, where: str) -> tuple[float, set[str]]:
         what = f"the reward's answer has no {key!r}: {sorted(map(str, result))}"
         raise RecipeError(what, where=where, fix=f"put the score under {key!r}")
     score = values.get(key, result)
-    if not isinstance(score, numbers.Real) or not math.isfinite(score):
+    if not is_score(score):
         raise RecipeError(f"the reward's score is {score!r}, not a finite number", where=where, fix="return a float")
     odd = [name for name, value in values.items() if engine == "easyr1" and not _is_number(value)]
     if odd:
