@@ -110,7 +110,7 @@ FUSED_WIDTH = 128
 
 def packing_undone(recipe: Recipe) -> Changes:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
-    architecture, key = model_type(_folder(recipe)), "worker.actor.model.override_config"
+    architecture, key = model_type(_folder(recipe.worker.actor.model.model_path)), "worker.actor.model.override_config"
     if recipe.hardware == "cpu":  # recipes/engines/verl_cpu/settings.py names the attention
         chosen = recipe.source_of("worker.actor.padding_free").layer == "hardware"
         source = Source("hardware", f"{architecture} cannot be packed on CPUs")
@@ -141,7 +141,7 @@ def adapters_spread(recipe: Recipe) -> Changes:
 def filled_sizes(recipe: Recipe) -> Changes:
     """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
     actor = recipe.worker.actor
-    model = shape(_folder(recipe)) or published_shape(actor.model.model_path or "")
+    model = _shape(actor.model.model_path)
     changes = {**_vllm(recipe), **_room(recipe)}
     if actor.use_fused_kernels and model and model.hidden % FUSED_WIDTH:
         why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
@@ -154,9 +154,12 @@ def filled_sizes(recipe: Recipe) -> Changes:
     return changes
 
 
-def _folder(recipe: Recipe) -> Path | None:
-    name = recipe.worker.actor.model.model_path or ""
-    return local_model(name) or local_model(str(ROOT / name))
+def _folder(name: str | None) -> Path | None:
+    return local_model(name) or local_model(str(ROOT / (name or "")))
+
+
+def _shape(name: str | None) -> Shape | None:
+    return shape(_folder(name)) or published_shape(name or "")
 
 
 def _vllm(recipe: Recipe) -> Changes:
@@ -188,13 +191,17 @@ def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
     """Recomputation of activations, and the tokens of passes with and without gradients."""
     actor, prompt = recipe.worker.actor, recipe.data.max_prompt_length
     free = min((gpu.free for gpu in gpus.taken(recipe.trainer.n_gpus_per_node)), default=None)
+    others, critic = 0, recipe.worker.critic.model
+    if recipe.has_critic:
+        value = _shape(critic.model_path or actor.model.model_path)
+        model, others = (model, budgets.state_bytes(value, critic.lora.rank > 0)) if value else (None, 0)
     passes = budgets.token_budgets(
         model,
         free,
         ranks=actor.fsdp.fsdp_size if actor.fsdp.fsdp_size > 0 else recipe.n_gpus,
         longest=-(-recipe.longest // actor.ulysses_size),
         image_share=prompt / recipe.longest if recipe.worker.rollout.limit_images else 0.0,
-        networks=2 if recipe.has_critic else 1,
+        others=others,
         adapters=actor.model.lora.rank > 0,
         recompute=actor.model.enable_gradient_checkpointing,
         liger=actor.model.use_liger,

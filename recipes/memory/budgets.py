@@ -56,6 +56,11 @@ class TokenBudgets:
     recompute: bool
 
 
+def state_bytes(model: Shape, adapters: bool) -> int:
+    """Bytes that stay of a trained network on all its ranks: weights, gradients and moments; with LoRA the weights."""
+    return (ADAPTER_STATE_BYTES if adapters else STATE_BYTES) * model.parameters
+
+
 def token_budgets(
     model: Shape | None,
     memory: int | None,
@@ -63,7 +68,7 @@ def token_budgets(
     ranks: int,
     longest: int,
     image_share: float = 0.0,
-    networks: int = 1,
+    others: int = 0,
     adapters: bool = False,
     recompute: bool | None = None,
     liger: bool = True,
@@ -76,7 +81,7 @@ def token_budgets(
         ranks: GPUs that share the weights.
         longest: tokens of the longest prompt and response together, which a pass has to hold.
         image_share: share of the tokens that stand for images.
-        networks: models of this shape that are trained (two with a critic).
+        others: bytes of what stays of the other networks that are trained, which the ranks share too (`state_bytes`).
         adapters: whether only LoRA's adapters are trained.
         recompute: what the user decided; None: as memory asks.
         liger: as for `Shape.activations`.
@@ -84,7 +89,7 @@ def token_budgets(
     if model is None or memory is None:
         unknown = max(longest, TOKENS_OF_UNKNOWN_MODEL)
         return TokenBudgets(unknown, unknown, recompute is not False)
-    state = networks * (ADAPTER_STATE_BYTES if adapters else STATE_BYTES) * model.parameters / ranks
+    state = (state_bytes(model, adapters) + others) / ranks
     free = USABLE_FRACTION * memory - RESERVED_BYTES - state - model.gathered(trained=not adapters)
 
     def fitting(most: int, recompute: bool) -> int:

@@ -46,7 +46,7 @@ def number_bytes(precision: str | None) -> int:
 class MemoryPlan:
     """Everything that decides the memory of a run."""
 
-    shape: Shape  # of policy and reference, and of the critic where there is one
+    shape: Shape  # of policy and reference
     gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
     in_use: int = 0  # bytes of a GPU that others hold
     host: int | None = None  # bytes of the machine; None where they are not known
@@ -64,7 +64,7 @@ class MemoryPlan:
     compute_bytes: int = HALF  # of a number in forward and backward passes
     lora: int = 0  # rank of the adapters; 0 trains all weights
     reference: bool = False  # a second copy of the model gives the KL
-    critic: bool = False  # a value network of the same shape is trained
+    critic: MemoryPlan | None = None  # of a value network: its own shape, adapters, number types and offloading
     offload_params: bool = False  # weights rest on the host between their uses
     offload_optimizer: bool = False  # Adam's moments do
     offload_all: bool = False  # FSDP2 keeps weights, gradients and moments on the host, and Adam runs there
@@ -85,6 +85,11 @@ class MemoryPlan:
         return (self.gpu or 0) - self.in_use
 
     @property
+    def networks(self) -> list[MemoryPlan]:
+        """The plans of the networks that are trained."""
+        return [self, *([self.critic] if self.critic else [])]
+
+    @property
     def trained(self) -> int:
         """Weights that have gradients."""
         return self.shape.adapter_parameters(self.lora) if self.lora else self.shape.parameters
@@ -97,6 +102,12 @@ class MemoryPlan:
     def share(self, copies: int) -> float:
         """Bytes of one rank's share of so many numbers for each trained weight."""
         return copies * self.weight_bytes * self.trained / self.ranks
+
+    def resting(self) -> dict[str, float]:
+        """Bytes on a GPU while this network is not at work."""
+        weights = 0.0 if self.offload_params or self.offload_all else self.weights()
+        moments = self.share(2) if self.moments and not (self.offload_optimizer or self.offload_all) else 0.0
+        return {"weights": weights, "moments": moments}
 
 
 @dataclass(frozen=True)
@@ -142,18 +153,13 @@ def phases(plan: MemoryPlan) -> list[Phase]:
 
 def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     """Yield what one GPU holds."""
-    shape, resting = plan.shape, plan.offload_params or plan.offload_all
-    moments = plan.share(2) if plan.moments and not (plan.offload_optimizer or plan.offload_all) else 0.0
-    critic = (plan.weights() + plan.share(2)) if plan.critic and not resting else 0.0
+    shape, resting = plan.shape, plan.resting()
+    critic = sum(plan.critic.resting().values()) if plan.critic else 0.0
     weights = 0.0 if plan.offload_all else plan.weights()
-    generation = {
-        "vLLM": plan.utilization * (plan.gpu or 0),
-        "weights": 0.0 if resting else plan.weights(),
-        "moments": moments,
-    }
+    generation = {"vLLM": plan.utilization * (plan.gpu or 0), **resting}
     forward = {
+        **resting,
         "weights": weights,
-        "moments": moments,
         "gathered layers": shape.gathered(plan.compute_bytes, trained=False),
         "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
         "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
@@ -197,15 +203,17 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
     first, each = PROCESSES["cpu" if on_host else "gpu"]
     processes = {"processes": float(first + each * (here - 1))}
     spread = ESTIMATE_TOLERANCE if on_host else math.inf
-    loading = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
-    yield Phase(LOAD, {**processes, "whole models": float(loading)}, plan.host, spread=spread)
-    networks = 2 if plan.critic else 1
-    model = plan.weight_bytes * parameters * min(here, plan.ranks) / plan.ranks * copies
-    adam = plan.share(3 if on_host or plan.offload_all else 2) * here * networks
+    whole = {
+        each.weight_bytes * each.shape.parameters * (here if each.shape.tied else copies) for each in plan.networks
+    }
+    yield Phase(LOAD, {**processes, "whole models": float(max(whole))}, plan.host, spread=spread)
+    part = min(here, plan.ranks) / plan.ranks * copies  # of a model on this machine
+    weights = [each for each in plan.networks if on_host or each.offload_params or each.offload_all]
+    adam = [each for each in plan.networks if on_host or each.offload_optimizer or each.offload_all]
     parts = {
-        "reference": model if plan.reference and not plan.lora else 0.0,
-        "weights": model * networks if on_host or plan.offload_params or plan.offload_all else 0.0,
-        "gradients and moments": adam if on_host or plan.offload_all or plan.offload_optimizer else 0.0,
+        "reference": plan.weight_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
+        "weights": sum(each.weight_bytes * each.shape.parameters * part for each in weights),
+        "gradients and moments": sum(each.share(3 if on_host or each.offload_all else 2) * here for each in adam),
         "model being saved": float(FULL * parameters),
         "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }

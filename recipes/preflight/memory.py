@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from recipes.config import Recipe, kl
 from recipes.config.gpus import FUSED_WIDTH
 from recipes.config.schema.keys import settled
+from recipes.config.schema.worker import Updates
 from recipes.errors import RecipeError
 from recipes.memory import gpus
 from recipes.memory.budgets import GIGABYTE
@@ -32,7 +34,7 @@ from recipes.memory.estimates import (
     phases,
     vllm_cache,
 )
-from recipes.memory.shape import published_shape, shape
+from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model
 from recipes.paths import ROOT
 
@@ -48,13 +50,14 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         gpu: bytes of one GPU that nobody uses; None: of those that the run takes, the one with the least free.
     """
     actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
-    name = str(model.model_path or "")
-    sizes = shape(local_model(name)) or published_shape(name)
+    critic = recipe.worker.critic if recipe.has_critic else None
+    sizes = _shape(model.model_path)
+    value = _shape(critic.model.model_path or model.model_path) if critic else sizes
     tightest = None
     if recipe.hardware == "gpu" and gpu is None:
         tightest = min(gpus.taken(recipe.trainer.n_gpus_per_node), key=lambda each: each.free, default=None)
         gpu = tightest.total if tightest else None
-    if sizes is None or (recipe.hardware == "gpu" and gpu is None):
+    if sizes is None or value is None or (recipe.hardware == "gpu" and gpu is None):
         return None
     longest, here = recipe.longest, recipe.n_gpus // recipe.trainer.nnodes
     sharing = actor.fsdp.fsdp_size if 0 < actor.fsdp.fsdp_size < recipe.n_gpus else recipe.n_gpus
@@ -65,7 +68,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
 
     update = tokens(actor.max_token_len_per_device, settled(actor.micro_batch_size_per_device_for_update))
     each = settled(actor.global_batch_size) * rollout.n * longest // max(1, recipe.n_gpus)
-    return MemoryPlan(
+    plan = MemoryPlan(
         shape=sizes,
         gpu=gpu if recipe.hardware == "gpu" else None,
         in_use=tightest.used if tightest else 0,
@@ -83,15 +86,9 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         recompute=settled(model.enable_gradient_checkpointing),
         liger=model.use_liger,
         fused=actor.use_fused_kernels,
-        weight_bytes=number_bytes(actor.fsdp.torch_dtype),
         compute_bytes=number_bytes(actor.fsdp.mp_param_dtype),
-        lora=model.lora.rank,
         keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
         reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,
-        critic=recipe.has_critic,
-        offload_params=actor.offload.offload_params,
-        offload_optimizer=actor.offload.offload_optimizer,
-        offload_all=actor.fsdp.enable_cpu_offload,
         accumulates=each > update,
         tensor=rollout.tensor_parallel_size,
         separate=rollout.own_gpus > 0,
@@ -99,7 +96,24 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         sequences=rollout.max_num_seqs or 256,
         batched_tokens=rollout.max_num_batched_tokens,
         eager=rollout.enforce_eager,
+        **_of_network(actor),
     )
+    return replace(plan, critic=replace(plan, shape=value, **_of_network(critic))) if critic else plan
+
+
+def _shape(name: str | None) -> Shape | None:
+    return shape(local_model(name)) or published_shape(name or "")
+
+
+def _of_network(network: Updates) -> dict[str, Any]:
+    """What actor and critic each decide for themselves."""
+    return {
+        "weight_bytes": number_bytes(network.fsdp.torch_dtype),
+        "lora": network.model.lora.rank,
+        "offload_params": network.offload.offload_params,
+        "offload_optimizer": network.offload.offload_optimizer,
+        "offload_all": network.fsdp.enable_cpu_offload,
+    }
 
 
 def advice(plan: MemoryPlan, phase: str) -> str:
@@ -144,11 +158,13 @@ def check_memory(recipe: Recipe) -> list[str]:
     _refuse_less_than_vllm_takes(recipe, others)
     lines = [*(str(gpu) for gpu in others), *(unequal(recipe) if recipe.hardware == "gpu" else [])]
     plan = plan_of(recipe)
-    name = recipe.worker.actor.model.model_path
+    name = str(recipe.worker.actor.model.model_path or "")
     if plan is None:
+        critic = recipe.worker.critic.model.model_path if recipe.has_critic else None
+        names = " or ".join(each for each in (name, critic) if each and _shape(each) is None)
         unknown = recipe.hardware == "gpu" and not gpus.chosen_gpus()
         reason = (
-            "the GPU's memory is not known" if unknown else f"the shape of {name} is not known before it is fetched"
+            "the GPU's memory is not known" if unknown else f"the shape of {names} is not known before it is fetched"
         )
         return [*lines, f"memory is not estimated: {reason}"]
     chosen = gpus.taken(recipe.trainer.n_gpus_per_node) if plan.gpu else []

@@ -129,7 +129,8 @@ H200, H100 = 143_771 << 20, 81_559 << 20
     asked=st.sampled_from([None, True, False]),
 )
 def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, networks, asked):
-    shape, options = shapes.shape_of(QWEN3_4B), {"longest": longest, "networks": networks}
+    shape = shapes.shape_of(QWEN3_4B)
+    options = {"longest": longest, "others": (networks - 1) * passes.state_bytes(shape, adapters=False)}
     small, large, shared = (
         passes.token_budgets(shape, size * passes.GIGABYTE, ranks=r, recompute=asked, **options)
         for size, r in ((memory_size, ranks), (memory_size + 40, ranks), (memory_size, 2 * ranks))
@@ -156,6 +157,21 @@ def on_gpus(monkeypatch, tmp_path):
         return load("countdown", arguments=arguments, environ={"MODEL_PATH": str(tmp_path), **environ}, hardware="gpu")
 
     return build
+
+
+def test_tokens_leave_room_for_the_critics_own_state(on_gpus):
+    """A smaller value network, or one with adapters, leaves more than a second network like the actor."""
+
+    def tokens(*arguments: str, **environ: str) -> int:
+        critic = ("algorithm.adv_estimator=gae", "worker.actor.model.enable_gradient_checkpointing=false")
+        recipe = on_gpus(H200, *critic, *arguments, GPUS_PER_NODE="4", **environ)
+        return recipe.worker.actor.max_token_len_per_device
+
+    alike = tokens()
+    assert tokens("worker.critic.model.model_path=Qwen/Qwen3-0.6B") > alike
+    assert tokens("worker.critic.model.lora.rank=8") > alike
+    assert tokens("worker.critic.model.model_path=Qwen/Qwen2.5-7B") < alike
+    assert tokens("worker.critic.model.model_path=/of/unknown/size") == passes.TOKENS_OF_UNKNOWN_MODEL
 
 
 def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
