@@ -115,7 +115,7 @@ class ResponseFile:
 def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:
     """The file of the responses of this model to this data under this sampling; `key.json` beside it holds the key.
 
-    `generator` ("vllm" with what changes its answers, or "server") is part of the key: two generators need not draw
+    `generator` (vLLM, or "server", with what changes its answers) is part of the key: two generators need not draw
     the same answers from one seed. How many rows are asked is not: a larger `--limit` adds to the file.
     """
     key = {

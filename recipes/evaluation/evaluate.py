@@ -97,8 +97,7 @@ class Pass:
     def __init__(self, subject: Subject, name: str, sampling: Sampling, data_hash: str, engine: Engine) -> None:
         self.subject, self.name, self.sampling = subject, name, sampling
         self.key = f"{subject.label}_{name}"
-        generator = engine.generator if subject.generator == "vllm" else subject.generator
-        self.file = responses_for(subject.model_hash, data_hash, sampling, generator)
+        self.file = responses_for(subject.model_hash, data_hash, sampling, subject.generator(engine))
         self.collector = Collector(sampling)
         self.completions: CompletionCounts | None = None
 
@@ -208,7 +207,7 @@ def _models(plan: EvaluationPlan, passes: Sequence[Pass]) -> dict[str, ModelResu
             name=subject.name,
             asked=subject.asked,
             hash=subject.model_hash,
-            generator=subject.generator,
+            generator=subject.generator(plan.engine),
             source=subject.address,
             note=subject.note,
             passes={each.name: each.collector.summary() for each in mine},

@@ -164,10 +164,9 @@ class Subject:
     source: Path | Server
     note: str = ""
 
-    @property
-    def generator(self) -> str:
-        """ "vllm" or "server"."""
-        return "server" if isinstance(self.source, Server) else "vllm"
+    def generator(self, engine: Engine) -> str:
+        """Return what answers for this model, with what changes its answers, as text for the cache's key."""
+        return f"server {engine.pixels}".rstrip() if isinstance(self.source, Server) else engine.generator
 
     @property
     def address(self) -> str:

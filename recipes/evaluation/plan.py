@@ -144,7 +144,7 @@ def identity(plan: EvaluationPlan, questions: int) -> Identity:
         reward=RewardIdentity(str(plan.reward.path), plan.reward.sha256, plan.reward.arguments),
         sampled=plan.sampled,
         greedy=plan.greedy,
-        engine=plan.engine.generator,
+        engine=", ".join(dict.fromkeys(subject.generator(plan.engine) for subject in plan.subjects)),
         batch=plan.batch,
     )
 

