@@ -49,7 +49,7 @@ class MemoryPlan:
     shape: Shape  # of policy and reference
     gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
     in_use: int = 0  # bytes of a GPU that others hold
-    host: int | None = None  # bytes of the machine; None where they are not known
+    host: int | None = None  # bytes of the machine that are free; None where they are not known
     ranks: int = 1  # GPUs that share one copy of the weights
     ranks_here: int = 1  # GPUs of this machine
     update_tokens: int = 0  # of a pass with gradients
@@ -64,6 +64,8 @@ class MemoryPlan:
     compute_bytes: int = HALF  # of a number in forward and backward passes
     lora: int = 0  # rank of the adapters; 0 trains all weights
     reference: bool = False  # a second copy of the model gives the KL
+    reference_bytes: int = FULL  # of its numbers
+    saves: bool = True  # whole models are saved
     critic: MemoryPlan | None = None  # of a value network: its own shape, adapters, number types and offloading
     offload_params: bool = False  # weights rest on the host between their uses
     offload_optimizer: bool = False  # Adam's moments do
@@ -211,10 +213,10 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
     weights = [each for each in plan.networks if on_host or each.offload_params or each.offload_all]
     adam = [each for each in plan.networks if on_host or each.offload_optimizer or each.offload_all]
     parts = {
-        "reference": plan.weight_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
+        "reference": plan.reference_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
         "weights": sum(each.weight_bytes * each.shape.parameters * part for each in weights),
         "gradients and moments": sum(each.share(3 if on_host or each.offload_all else 2) * here for each in adam),
-        "model being saved": float(FULL * parameters),
+        "model being saved": float(plan.weight_bytes * parameters) if plan.saves else 0.0,
         "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }
     if on_host:
@@ -236,13 +238,27 @@ def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
     )
 
 
-CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ""),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+)
+"""Of both versions: the folder, the files of limit and use, and what names in `memory.stat` begin with."""
 
 
 def host_memory() -> int:
-    """Bytes that this machine, or its container, has."""
-    limits = [psutil.virtual_memory().total]
-    for file in CGROUP_LIMITS:
-        text = Path(file).read_text(encoding="ascii").strip() if Path(file).is_file() else ""
-        limits += [int(text)] if text.isdigit() else []
-    return min(limits)
+    """Bytes of this machine, or of its container, that are free now; files in the page cache count as free."""
+    free = [psutil.virtual_memory().available]
+    for folder, limit, current, prefix in CGROUPS:
+        most, used = _number(folder / limit), _number(folder / current)
+        if most is not None and used is not None:
+            stat = folder / "memory.stat"
+            lines = (line.split() for line in (stat.read_text("ascii") if stat.is_file() else "").splitlines())
+            cached = {f"{prefix}active_file", f"{prefix}inactive_file"}
+            free.append(most - used + sum(int(size) for name, size in lines if name in cached))
+    return max(0, min(free))
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file; None where there is no such file, or a word, as `max`."""
+    text = file.read_text(encoding="ascii").strip() if file.is_file() else ""
+    return int(text) if text.isdigit() else None

@@ -88,6 +88,8 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         fused=actor.use_fused_kernels,
         compute_bytes=number_bytes(actor.fsdp.mp_param_dtype),
         keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
+        reference_bytes=_reference_bytes(recipe),
+        saves=recipe.trainer.save_freq > 0 and recipe.trainer.save_hf_model,
         reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,
         accumulates=each > update,
         tensor=rollout.tensor_parallel_size,
@@ -105,6 +107,15 @@ def _shape(name: str | None) -> Shape | None:
     return shape(local_model(name)) or published_shape(name or "")
 
 
+def _reference_bytes(recipe: Recipe) -> int:
+    """Bytes of a number of the reference: verl holds float32 as it computes (`recipes/engines/reference_memory.py`),
+    EasyR1 the type that is asked for, and bf16 on GPUs where none is."""
+    fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
+    if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
+        return number_bytes(fsdp.torch_dtype or "bf16")
+    return min(number_bytes(fsdp.torch_dtype), number_bytes(fsdp.mp_param_dtype))
+
+
 def _of_network(network: Updates) -> dict[str, Any]:
     """What actor and critic each decide for themselves."""
     return {
@@ -119,6 +130,9 @@ def _of_network(network: Updates) -> dict[str, Any]:
 def advice(plan: MemoryPlan, phase: str) -> str:
     """Return two settings that reduce the memory of a phase, as a user types them, the cheapest first."""
     of_gpu = (GENERATE, FORWARD, BACKWARD, STEP)
+    on_cpus = (HOST,) if plan.gpu is None else ()  # where activations and the trained weights lie on the host
+    apart = [name for name in ("params", "optimizer") if getattr(plan, f"offload_{name}")]
+    together = " ".join(f"{ACTOR}.offload.offload_{name}=false" for name in apart)
     tokens = f"{ACTOR}.max_token_len_per_device" if plan.dynamic else "MICRO_BATCH_SIZE"
     experience = f"{tokens}_for_experience" if plan.dynamic else f"{tokens}_FOR_EXPERIENCE"
     fused = not plan.fused and plan.shape.hidden % FUSED_WIDTH == 0
@@ -128,13 +142,15 @@ def advice(plan: MemoryPlan, phase: str) -> str:
         ((GENERATE,), True, "a smaller GPU_MEMORY_UTILIZATION"),
         ((GENERATE,), not offloaded, offload),
         ((BACKWARD,), fused, f"{ACTOR}.use_fused_kernels=true"),
-        ((BACKWARD, HOST), not plan.recompute, f"{ACTOR}.model.enable_gradient_checkpointing=true"),
-        ((BACKWARD, HOST), plan.update_tokens > plan.longest, f"a smaller {tokens}"),
+        ((BACKWARD, *on_cpus), not plan.recompute, f"{ACTOR}.model.enable_gradient_checkpointing=true"),
+        ((BACKWARD, *on_cpus), plan.update_tokens > plan.longest, f"a smaller {tokens}"),
         ((FORWARD,), plan.forward_tokens > plan.longest, f"a smaller {experience}"),
         ((BACKWARD, STEP), not plan.offload_all, f"{ACTOR}.strategy=fsdp2 {ACTOR}.fsdp.enable_cpu_offload=true"),
         (of_gpu, True, "a larger GPUS_PER_NODE"),
+        ((HOST,), plan.saves, "trainer.save_hf_model=false"),
+        ((HOST,), bool(together) and plan.gpu is not None and not plan.offload_all, together),
         ((LOAD, HOST), plan.ranks_here > 1, "a smaller GPUS_PER_NODE"),
-        ((*of_gpu, HOST), not plan.lora, f"LORA_RANK={LORA_RANK}"),
+        ((*of_gpu, *on_cpus), not plan.lora, f"LORA_RANK={LORA_RANK}"),
     ]
     return "; or ".join([text for where, helps, text in ways if helps and phase in where][:2])
 

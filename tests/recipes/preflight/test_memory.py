@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,6 +169,73 @@ def test_the_critic_holds_what_its_own_settings_say(monkeypatch):
     assert memory.check_memory(unknown) == [
         "memory is not estimated: the shape of /a/b is not known before it is fetched"
     ]
+
+
+def training_on_the_host(plan) -> dict[str, float]:
+    (training,) = (phase for phase in memory.host_phases(plan) if phase.name == memory.HOST)
+    return training.parts
+
+
+def test_the_host_holds_the_reference_in_the_format_that_it_computes_in(monkeypatch):
+    def bytes_of_a_number(*arguments: str, **environ: str) -> float:
+        plan = memory.plan_of(recipe_on(monkeypatch, H200, 1, *arguments, **environ))
+        return training_on_the_host(plan)["reference"] / plan.shape.parameters
+
+    ref = "worker.ref.fsdp"
+    assert bytes_of_a_number() == bytes_of_a_number(f"{ref}.torch_dtype=fp32") == 2
+    assert bytes_of_a_number(f"{ref}.mp_param_dtype=fp32") == 4
+    assert bytes_of_a_number(f"{ref}.mp_param_dtype=fp32", f"{ref}.torch_dtype=bf16") == 2
+    assert bytes_of_a_number(ENGINE="easyr1") == 2
+    assert bytes_of_a_number(f"{ref}.torch_dtype=fp32", ENGINE="easyr1") == 4
+
+
+def test_a_model_is_being_saved_only_where_whole_models_are(monkeypatch):
+    def saved(*arguments: str) -> float:
+        return training_on_the_host(memory.plan_of(recipe_on(monkeypatch, H200, 1, *arguments)))["model being saved"]
+
+    assert saved() > 0
+    assert saved("trainer.save_freq=-1") == saved("trainer.save_hf_model=false") == 0
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["trainer.save_freq=-1"], ["trainer.save_freq=-1", "worker.actor.offload.offload_optimizer=true"]],
+)
+def test_what_is_advised_for_the_host_acts_on_it(monkeypatch, hardware, arguments):
+    def plan(*more: str):
+        recipe_on(monkeypatch, H200, 1)
+        given = dict(
+            word.split("=") for word in ("trainer.n_gpus_per_node=1", *arguments, *more)
+        )  # the last one counts
+        keys = [f"{name}={value}" for name, value in given.items()]
+        return memory.plan_of(load("countdown", arguments=keys, environ={"MODEL_PATH": FOUR}, hardware=hardware))
+
+    before = sum(training_on_the_host(plan()).values())
+    ways = [way for way in memory.advice(plan(), memory.HOST).split("; or ") if way]
+    assert ways or (hardware == "gpu" and arguments == ["trainer.save_freq=-1"])
+    for way in ways:
+        words = [word if "." in word.partition("=")[0] else f"--{word.lower()}" for word in way.split() if "=" in word]
+        if words:
+            assert sum(training_on_the_host(plan(*words)).values()) < before, way
+
+
+def test_the_hosts_memory_is_what_is_free_now(monkeypatch, tmp_path):
+    """The machine's 9 GB, or what the limit leaves of the group's processes; cached files make way."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * 10**9, available=9 * 10**9))
+    (_, *two), (_, *one) = estimates.CGROUPS
+    for version, prefix in ((two, ""), (one, "total_")):
+        folder = tmp_path / f"version-of-{version[0]}"
+        folder.mkdir()
+        monkeypatch.setattr(estimates, "CGROUPS", ((folder, *version),))
+        assert memory.host_memory() == 9 * 10**9, "no limit"
+        (folder / version[1]).write_text(f"{5 * 10**9}\n")
+        (folder / "memory.stat").write_text(f"anon 7\n{prefix}inactive_file 1000\n{prefix}active_file 200\nshmem 5\n")
+        (folder / version[0]).write_text("max\n")
+        assert memory.host_memory() == 9 * 10**9
+        for limit, free in ((8 * 10**9, 3 * 10**9 + 1200), (1 << 62, 9 * 10**9), (10**9, 0)):
+            (folder / version[0]).write_text(f"{limit}\n")
+            assert memory.host_memory() == free
 
 
 ANSWERS = {
