@@ -4,6 +4,9 @@ verl asks every 2.0 s whether the responses are finished (verl/trainer/ppo/v1/re
 (`time.sleep(self.poll_interval)`)), so that generating takes 2.1, 4.1 or 10.1 s and never anything between: up to 2 s
 of every step and validation.
 
+Where the reward raises for a response, verl drops the response, fills the batch up with copies, and says so in its log
+alone (verl/trainer/ppo/v1/agent_loop_tq.py:140 (`status = "failure"`)). Here such a response ends the run.
+
 verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns that
 `algorithm.filter_groups.max_num_gen_batches` is ignored): with a reward that is the same for every response, for ever.
 """
@@ -16,12 +19,28 @@ from typing import Any
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
+from recipes.runs.log import FAILED
+
 POLL_SECONDS = 0.05
 ACCURACY = ("accuracy", "acc")
 """Names under which a reward says whether a response is right; the first that is there counts."""
 
 
-class BoundedReplayBuffer(ReplayBuffer):
+class _EndsAtFailure:
+    """A buffer in which a prompt whose responses were not all generated and judged ends the run."""
+
+    failure_keys: dict[str, set[str]]
+    sync_refill_failed_groups: bool
+
+    def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> Any:
+        """verl's choice. Raises RuntimeError for a failure, but where the user has verl replace failed groups."""
+        failed = len(self.failure_keys[partition_id])
+        if failed and not self.sync_refill_failed_groups:
+            raise RuntimeError(f"{FAILED} for {failed} of the prompts; the first error is in the log")
+        return super()._sampleable_terminal_keys(partition_id, eviction_reasons)  # type: ignore[misc]  # of verl's buffer
+
+
+class BoundedReplayBuffer(_EndsAtFailure, ReplayBuffer):
     """`ReplayBuffer` that gives a step up after `max_num_gen_batches` batches of prompts; 0 or less: never.
 
     verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:165 (`if not has_custom_sampler`)),
@@ -84,7 +103,7 @@ class BoundedReplayBuffer(ReplayBuffer):
         return self._refill(prompts)
 
 
-class PromptReplayBuffer(ReplayBufferAsync):
+class PromptReplayBuffer(_EndsAtFailure, ReplayBufferAsync):
     """verl's buffer of the asynchronous trainer, asked as often; a step's prompts are the oldest that are there.
 
     verl's own tells prompts apart by the step that sent them to generation. But the first step of a run sends two

@@ -73,13 +73,19 @@ def phase_of(line: Line) -> str | None:
     return next((phase for printed, phase in PHASES if printed in line.text), None)
 
 
+_REWARD_FRAME = "/verl/experimental/reward_loop/"
+"""In the path of verl's files that call the reward."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
-_CONSEQUENCES = ("RuntimeError: Sync replay buffer selected terminal groups", "SystemExit")
-"""Consequences of an error elsewhere: all generations of a step failed (verl), or a process was asked to end."""
+FAILED = "the reward or vLLM raised"
+"""How the error begins with which `engines/samplers.py` ends a run; verl's log has the error itself before it."""
+_FAILED_PROMPT = "Error in _run_prompt"
+"""verl's line before the traceback of a response that was not generated or not judged."""
+_CONSEQUENCES = (f"RuntimeError: {FAILED}", "SystemExit")
+"""Consequences of an error elsewhere: a response failed, or a process was asked to end."""
 _DEAD = "ray.exceptions.ActorDiedError"
 _SILENT = "ray.exceptions.ActorUnavailableError"
 _DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))
@@ -214,7 +220,8 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     dead = [each for each in raised if each[0].startswith(_DEAD)]
     silent = [each for each in raised if each[0].startswith(_SILENT)]
     wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
-    chosen = [each for each in real if each[0] in fatal] or real or dead or silent or wrapped
+    failed = [each for each in real if _FAILED_PROMPT in everything[each[2].position - 1].text]
+    chosen = [each for each in real if each[0] in fatal] or failed or real or dead or silent or wrapped
     if not chosen:
         process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
         if process:
@@ -230,17 +237,25 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     if error.startswith(_SILENT):
         error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
     hint = _hint_of_memory(everything, traceback) if OUT_OF_GPU_MEMORY.match(error) else ""
+    if any(_REWARD_FRAME in text for text in _frames(everything, traceback)):
+        hint = "a reward has to give every response a number: mend it, then type the same command again"
     return TrainerError(error, frame, traceback.speaker, hint or _hint(error) or _hint(tail))
+
+
+def _frames(lines: list[Line], traceback: _Traceback) -> list[str]:
+    """The lines of a traceback that name files and functions, up to its first exception."""
+    frames = []
+    for speaker, text in lines[traceback.position :]:
+        if speaker == traceback.speaker and text == traceback.exceptions[0][0]:
+            break
+        if speaker == traceback.speaker and _FRAME.match(text):
+            frames.append(text)
+    return frames
 
 
 def _hint_of_memory(lines: list[Line], traceback: _Traceback) -> str:
     """The phase in which a GPU's memory ran out, by the functions of the traceback, and what helps; else nothing."""
-    frames = []
-    for speaker, text in lines[traceback.position :]:
-        if speaker == traceback.speaker and OUT_OF_GPU_MEMORY.match(text):
-            break
-        if speaker == traceback.speaker and _FRAME.match(text):
-            frames.append(text)
+    frames = _frames(lines, traceback)
     found = (
         f"a GPU's memory ran out in {phase}: {knobs}"
         for names, phase, knobs in GPU_PHASES

@@ -1,7 +1,8 @@
 """The real trainer on the CPU: Ray, FSDP over gloo and vLLM on Countdown's tiny model, started from recipes.
 
-Six starts show what only a run can: weights reach vLLM, a run resumes, ranks agree, adapters and critics are saved, and
-what the trainer reports of advantages follows from the responses that it wrote down.
+Eight starts show what only a run can: weights reach vLLM, a run resumes, ranks agree, adapters and critics are saved, a
+failed sync or reward ends a run, and what the trainer reports of advantages follows from the responses that it wrote
+down.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from recipes.data.rewards import load_reward
 from recipes.engines import verl
 from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.runs.log import clean, first_error
 from recipes.runs.metrics import read_history
 
 pytestmark = pytest.mark.trainer
@@ -306,3 +308,22 @@ def test_a_failed_weight_sync_ends_the_run_and_no_process_survives(artifacts: Pa
         with suppress(OSError):
             left += [process.name] if mark in (process / "environ").read_bytes() else []
     assert left == []
+
+
+REWARD_THAT_RAISES = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    if len(solution_str) % 2:
+        raise KeyError("odd")
+    return 0.5
+"""
+
+
+def test_a_reward_that_raises_for_some_responses_ends_the_run_by_name(tmp_path: Path) -> None:
+    """verl alone would drop these responses, and fill the batch up with copies of others."""
+    reward = tmp_path / "mine.py"
+    reward.write_text(REWARD_THAT_RAISES, encoding="utf-8")
+    done = start("raising", {"worker.reward.reward_function": str(reward), "trainer.max_steps": 1})
+    assert done.returncode != 0
+    found = first_error(map(clean, (done.stdout + done.stderr).splitlines()))
+    assert (found.error, found.frame) == ("KeyError: 'odd'", f"{reward}:4 in compute_score")
+    assert "a reward has to give every response a number" in found.hint

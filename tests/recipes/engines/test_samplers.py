@@ -146,6 +146,12 @@ def test_a_group_that_failed_is_replaced_where_verls_key_asks_for_it(monkeypatch
     assert ({key.split("_")[0] for key in batch.keys}, queue.prompts) == ({"p0", "p2", "p3"}, BATCH + 1)
 
 
+def test_a_prompt_that_failed_ends_the_run(monkeypatch):
+    buffer, _ = filled(monkeypatch, [SIGNAL, FAILED, SIGNAL], most=0, enable=False)
+    with pytest.raises(RuntimeError, match="raised for 1 of the prompts"):
+        sample(buffer)
+
+
 def test_a_step_of_the_asynchronous_trainer_waits_for_its_own_prompts_and_takes_no_others(monkeypatch):
     """The first step sends two batches at once: the next one's prompts may finish first, and are left to it."""
     queue, finished = Queue([SIGNAL], "accuracy"), iter(["p5", "p4", "p1", "p0", "p3", "p2"])

@@ -72,6 +72,29 @@ ray.exceptions.ActorUnavailableError: The actor 2e is unavailable: keepalive wat
 """
 
 
+SURVIVED_EARLIER = """\
+(Worker pid=2) Traceback (most recent call last):
+(Worker pid=2)   File "cache.py", line 3, in read
+(Worker pid=2) OSError: not this
+(AgentLoopWorkerTQ pid=3) ERROR:2026-11-23 08:07:18,003:Error in _run_prompt for uid=acf20a20
+(AgentLoopWorkerTQ pid=3) Traceback (most recent call last):
+(AgentLoopWorkerTQ pid=3)   File "/env/verl/experimental/reward_loop/reward_manager/naive.py", line 75, in run_single
+(AgentLoopWorkerTQ pid=3)   File "/opt/mine/reward.py", line 7, in helper
+(AgentLoopWorkerTQ pid=3) ValueError: boom
+Traceback (most recent call last):
+  File "/env/ray/worker.py", line 3009, in get
+ray.exceptions.RayTaskError(RuntimeError): ray::TaskRunnerV1.run() (pid=1)
+  File "recipes/engines/samplers.py", line 40, in _sampleable_terminal_keys
+RuntimeError: the reward or vLLM raised for 1 of the prompts; the first error is in the log
+"""
+
+
+def test_a_response_that_failed_is_the_error_and_a_reward_is_named_as_one():
+    found = first_error(lines(SURVIVED_EARLIER))
+    assert (found.error, found.frame) == ("ValueError: boom", "/opt/mine/reward.py:7 in helper")
+    assert "every response a number" in found.hint
+
+
 def lines(text):
     return [clean(line) for line in text.splitlines()]
 
