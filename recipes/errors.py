@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+RESPONSE_FAILED = "the reward or vLLM raised"
+"""How the trainer's error begins where a response was not generated or not judged; its log has the cause before it."""
+
 
 class RecipeError(Exception):
     """A mistake that the user can mend; printed without a traceback.

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 _loop: asyncio.AbstractEventLoop | None = None
 _starting = threading.Lock()
+THREAD = "async rewards"
+"""The thread of the loop in which they are awaited."""
 
 
 def split_function(text: str) -> tuple[str, str | None]:
@@ -53,11 +55,15 @@ def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Return what an async reward gives, or raise what it raises; threads wait for theirs at the same time.
 
     All are awaited in one event loop a process, as verl awaits them: a client that a reward keeps between its calls
-    belongs to the loop of the first. Not to be called from within that loop, which would wait for itself.
+    belongs to the loop of the first. Raises RuntimeError within that loop, which would wait for itself.
     """
     import asyncio
 
-    waiting = asyncio.run_coroutine_threadsafe(coroutine, _started_loop())
+    loop = _started_loop()
+    if threading.current_thread().name == THREAD:
+        coroutine.close()
+        raise RuntimeError("an async reward awaits another one itself: `await` it there")
+    waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
         return waiting.result()
     except BaseException:  # Ctrl-C among them; nothing happens to what is done
@@ -72,7 +78,7 @@ def _started_loop() -> asyncio.AbstractEventLoop:
     with _starting:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_run_loop, args=(_loop,), name="async rewards", daemon=True).start()
+            threading.Thread(target=_run_loop, args=(_loop,), name=THREAD, daemon=True).start()
         return _loop
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from recipes.runs.log import FAILED
+from recipes.errors import RESPONSE_FAILED
 
 POLL_SECONDS = 0.05
 ACCURACY = ("accuracy", "acc")
@@ -36,7 +36,7 @@ class _EndsAtFailure:
         """verl's choice. Raises RuntimeError for a failure, but where the user has verl replace failed groups."""
         failed = len(self.failure_keys[partition_id])
         if failed and not self.sync_refill_failed_groups:
-            raise RuntimeError(f"{FAILED} for {failed} of the prompts; the first error is in the log")
+            raise RuntimeError(f"{RESPONSE_FAILED} for {failed} of the prompts; the first error is in the log")
         return super()._sampleable_terminal_keys(partition_id, eviction_reasons)  # type: ignore[misc]  # of verl's buffer
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from recipes.errors import RESPONSE_FAILED
+
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
 _VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?")
@@ -80,11 +82,9 @@ _CHAIN = ("During handling of the above exception", "The above exception was the
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
-FAILED = "the reward or vLLM raised"
-"""How the error begins with which `engines/samplers.py` ends a run; verl's log has the error itself before it."""
 _FAILED_PROMPT = "Error in _run_prompt"
 """verl's line before the traceback of a response that was not generated or not judged."""
-_CONSEQUENCES = (f"RuntimeError: {FAILED}", "SystemExit")
+_CONSEQUENCES = (f"RuntimeError: {RESPONSE_FAILED}", "SystemExit")
 """Consequences of an error elsewhere: a response failed, or a process was asked to end."""
 _DEAD = "ray.exceptions.ActorDiedError"
 _SILENT = "ray.exceptions.ActorUnavailableError"

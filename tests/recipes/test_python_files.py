@@ -49,6 +49,17 @@ def test_a_reward_keeps_its_client_between_responses(path):
         assert [each["overall"] for each in easyr1_reward.compute_score_batch(batch, path)] == [5.0, 5.0]
 
 
+def test_waiting_inside_the_loop_is_an_error_and_no_hang():
+    async def inner():
+        return 1
+
+    async def outer():
+        return awaited(inner())
+
+    with pytest.raises(RuntimeError, match="`await` it there"):
+        awaited(outer())
+
+
 def test_threads_wait_at_the_same_time():
     met = threading.Barrier(3)
 
