@@ -136,10 +136,15 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
             )
         if size * n % ranks:
             fitting = [candidate for candidate in range(1, size + ranks + 1) if candidate * n % ranks == 0]
+            changed = recipe.source_of(update).follows or update
+            if whole := [candidate for candidate in fitting if step % candidate == 0]:
+                fitting = whole
+            elif changed == update:
+                changed = f"data.rollout_batch_size and {update}"
             yield recipe.error(
                 f"{update} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
                 f"{ranks} data-parallel ranks",
-                f"set {recipe.source_of(update).follows or update} to {either(_around(size, fitting))}",
+                f"set {changed} to {either(_around(size, fitting))}",
                 update,
                 "worker.rollout.n",
                 *recipe.gpu_keys,

@@ -347,6 +347,8 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     value = details[0]["input"]
     wanted = describe_type(leaf.field.annotation) if leaf else "another type"
     bounds = [detail["msg"].removeprefix("Input should be ") for detail in details if detail["type"] in _BOUNDS]
+    if pattern := next((d["ctx"]["pattern"] for d in details if d["type"] == "string_pattern_mismatch"), ""):
+        bounds = [f"which the regular expression {pattern} matches"]
     expected = f"{wanted}, {bounds[0]}" if bounds else wanted
     choices = wanted.removeprefix("one of ").split(" or ")[0].split(", ") if "one of " in wanted else []
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""

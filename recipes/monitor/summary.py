@@ -91,7 +91,8 @@ def next_commands(
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
         kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
         again = "".join(f" {shlex.quote(masked_word(word))}" for part in kept for word in part)
-        commands.append(("more steps", f"{given}MAX_STEPS={2 * total} {launcher(recipe.name)}{again}"))
+        steps = 2 * max(total, checkpoint.step)  # a checkpoint may have more than this run was to make
+        commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(recipe.name)}{again}"))
     return commands
 
 

@@ -39,10 +39,9 @@ def columns(key: PathKey) -> list[str]:
 def check_data(recipe: Recipe) -> list[str]:
     """Raise for a file that is missing, unreadable, empty or lacks columns; for too few rows; for prompts too long."""
     for key in missing(recipe):
-        make = f"make it with `python {' '.join(recipe.prepare)}`" if recipe.prepare else ""
-        raise recipe.error(
-            f"the data file {key.path} does not exist", make or "give the path of a parquet file", key.key
-        )
+        own = recipe.prepare and not key.source.by_user
+        fix = f"make it with `python {' '.join(recipe.prepare)}`" if own else "give the path of a parquet file"
+        raise recipe.error(f"the data file {key.path} does not exist", fix, key.key)
     for key in files(recipe):
         _check_columns(recipe, key)
     count = row_count(recipe)

@@ -35,8 +35,13 @@ class Change:
     def described(self) -> str:
         """The change in a line."""
         if isinstance(self.old, dict) and isinstance(self.new, dict):
-            names = [name for name in {**self.old, **self.new} if self.old.get(name) != self.new.get(name)]
-            return f"{self.name}: another {', '.join(sorted(names))}"
+            both = sorted(self.old.keys() & self.new.keys())
+            parts = {
+                "another": [name for name in both if self.old[name] != self.new[name]],
+                "now": sorted(self.new.keys() - self.old.keys()),
+                "no longer": sorted(self.old.keys() - self.new.keys()),
+            }
+            return f"{self.name}: " + ", ".join(f"{word} {', '.join(names)}" for word, names in parts.items() if names)
         if all(isinstance(value, str) and len(value) == _HASH for value in (self.old, self.new)):
             return f"{self.name}: {self.old[:8]} -> {self.new[:8]}"
         return f"{self.name}: {self.old!r} -> {self.new!r}"

@@ -124,6 +124,10 @@ def learning_curve(run: Path, upto: float = math.inf) -> Curve:
         run: such as `artifacts/runs/<experiment>`.
         upto: the last step that is looked at.
     """
+    if not run.is_dir():
+        raise RecipeError(
+            "there is no such run", where=str(run), fix="`python scripts/monitor.py list` names those there are"
+        )
     files = {step: file for step, file in validation_files(run).items() if step <= upto}
     if len(files) < 2:
         raise RecipeError(

@@ -99,6 +99,8 @@ def test_the_closing_lines_of_a_run_are_commands():
     typed = [text for _, text in next_commands(recipe, checkpoint, 1, {})] + [serve_command(recipe, ROOT, here=True)]
     scripts = [words for text in typed if (words := shlex.split(text))[0].startswith("python")]
     assert len(scripts) == 3
+    after = dict(next_commands(recipe, Checkpoint(100, ROOT, ROOT), 1, {}))["more steps"]
+    assert "MAX_STEPS=200 " in after, "fewer steps than the checkpoint has would be none"
     for _, script, *words in scripts:
         assert (ROOT / script).is_file()
         if not script.endswith("serve.py"):  # its options are vLLM's, whose help takes the machine half a minute

@@ -46,6 +46,15 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("worker.rollout.own_gpus=8", ["8 of 8 GPUs leaves none that trains", "ROLLOUT_GPUS to 7 or fewer"]),
         ("trainer.n_gpus_per_node=1 worker.rollout.own_gpus=1", ["it takes two GPUs"]),
         ("worker.rollout.own_gpus=1", ["1024 responses do not divide over 7 data-parallel ranks", "63 or 70"]),
+        (
+            "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
+            ["set data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"],
+        ),
+        (
+            "trainer.n_gpus_per_node=6 data.rollout_batch_size=96 worker.actor.global_batch_size=32 worker.rollout.n=4",
+            ["set worker.actor.global_batch_size to 24"],
+        ),
+        ("trainer.experiment_name=a/b", ["which the regular expression"]),
         ("worker.rollout.own_gpus=4 worker.rollout.tensor_parallel_size=8", ["does not divide the 4 GPUs", "to 4"]),
         ("worker.rollout.own_gpus=4 trainer.nnodes=2", ["one machine"]),
         ("worker.rollout.own_gpus=4 algorithm.online_filtering=true", ["nothing bounds the groups"]),

@@ -42,6 +42,7 @@ def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, message):
         data_files.check_data(recipe)
     assert "data.val_files" in caught.value.where
     assert caught.value.fix
+    assert "make it" not in caught.value.fix, "the recipe's own file is another one"
 
 
 def test_a_batch_larger_than_the_data(make):

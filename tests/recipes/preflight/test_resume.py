@@ -113,6 +113,9 @@ def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files
     (reward.parent / "helper.py").write_text("def score():\n    return 0.0\n")
     with pytest.raises(RecipeError, match="reward: another helper.py"):
         resume.check_resume(make(mine))
+    reward.rename(reward.parent / "other.py")
+    with pytest.raises(RecipeError, match="reward: another helper.py, now other.py, no longer mine.py"):
+        resume.check_resume(make(mine.replace("mine.py", "other.py")))
 
 
 def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_seen(make, files):
