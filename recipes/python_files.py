@@ -63,11 +63,13 @@ def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
     if threading.current_thread().name == THREAD:
         coroutine.close()
         raise RuntimeError("an async reward awaits another one itself: `await` it there")
-    waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    waiting = None
     try:
+        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
         return waiting.result()
     except BaseException:  # Ctrl-C among them; nothing happens to what is done
-        waiting.cancel()
+        if waiting is not None:
+            waiting.cancel()
         raise
 
 

@@ -94,6 +94,7 @@ ended = threading.Event()
 
 async def wait():
     try:
+        await asyncio.sleep(0.5)  # until the other thread waits
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(600)
     finally:
