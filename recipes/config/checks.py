@@ -237,7 +237,7 @@ def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
 EARLY_STOP_VALIDATION = "validation"
 """trainer.early_stop.metric that stands for the validation's accuracy, whatever its data sources."""
 _RISING = (EARLY_STOP_VALIDATION, "critic/score/mean", "critic/rewards/mean")
-_OF_VALIDATION = re.compile(r"val-core/[^/]+/(acc|reward)/(mean@(?P<n>\d+)|(best|maj)@(?P<several>\d+)/mean)")
+_OF_VALIDATION = re.compile(r"val-core/[^/]+/acc/(mean@(?P<n>\d+)|(best|maj)@(?P<several>\d+)/mean)")
 
 
 def _early_stop(recipe: Recipe) -> Iterator[RecipeError]:

@@ -19,29 +19,11 @@ if TYPE_CHECKING:
     from recipes.data.rows import Row
 
 Score = Callable[..., Any]
-# A reward may be a sum such as 0.1 + 0.2 + 0.7, which rounding leaves a little below 1.
-FULL_MARKS = 1.0 - 1e-9
 
 
 def is_score(value: Any) -> TypeGuard[float]:
     """Return whether a value can be a score: any finite real number, NumPy's scalars among them."""
     return isinstance(value, numbers.Real) and math.isfinite(value)
-
-
-def is_right(result: Mapping[str, Any] | float) -> bool:
-    """Return whether a response is right. Training and evaluation both use this definition.
-
-    Args:
-        result: what a reward returned, or a line of verl's dump of rollouts. `accuracy` (verl's `acc`) decides; if
-            neither is there, `score` does. It may also be the score itself.
-
-    Raises:
-        KeyError: the result has none of the three.
-    """
-    if not isinstance(result, Mapping):
-        return float(result) >= FULL_MARKS
-    key = next((key for key in ("accuracy", "acc") if result.get(key) is not None), "score")
-    return float(result[key]) >= FULL_MARKS
 
 
 def load_reward(location: str | Path) -> ModuleType:

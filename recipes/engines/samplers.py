@@ -76,7 +76,7 @@ class BoundedReplayBuffer(_EndsAtFailure, ReplayBuffer):
         """verl's choice of groups, by the accuracy that the reward reports under whichever name.
 
         verl looks for one name, and a reward may say `accuracy`, or `acc`, which is verl's name for a number alone, or
-        only `score`: the order of `recipes.data.rewards.is_right`.
+        only `score`: the order of `recipes.engines.reward_metrics.is_right`.
         """
         if self.filter_groups_metric in ACCURACY and partition_id != "val":
             finished = self.finished_keys[partition_id]

@@ -15,7 +15,8 @@ import numpy as np
 
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.config.secrets import revealed
-from recipes.data.rewards import is_right, is_score, load_reward
+from recipes.data.rewards import is_score, load_reward
+from recipes.engines.reward_metrics import is_right
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.python_files import awaited, contents, split_function
@@ -33,7 +34,7 @@ class Score:
     Attributes:
         value: what training sees.
         accuracy: in [0, 1]; 1 or 0 where the reward reports none.
-        right: by `recipes.data.rewards.is_right`, which training's progress lines use as well.
+        right: by `recipes.engines.reward_metrics.is_right`, which training's progress lines use as well.
         reason: the reward's code for it.
         flexible: accuracy where an answer outside a marker counts too; None where the reward has no such switch.
         parts: whatever else the reward reports.

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.data.rewards import is_right, is_score, load_reward
+from recipes.data.rewards import is_score, load_reward
 from recipes.engines import easyr1_reward, weighted_reward
+from recipes.engines.reward_metrics import is_right
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
 from recipes.python_files import awaited, split_function

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recipes.data.rewards import is_right
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
+from recipes.engines.reward_metrics import is_right
 from recipes.errors import RecipeError
 
 NEEDED = ("input", "output", "gts", "score")
@@ -28,7 +28,7 @@ class Response:
         group: the same for the responses to one prompt of one batch.
         prompt, text, truth: what was asked and answered, and the ground truth.
         score: what training sees.
-        right: by `recipes.data.rewards.is_right`.
+        right: by `recipes.engines.reward_metrics.is_right`.
         data_source: None where the dump does not say it.
         line: every field as it was written.
     """

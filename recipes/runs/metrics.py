@@ -107,7 +107,7 @@ def _lines(files: Iterable[Path]) -> Iterable[bytes]:
 def validation(step: Step) -> dict[str, float]:
     """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`.
 
-    A reward that answers with a dict without `acc` has `val-core/<source>/reward/mean@<n>` instead, its mean score.
+    Earlier versions logged `val-core/<source>/reward/mean@<n>`, a mean score, for some rewards.
     """
     accuracies: dict[str, float] = {}
     for measure in ("acc", "reward"):

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
-from recipes.engines.reward_metrics import reward_metrics
+from recipes.engines.reward_metrics import is_right, reward_metrics
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
@@ -107,12 +107,7 @@ def end_validation(trainer: Any) -> dict[str, float]:
     for row in rows:
         source = row[DATA_SOURCE]
         values[f"val-aux/{source}/reward/mean@{answers}"].append(row["score"])
-        for part in ("acc", "accuracy"):
-            if part in row:
-                values[f"val-core/{source}/acc/mean@{answers}"].append(float(row[part]))
-                break
-        else:
-            values[f"val-core/{source}/reward/mean@{answers}"].append(row["score"])
+        values[f"val-core/{source}/acc/mean@{answers}"].append(float(is_right(row)))
     _write(os.environ.get(VALIDATION), trainer.global_step, rows)
     return {name: sum(found) / len(found) for name, found in values.items()}
 

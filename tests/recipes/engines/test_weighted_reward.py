@@ -10,9 +10,8 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import reward_variables
-from recipes.data.rewards import is_right
 from recipes.engines import easyr1, easyr1_reward, verl, weighted_reward
-from recipes.engines.reward_metrics import logged_parts, reward_metrics
+from recipes.engines.reward_metrics import is_right, logged_parts, reward_metrics
 
 FILE = """
 import asyncio

@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.rewards import is_right
+from recipes.engines.reward_metrics import is_right
 from recipes.evaluation.metrics import Collector, binary_entropy_bits, question_stats, token_entropy_nats
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score, as_score
