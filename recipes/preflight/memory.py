@@ -206,8 +206,10 @@ def check_memory(recipe: Recipe) -> list[str]:
     lines.append(f"memory of the host, estimated: {host}")
     for phase in every:
         if phase.is_close:
-            close = advice(plan, phase.name)
-            lines.append(f"{phase.name} comes close to the limit" + (f"; if memory runs out: {close}" if close else ""))
+            way_out = advice(plan, phase.name)
+            above = phase.need > (phase.limit or 0)
+            state = "is above the limit, by an estimate that may be too high" if above else "comes close to the limit"
+            lines.append(f"{phase.name} {state}" + (f"; if memory runs out: {way_out}" if way_out else ""))
     return lines
 
 
