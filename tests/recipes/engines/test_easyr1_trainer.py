@@ -134,8 +134,12 @@ def test_two_steps_draw_different_noise(countdown: Run) -> None:
     assert len({row["output"] for row in rows[0] + rows[1]}) > 64
 
 
-@pytest.mark.parametrize("run", ["countdown", "adapted"])
-def test_the_saved_model_answers_as_the_trainer_validated(run: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("run", "asked", "same"), [("countdown", 8, 8), ("adapted", 32, 28)])
+def test_the_saved_model_answers_as_the_trainer_validated(
+    run: str, asked: int, same: int, request: pytest.FixtureRequest
+) -> None:
+    """vLLM adds adapters to each product, and the saved model has them in its weights: rounding may decide a tie
+    otherwise. The model before training gives 4 to 6 of these 32 answers."""
     import pandas as pd
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -146,14 +150,15 @@ def test_the_saved_model_answers_as_the_trainer_validated(run: str, request: pyt
     assert not report["unexpected_keys"]
     tokenizer = AutoTokenizer.from_pretrained(saved)
     assert str(model.dtype) == "torch.float32"
-    written, asked = [], load("countdown", environ={}, hardware="cpu").data.val_files
-    for problem in pd.read_parquet(asked)["prompt"][:8]:
+    written, rows = [], pd.read_parquet(load("countdown", environ={}, hardware="cpu").data.val_files)
+    for problem in rows["prompt"][:asked]:
         ids = tokenizer.apply_chat_template(
             list(problem), add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         tokens = model.generate(**ids, max_new_tokens=64, do_sample=False)[0, ids["input_ids"].shape[1] :]
         written.append(tokenizer.decode(tokens, skip_special_tokens=True))
-    assert written == [row["output"] for row in done.dumped("validation", 2)[:8]]
+    validated = [row["output"] for row in done.dumped("validation", 2)[:asked]]
+    assert sum(ours == theirs for ours, theirs in zip(written, validated, strict=True)) >= same
 
 
 def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> None:
