@@ -141,7 +141,7 @@ def adapters_spread(recipe: Recipe) -> Changes:
 def filled_sizes(recipe: Recipe) -> Changes:
     """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
     actor = recipe.worker.actor
-    model = _shape(actor.model.model_path)
+    model = model_shape(actor.model.model_path)
     changes = {**_vllm(recipe), **_room(recipe)}
     if actor.use_fused_kernels and model and model.hidden % FUSED_WIDTH:
         why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
@@ -158,7 +158,8 @@ def _folder(name: str | None) -> Path | None:
     return local_model(name) or local_model(str(ROOT / (name or "")))
 
 
-def _shape(name: str | None) -> Shape | None:
+def model_shape(name: str | None) -> Shape | None:
+    """The sizes of a model that is here, or of a published one by its name; None where they are not known."""
     return shape(_folder(name)) or published_shape(name or "")
 
 
@@ -193,7 +194,7 @@ def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
     free = min((gpu.free for gpu in gpus.taken(recipe.trainer.n_gpus_per_node)), default=None)
     others, critic = 0, recipe.worker.critic.model
     if recipe.has_critic:
-        value = _shape(critic.model_path or actor.model.model_path)
+        value = model_shape(critic.model_path or actor.model.model_path)
         model, others = (model, budgets.state_bytes(value, critic.lora.rank > 0)) if value else (None, 0)
     passes = budgets.token_budgets(
         model,

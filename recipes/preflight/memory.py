@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from recipes.config import Recipe, kl
-from recipes.config.gpus import FUSED_WIDTH
+from recipes.config.gpus import FUSED_WIDTH, model_shape
 from recipes.config.schema.keys import settled
 from recipes.config.schema.worker import Updates
 from recipes.errors import RecipeError
@@ -34,8 +34,7 @@ from recipes.memory.estimates import (
     phases,
     vllm_cache,
 )
-from recipes.memory.shape import Shape, published_shape, shape
-from recipes.model_files import local_model
+from recipes.memory.shape import published_shape, shape
 from recipes.paths import ROOT
 
 ACTOR = "worker.actor"
@@ -51,8 +50,8 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
     """
     actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
     critic = recipe.worker.critic if recipe.has_critic else None
-    sizes = _shape(model.model_path)
-    value = _shape(critic.model.model_path or model.model_path) if critic else sizes
+    sizes = model_shape(model.model_path)
+    value = model_shape(critic.model.model_path or model.model_path) if critic else sizes
     tightest = None
     if recipe.hardware == "gpu" and gpu is None:
         tightest = min(gpus.taken(recipe.trainer.n_gpus_per_node), key=lambda each: each.free, default=None)
@@ -101,10 +100,6 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         **_of_network(actor),
     )
     return replace(plan, critic=replace(plan, shape=value, **_of_network(critic))) if critic else plan
-
-
-def _shape(name: str | None) -> Shape | None:
-    return shape(local_model(name)) or published_shape(name or "")
 
 
 def _reference_bytes(recipe: Recipe) -> int:
@@ -177,7 +172,7 @@ def check_memory(recipe: Recipe) -> list[str]:
     name = str(recipe.worker.actor.model.model_path or "")
     if plan is None:
         critic = recipe.worker.critic.model.model_path if recipe.has_critic else None
-        names = " or ".join(each for each in (name, critic) if each and _shape(each) is None)
+        names = " or ".join(each for each in (name, critic) if each and model_shape(each) is None)
         unknown = recipe.hardware == "gpu" and not gpus.chosen_gpus()
         reason = (
             "the GPU's memory is not known" if unknown else f"the shape of {names} is not known before it is fetched"

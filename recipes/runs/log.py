@@ -220,7 +220,7 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     dead = [each for each in raised if each[0].startswith(_DEAD)]
     silent = [each for each in raised if each[0].startswith(_SILENT)]
     wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
-    failed = [each for each in real if _FAILED_PROMPT in everything[each[2].position - 1].text]
+    failed = [each for each in real if _FAILED_PROMPT in everything[max(0, each[2].position - 1)].text]
     chosen = [each for each in real if each[0] in fatal] or failed or real or dead or silent or wrapped
     if not chosen:
         process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
