@@ -20,7 +20,7 @@ from recipes.data.prepare import prepare
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.tasks.countdown.problems import PRESETS, Settings
-from recipes.tasks.countdown.rows import from_hub, generated, row_gold_response
+from recipes.tasks.countdown.rows import from_hub, generated
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 
@@ -86,7 +86,7 @@ def main(
             problems = generated(settings, seed=seed)
         else:
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
-        prepare("countdown", problems, folder, reward=reward_path, gold_response=row_gold_response, force=force)
+        prepare("countdown", problems, folder, reward=reward_path, force=force)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from recipes.data.prepare import Split, prepare
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.tasks.gsm8k.problems import TINY
-from recipes.tasks.gsm8k.rows import generated, published, row_gold_response
+from recipes.tasks.gsm8k.rows import generated, published
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
@@ -83,7 +83,7 @@ def main(
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
         if tokenizer:
             PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
-        written = prepare("gsm8k", splits, folder, reward=reward_path, gold_response=row_gold_response, force=force)
+        written = prepare("gsm8k", splits, folder, reward=reward_path, force=force)
         for manifest, _ in written:
             if manifest.published_rows not in (None, manifest.rows):
                 typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {manifest.published_rows:,}")

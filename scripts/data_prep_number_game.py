@@ -26,7 +26,7 @@ from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
 from recipes.tasks.number_game.openers import openers
-from recipes.tasks.number_game.rows import SPLITS, HubScreens, row_gold_response, rows, splits
+from recipes.tasks.number_game.rows import SPLITS, HubScreens, rows, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
 from recipes.tasks.number_game.screens import Openers
 
@@ -120,7 +120,7 @@ def main(
             wanted = devices if source == "adb" else None
             make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
             parts = from_screens(settings, seed, folder, make, source)
-        prepare("number_game", parts, folder, reward=reward_path, gold_response=row_gold_response, force=force)
+        prepare("number_game", parts, folder, reward=reward_path, force=force)
 
 
 if __name__ == "__main__":

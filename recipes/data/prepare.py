@@ -121,27 +121,25 @@ def prepare(
     folder: Path,
     *,
     reward: str,
-    gold_response: Callable[[Row], str],
     force: bool = False,
 ) -> list[Written]:
     """Write `<name>.parquet` and its manifest for each split into `folder`, all or none, and print what was written.
 
     Args:
-        reward: file of the reward under which every row's gold response must earn 1.0.
-        gold_response: the response that a row's gold answer stands for.
+        reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
         force: replace files that hold other data.
 
     Returns:
         The manifests, and what happened to each file.
 
     Raises:
-        RecipeError: a gold response that does not score 1.0; files with other data, without `force`.
+        RecipeError: a solution that does not score 1.0; files with other data, without `force`.
     """
     begin, command = time.perf_counter(), command_line()
     score = load_reward(f"{reward}:compute_score").compute_score
     with staging() as staged, progress_bar() as progress:
         for split in splits:
-            rows = tracked(gold_checked(split.rows, score, gold_response), progress, split.name, split.size)
+            rows = tracked(gold_checked(split.rows, score), progress, split.name, split.size)
             origin = replace(split.origin, task=task, split=split.name, command=command)
             staged.append(stage_split(folder / f"{split.name}.parquet", rows, origin, split.counts))
         written = put_in_place(staged, force=force)

@@ -64,27 +64,25 @@ def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
             )
 
 
-def gold_checked(rows: Iterable[Row], score: Score, gold_response: Callable[[Row], str]) -> Iterator[Row]:
-    """Yield the rows. Before a row is yielded, its gold response has to score 1.0 under the reward.
+def gold_checked(rows: Iterable[Row], score: Score) -> Iterator[Row]:
+    """Yield the rows. Before a row is yielded, its `extra_info.solution` has to score 1.0 under the reward.
 
     Args:
         rows: from `recipes.data.rows.make_row`.
         score: the reward file's `compute_score`.
-        gold_response: the response that a row's gold answer stands for.
 
     Raises:
-        RecipeError: at the first row whose gold response does not score 1.0, with the reward's own reason.
+        RecipeError: at the first row whose solution does not score 1.0, with the reward's own reason.
     """
     for row in rows:
-        truth = row["reward_model"]["ground_truth"]
-        response = gold_response(row)
+        truth, response = row["reward_model"]["ground_truth"], row["extra_info"]["solution"]
         result = score(row["data_source"], response, truth, row["extra_info"])
         parts = result if isinstance(result, dict) else {"score": result}
         if parts["score"] != 1.0:
             info, reason = row["extra_info"], parts.get("reason", "no reason given")
             raise RecipeError(
-                f"the gold answer of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
-                where=f"ground truth {truth!r}, gold response {response[-200:]!r}",
+                f"the solution of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
+                where=f"ground truth {truth!r}, solution {response[-200:]!r}",
                 fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
             )
         yield row

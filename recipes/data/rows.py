@@ -70,7 +70,8 @@ def make_row(
             EasyR1 has no system message, so `problem` holds both, one paragraph behind the other.
         ground_truth: what the reward compares with; JSON where it is structured.
         ability: verl's name for the kind of task, such as "math".
-        extra_info: at least `split` and `index`; the same keys and types in every row of a split.
+        extra_info: at least `split` and `index`; the same keys and types in every row of a split. `solution` is a
+            whole response that earns the full score, for the check of a reward and for supervised training.
         images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
             without one in a task that has them.
         id: the row's id (`recipes.data.ids`); None: made from the content.

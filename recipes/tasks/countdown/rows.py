@@ -58,15 +58,10 @@ def rows(problems: Iterable[Problem], split: str) -> Iterator[Row]:
                 "index": index,
                 "numbers": list(problem.numbers),
                 "target": problem.target,
-                "solution": problem.solution,
+                "solution": gold_response(problem.solution),
                 "num_solutions": problem.num_solutions,
             },
         )
-
-
-def row_gold_response(row: Row) -> str:
-    """The response that a row's stored solution stands for."""
-    return gold_response(row["extra_info"]["solution"])
 
 
 def _counted_by(row: Row) -> dict[str, int]:

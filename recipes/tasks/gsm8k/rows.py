@@ -21,6 +21,7 @@ ABILITY = "math"
 # One fixed sentence: a tiny tokenizer is trained on it, so a change here asks for a new tiny model.
 INSTRUCTION = "Reason step by step, then end with a line that holds #### and the answer as a number."
 
+# What GSM8K writes for a calculator between `=` and the result: `48/2 = <<48/2=24>>24`.
 _ANNOTATION = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?")
 
@@ -55,21 +56,24 @@ def canonical(number: str) -> str:
     return format(value.normalize() if value else Decimal(0), "f")
 
 
-def gold_response(solution: str, gold: str) -> str:
-    """A response that earns full marks: the solution, and on the last line `#### number`."""
-    return f"{solution}\n{MARK} {gold}"
+def gold_response(reasoning: str, gold: str) -> str:
+    """A response that earns full marks: the reasoning, and on the last line `#### number`."""
+    return f"{reasoning}\n{MARK} {gold}"
 
 
-def count_steps(solution: str) -> int:
-    """Calculations of a solution, by its `<<48/2=24>>` annotations: a rough difficulty; 0 where it has none."""
-    return len(_ANNOTATION.findall(solution))
+def count_steps(answer: str) -> int:
+    """Calculations of a worked answer, by its `<<48/2=24>>` annotations: a rough difficulty; 0 where it has none."""
+    return len(_ANNOTATION.findall(answer))
 
 
 def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
-    """One row for each question; the ground truth is the normalised gold number."""
+    """One row for each question; the ground truth is the normalised gold number.
+
+    `extra_info.solution` is the worked answer as a model should write it: without the annotations for a calculator.
+    """
     for index, item in enumerate(questions):
         try:
-            solution, gold = split_answer(item.answer)
+            reasoning, gold = split_answer(item.answer)
         except RecipeError as error:
             raise RecipeError(error.what, where=item.where, fix=error.fix) from error
         question = item.question.strip()
@@ -82,15 +86,10 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
                 "split": split,
                 "index": index,
                 "question": question,
-                "solution": solution,
-                "num_steps": count_steps(solution),
+                "solution": gold_response(_ANNOTATION.sub("", reasoning), gold),
+                "num_steps": count_steps(reasoning),
             },
         )
-
-
-def row_gold_response(row: Row) -> str:
-    """The response that a row's worked solution stands for."""
-    return gold_response(row["extra_info"]["solution"], row["answer"])
 
 
 def published(folder: Path | None, revision: str) -> Iterator[Split]:

@@ -52,6 +52,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
                 "light": deal.light,
                 "digits": list(deal.digits),
                 "answer": deal.answer,
+                "solution": gold_response(deal.answer),
                 "score": each.score,
                 "episode": episode.number,
                 "round": each.index,
@@ -62,11 +63,6 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
                 **episode.appearance.facts(),
             },
         )
-
-
-def row_gold_response(row: Row) -> str:
-    """The response that a row's answer stands for."""
-    return gold_response(int(row["answer"]))
 
 
 if TYPE_CHECKING:
@@ -115,6 +111,7 @@ class HubScreens:
             seen.add(digest)
             width, height = size(image)
             info = {"split": split, "index": index, "source": "hub", "width": width, "height": height}
+            info["solution"] = gold_response(int(answer))
             yield make_row(
                 data_source=DATA_SOURCE,
                 prompt=PROMPT,

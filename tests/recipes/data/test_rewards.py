@@ -7,7 +7,7 @@ import pytest
 from recipes.data.rewards import gold_checked, load_reward
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import Problem
-from recipes.tasks.countdown.rows import row_gold_response, rows
+from recipes.tasks.countdown.rows import rows
 
 GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6)
 WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1", 6)
@@ -40,8 +40,8 @@ def test_unusable_files_are_named(tmp_path, text, location, message):
 
 def test_gold_answers_pass_and_a_false_one_is_shown():
     score = load_reward("reward_functions/countdown.py").compute_score
-    assert len(list(gold_checked(rows([GOOD, GOOD], "train"), score, row_gold_response))) == 2
-    checked = gold_checked(rows([GOOD, WRONG, GOOD], "test"), score, row_gold_response)
+    assert len(list(gold_checked(rows([GOOD, GOOD], "train"), score))) == 2
+    checked = gold_checked(rows([GOOD, WRONG, GOOD], "test"), score)
     assert next(checked)["extra_info"]["index"] == 0
     with pytest.raises(RecipeError, match="test row 1") as error:
         next(checked)

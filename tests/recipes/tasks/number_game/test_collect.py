@@ -13,7 +13,7 @@ from recipes.data.manifests import Origin, read_manifest
 from recipes.data.prepare import prepare
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.rows import HubScreens, row_gold_response, splits
+from recipes.tasks.number_game.rows import HubScreens, splits
 from recipes.tasks.number_game.rules import START, Settings, points
 from recipes.tasks.number_game.screens import Outcome
 
@@ -70,7 +70,7 @@ def run(episodes, folder, **faults):
 
 
 def write(found, folder):
-    prepare("number_game", found, folder, reward="reward_functions/number_game.py", gold_response=row_gold_response)
+    prepare("number_game", found, folder, reward="reward_functions/number_game.py")
     return {split: pq.read_table(folder / f"{split}.parquet").to_pylist() for split in ("train", "test")}
 
 
