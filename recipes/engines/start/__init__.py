@@ -2,8 +2,7 @@
 
 A run has eight or more processes that import torch, Ray, verl and vLLM, mostly one after the other. `main.py` is verl's
 entry point here. It starts Ray's own processes (`ray_head.py`) and makes the imports meanwhile, in a process from which
-the driver, Ray's workers and vLLM's processes are then forked (`forkserver.py`; `spawn.py` asks it for them). The first
-child on GPUs inspects the model's class for vLLM (`model_class.py`).
+the driver, Ray's workers and vLLM's processes are then forked (`forkserver.py`; `spawn.py` asks it for them).
 
 A process that has initialised CUDA cannot be forked: its children could not use the GPU. `cuda.py` makes the imports
 without CUDA, and has the proof that is asked for before the first fork.

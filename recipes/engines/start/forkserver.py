@@ -34,7 +34,11 @@ from recipes.engines.start import spawn
 
 FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 """Ray's C++ code reads these once, at import, so a process can be forked only if it wants them as they were then."""
+SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM)
+"""Signals that the server handles: a child has ended; the user or the system ends the run."""
 MOST_DESCRIPTORS = 64
+REQUEST_SECONDS = 30.0
+"""Longest wait for a request whose sender has connected; the server serves others afterwards."""
 _OUT_OF_THE_WAY = 1 << 9
 _PR_SET_PDEATHSIG = 1
 Job = Callable[[], int]
@@ -63,6 +67,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
+        self._handlers: dict[int, Any] = {}
         # Only this user may enter it, and so connect. The path of a socket has about a hundred characters at most.
         base = tempfile.gettempdir()
         self._folder = Path(tempfile.mkdtemp(prefix="recipes-", dir=base if len(base) < 80 else "/tmp"))
@@ -87,23 +92,20 @@ class ForkServer:
             CannotFork: nothing was started.
         """
         fixed = {name: os.environ.get(name) for name in FIXED_VARIABLES}
-        _flush()
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:  # the loop below reads their numbers from the wake-up descriptor
+            self._handlers[number] = signal.signal(number, lambda *_: None)
         try:
-            driver_pid = os.fork()
+            driver_pid = self._fork(signal.SIGTERM)
         except OSError as error:
             raise CannotFork(f"no process can be forked: {error}") from error
         if driver_pid == 0:
-            self._leave()
-            _die_with_parent(signal.SIGTERM)
             return driver
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda received, _: _send(driver_pid, received))
         while True:
             ready, _, _ = select.select([self._listener, self._wake], [], [])
             if self._wake in ready:
-                self._wake.recv(4096)
+                for sent in set(self._wake.recv(4096)) - {signal.SIGCHLD}:
+                    _send(driver_pid, sent)
                 status = _reap(driver_pid)
                 if status is not None:
                     self.close()
@@ -113,24 +115,24 @@ class ForkServer:
                 if job is not None:
                     return job
 
-    def run_beside(self, job: Callable[[], None]) -> None:
-        """Fork a child for a `job` without which the run goes on; called before `serve`, which reaps it."""
+    def _fork(self, when_orphaned: int) -> int:
+        """Fork a child with the handlers from before `serve`; a signal that arrives meanwhile is delivered to these.
+
+        Args:
+            when_orphaned: signal that the child gets when the server ends.
+        """
         _flush()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             pid = os.fork()
-        except OSError:  # `serve` will say so
-            return
-        if pid:
-            return
-        self._leave()
-        _die_with_parent(signal.SIGKILL)
-        try:
-            job()
-        finally:  # whatever it raises: this process must not go on as the server
-            if error := sys.exc_info()[1]:
-                print(f"done in advance, failed, and left to who needs it: {error!r}", file=sys.stderr)
-            _flush()
-            os._exit(0)
+            if pid == 0:
+                for number, handler in self._handlers.items():
+                    signal.signal(number, handler)
+                self._leave()
+                _die_with_parent(when_orphaned, self._owner)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return pid
 
     def close(self) -> None:
         """Stop listening; who asks afterwards starts Python."""
@@ -143,25 +145,29 @@ class ForkServer:
             end.close()
 
     def _answer(self, fixed: dict[str, str | None]) -> Job | None:
-        """Answer one request with the child's process id, or 0; in the child, what it has to run."""
+        """Answer one request with the child's process id, or 0; in the child, return what it has to run."""
         connection, _ = self._listener.accept()
-        length, received, _, _ = socket.recv_fds(connection, 8, MOST_DESCRIPTORS)
+        received: list[int] = []
         try:
+            connection.settimeout(REQUEST_SECONDS)
+            length, received, _, _ = socket.recv_fds(connection, 8, MOST_DESCRIPTORS)
             with connection.makefile("rb") as sent:
                 request = json.loads(sent.read(int.from_bytes(length, "big")))
-            if any(request["env"].get(name) != value for name, value in fixed.items()):
-                connection.sendall(bytes(8))
-                return None
-            _flush()
-            try:
-                pid = os.fork()
-            except OSError as error:  # too many processes, or too little memory: the caller starts Python itself
-                print(f"a process could not be forked ({error}); it is started anew", file=sys.stderr, flush=True)
-                pid = -1
-            if pid == 0:
-                self._leave()
-                return _become(request, received, connection)
-            connection.sendall(max(0, pid).to_bytes(8, "big"))
+            connection.settimeout(None)
+            pid = 0
+            if all(request["env"].get(name) == value for name, value in fixed.items()):
+                try:
+                    pid = self._fork(signal.SIGKILL)
+                except OSError as error:  # too many processes, or too little memory: the caller starts Python itself
+                    print(f"a process could not be forked ({error}); it is started anew", file=sys.stderr, flush=True)
+                else:
+                    if pid == 0:
+                        return _become(request, received, connection)
+            connection.sendall(pid.to_bytes(8, "big"))
+        except (OSError, ValueError) as error:  # the caller ended before it had sent its request or had its answer
+            if os.getpid() != self._owner:
+                raise
+            print(f"a request for a process was not completed: {error!r}", file=sys.stderr, flush=True)
         finally:
             if os.getpid() == self._owner:
                 connection.close()
@@ -172,11 +178,6 @@ class ForkServer:
 
 def _become(request: dict[str, Any], received: list[int], connection: socket.socket) -> Job:
     """Take on the arguments, variables and files of the process that asked, as if it had started this one."""
-    _die_with_parent(signal.SIGKILL)
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     connection = _take_files(received, request["descriptors"], connection)
     os.environ.clear()
     os.environ.update(request["env"])
@@ -262,9 +263,11 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _die_with_parent(number: int) -> None:
-    """Have the kernel send this process `number` when the server ends, however it ends (Linux)."""
+def _die_with_parent(number: int, parent: int) -> None:
+    """Have the kernel send this process `number` when its parent ends, however it ends (Linux); end if it has ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _flush() -> None:

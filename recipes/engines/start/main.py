@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import yaml
 
 from recipes.engines import versions
-from recipes.engines.start import cuda, forkserver, model_class, ray_head
+from recipes.engines.start import cuda, forkserver, ray_head
 from recipes.errors import reported_errors
 from recipes.memory import gpus
 
@@ -82,8 +82,6 @@ def main() -> int:
     gc.enable()
     if reason is None:
         owner = os.getpid()
-        if hardware == "gpu":
-            server.run_beside(partial(model_class.inspect, sys.argv[1:]))
         try:
             job = server.serve(partial(train, node.address))
         except forkserver.CannotFork as error:

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -16,7 +17,7 @@ def tell(connection) -> None:
 
 def wait(connection) -> None:
     tell(connection)
-    time.sleep(600)
+    time.sleep(60)
 
 
 def end(connection) -> None:
@@ -34,27 +35,52 @@ def start(target):
     return process, ours.recv()
 
 
+def leave(after_the_request: bool) -> None:
+    """Connect to the server as a process does that is killed before it has sent its request, or before its answer."""
+    from recipes.engines.start import spawn
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ[spawn.ADDRESS])
+        if after_the_request:
+            request = {"argv": ["-c", ""], "env": {"RAY_JOB_ID": "another"}, "cwd": "/", "descriptors": []}
+            payload = json.dumps(request).encode()
+            connection.sendall(len(payload).to_bytes(8, "big"))
+            time.sleep(0.2)
+            connection.sendall(payload)
+
+
 def scenario(name: str, server: int) -> int:
     said: dict = {"server": server, "driver": os.getpid()}
-    if name in ("ends", "cannot fork", "other job"):
+    if name == "callers leave":
+        leave(False)
+        leave(True)
+    if name in ("ends", "cannot fork", "other job", "callers leave"):
         if name == "other job":
             os.environ["RAY_JOB_ID"] = "another"
         process, said["child"] = start(end)
-        process.join(300)
+        process.join(30)
         said["status"] = process.exitcode
     elif name in ("killed", "terminated"):
         process, said["child"] = start(wait)
         process.kill() if name == "killed" else process.terminate()
-        process.join(300)
+        process.join(30)
         said["status"] = process.exitcode
     elif name == "waits":
         _, said["child"] = start(wait)
     print(json.dumps(said), flush=True)
     if name == "waits":
-        time.sleep(600)
-    if name == "driver killed":
+        time.sleep(60)
+    if name in ("driver killed", "driver killed at once"):
         os.kill(os.getpid(), signal.SIGKILL)
     return 5
+
+
+def slow(fork=os.fork) -> int:
+    """Fork; the child has ended before the parent goes on."""
+    pid = fork()
+    if pid:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
 
 
 def main(name: str) -> int:
@@ -74,6 +100,8 @@ def main(name: str) -> int:
             return fork()
 
         os.fork = failing
+    if name == "driver killed at once":
+        os.fork = slow
     return server.serve(lambda: scenario(name, owner))()
 
 
