@@ -33,7 +33,7 @@ VERL_CORE = ["TransferQueue==0.1.11", "cachetools", "fastapi", "math-verify", "m
 # What verl and transformers import where a prompt has images.
 IMAGES = ["pillow", "qwen-vl-utils==0.0.14", "torchvision"]
 
-GAMES = ["adbutils", "openai", "pillow", "playwright"]
+GAMES = ["openai", "pillow", "playwright"]
 
 setup(
     version=VERSION,

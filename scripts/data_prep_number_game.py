@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write the number game's train and test files: screenshots from headless Chromium, Android devices, or the hub."""
+"""Write the number game's train and test files: screenshots from headless Chromium or the hub."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
+from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
-from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.rows import SPLITS, HubScreens, rows, splits
 from recipes.tasks.number_game.rules import PRESETS, Settings
 from recipes.tasks.number_game.screens import Openers
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
-SOURCES = ("browser", "adb", "hub")
+SOURCES = ("browser", "hub")
 
 
 def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Settings:
@@ -83,7 +83,7 @@ def split_list(text: str | None) -> tuple[str, ...] | None:
 
 def main(
     preset: Annotated[str, typer.Option(help="full (Qwen2.5-VL-3B) or tiny (the embedded tiny model).")] = "full",
-    source: Annotated[str, typer.Option(help="browser, adb, or hub (yuehua-s/numbergame).")] = "browser",
+    source: Annotated[str, typer.Option(help="browser or hub (yuehua-s/numbergame).")] = "browser",
     train_size: Annotated[int | None, typer.Option("--train_size", help="Default: the preset's.")] = None,
     test_size: Annotated[int | None, typer.Option("--test_size", help="Default: the preset's.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of an episode; default 10.")] = None,
@@ -91,9 +91,6 @@ def main(
     looks: Annotated[str | None, typer.Option(help="various, held-out or plain; default: the preset's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same rounds and looks.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 2,
-    devices: Annotated[str, typer.Option(help="adb: serials with commas between, or all.")] = "all",
-    adb_host: Annotated[str, typer.Option("--adb_host", help="adb: host of the ADB server.")] = "127.0.0.1",
-    adb_port: Annotated[int, typer.Option("--adb_port", help="adb: port of the ADB server.")] = 5037,
     page_url: Annotated[
         str | None, typer.Option("--page_url", help="Address of the page, where it is served elsewhere.")
     ] = None,
@@ -117,9 +114,7 @@ def main(
             screens = HubScreens(hub_path, revision)
             parts = splits(screens.rows, Origin(source=screens.source), screens.dropped)
         else:
-            wanted = devices if source == "adb" else None
-            make = openers(wanted, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
-            parts = from_screens(settings, seed, folder, make, source)
+            parts = from_screens(settings, seed, folder, windows(workers, page_url), source)
         prepare("number_game", parts, folder, reward=reward_path, force=force)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Let a model play the number game: screenshots to an OpenAI-compatible server, taps in Chromium or on Android."""
+"""Let a model play the number game: screenshots to an OpenAI-compatible server, taps in Chromium."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.paths import artifacts
 from recipes.provenance import command_line
 from recipes.statistics import Interval
+from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Episode, planned
-from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.play import Agent, GameResult, Played, Server, play
 from recipes.tasks.number_game.report import Summary, compare, draw_strip, read_games, summarise
 from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings
@@ -99,11 +99,6 @@ def main(
     max_tokens: Annotated[int, typer.Option("--max_tokens", min=1, help="As in training.")] = 128,
     timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 1,
-    devices: Annotated[
-        str | None, typer.Option(help="Play on Android: serials with commas between, or all. Default: Chromium.")
-    ] = None,
-    adb_host: Annotated[str, typer.Option("--adb_host", help="Host of the ADB server.")] = "127.0.0.1",
-    adb_port: Annotated[int, typer.Option("--adb_port", help="Port of the ADB server.")] = 5037,
     page_url: Annotated[
         str | None, typer.Option("--page_url", help="Address of the page, where it is served elsewhere.")
     ] = None,
@@ -125,10 +120,9 @@ def main(
         chosen = chosen_episodes(episodes, rounds, seed, looks, lang)
         score = load_reward(f"{reward_path}:compute_score").compute_score
         server = Server(api_base, model, temperature, top_p, max_tokens, timeout=timeout)
-        make = openers(devices, workers, page_url=page_url, adb_host=adb_host, adb_port=adb_port)
         folder = output_dir or artifacts() / "play" / "number_game" / re.sub(r"[^\w.-]+", "_", model).strip("_")
         try:
-            played = play(chosen, Agent(server, score), make, folder, on_episode=_progress)
+            played = play(chosen, Agent(server, score), windows(workers, page_url), folder, on_episode=_progress)
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise

@@ -16,7 +16,6 @@ from recipes.provenance import sha256
 
 HELD_OUT = "in_validation_data"
 """Reason in `SplitCounts.dropped` for training rows whose prompt or image is also in the validation data."""
-EARLIER_HELD_OUT = "also in the validation data"  # the same reason in manifests from before version 0.2
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def manifest_path(path: Path) -> Path:
 
 
 def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
-    """Read the manifest of a split, given the path of its parquet file. Manifests of earlier versions are read too.
+    """Read the manifest of a split, given the path of its parquet file.
 
     Args:
         verify: compare the parquet file's SHA-256 as well, which reads the whole file.
@@ -135,7 +134,7 @@ def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
     """
     beside, what = manifest_path(path), ""
     try:
-        manifest = _parsed(beside.read_text(encoding="utf-8"))
+        manifest = _adapter().validate_json(beside.read_bytes())
         if verify and manifest.sha256 != sha256(path):
             what = f"{path} is not the file that its manifest describes"
     except FileNotFoundError:
@@ -143,8 +142,6 @@ def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         what = f"the manifest is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    except ValueError as error:
-        what = f"the manifest is not JSON: {error}"
     if what:
         raise RecipeError(what, where=str(beside), fix="prepare the data again with --force")
     return manifest
@@ -153,13 +150,6 @@ def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
 def find_manifest(path: Path) -> Manifest | None:
     """`read_manifest`, or None where there is none; one that is broken raises RecipeError."""
     return read_manifest(path) if manifest_path(path).is_file() else None
-
-
-def _parsed(text: str) -> Manifest:
-    values = json.loads(text)
-    if isinstance(values, dict) and EARLIER_HELD_OUT in (dropped := values.get("dropped") or {}):
-        dropped[HELD_OUT] = dropped.pop(EARLIER_HELD_OUT)
-    return _adapter().validate_python(values)
 
 
 @cache

@@ -15,7 +15,7 @@ from recipes.tasks.number_game.report import compare, read_games, summarise
 def result(number, rights, *, temperature=0.0, status="finished", why=""):
     """A game's result with these rounds right."""
     shown = {"deal": "red-1-2-3", "light": "red", "digits": (1, 2, 3), "answer": 1, "screenshot": "round.png"}
-    said = {"tapped": 1, "reason": "no_answer", "responses": [""], "seconds": 0.5, "effect_seen_in": "page"}
+    said = {"tapped": 1, "reason": "no_answer", "responses": [""], "seconds": 0.5}
     rounds = [
         GameRound(round=index, choice=1 if right else None, right=right, **shown, **said)
         for index, right in enumerate(rights, 1)

@@ -7,12 +7,13 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import Appearance, Deal, query
-from recipes.tasks.number_game.screens import Outcome, ScreenLost, TapLost
+from recipes.tasks.number_game.screens import Opener, Openers, ScreenLost, TapLost
 
 PAGE = Path(__file__).with_name("web") / "index.html"
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
@@ -118,12 +119,12 @@ class ChromiumScreen:
         """The window as PNG, a pixel for a pixel."""
         return base64.b64decode(self._send("Page.captureScreenshot", {"format": "png"})["data"])
 
-    def choose(self, position: int) -> Outcome:
-        """Click a card with the mouse; the page says what came of it."""
+    def choose(self, position: int) -> str:
+        """Click a card with the mouse; the verdict of the page, right or wrong."""
         self._click(self._centres[position], "feedback")
         if self._state["choice"] != str(position):
             raise TapLost(f"card {position} was tapped, and the page took it for card {self._state['choice']}")
-        return Outcome(self._state["verdict"], "page")
+        return self._state["verdict"]
 
     def advance(self) -> None:
         """Click on to the next round, or to the final score."""
@@ -171,6 +172,21 @@ class ChromiumScreen:
             if isinstance(error, self._error) or _is_gone(error):
                 raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
             raise
+
+
+def windows(workers: int, page_url: str | None = None) -> Openers:
+    """Return a function that gives openers of Chromium windows, at most as many as there are jobs.
+
+    Args:
+        workers: windows at once.
+        page_url: of the page, None for the one in this package.
+    """
+
+    def openers(jobs: int) -> list[Opener]:
+        find_chromium()
+        return [partial(ChromiumScreen, f"chromium-{number}", address=page_url) for number in range(min(workers, jobs))]
+
+    return openers
 
 
 def _is_gone(error: Exception) -> bool:

@@ -175,7 +175,7 @@ def collect(
 
     Args:
         openers: makes openers of screens, for at most as many episodes as there are to play; not called without any.
-        source: "browser" or "adb", for the record.
+        source: for the record.
         on_episode: called with the number of rounds that were finished.
 
     Raises:
@@ -234,7 +234,7 @@ def _play(screen: Screen, episode: Episode) -> tuple[list[bytes], list[int]]:
         check_agreement(screen, f"{episode.key}: the page's score is", screen.score(), score)
         right = tap == deal.answer
         what = f"{episode.key}: card {tap} of {deal.code} is"
-        check_agreement(screen, what, screen.choose(tap).verdict, "right" if right else "wrong")
+        check_agreement(screen, what, screen.choose(tap), "right" if right else "wrong")
         score += points(right)
         screen.advance()
     return images, scores

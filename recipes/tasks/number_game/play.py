@@ -129,7 +129,6 @@ class GameRound:
         choice: the card that the model named; None: it named none, and a wrong one was `tapped`.
         reason: the reward's, for a response without an answer.
         seconds: of the decision.
-        effect_seen_in: how the tap was seen.
         screenshot: file beside the result.
     """
 
@@ -143,7 +142,6 @@ class GameRound:
     reason: str
     responses: list[str]
     seconds: float
-    effect_seen_in: str
     screenshot: str
     right: bool
 
@@ -276,9 +274,8 @@ def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Pa
     # A round without an answer is lost like one with a wrong answer, and the game goes on.
     tap = decision.choice if decision.choice is not None else next(p for p in POSITIONS if p != deal.answer)
     right = tap == deal.answer
-    outcome = screen.choose(tap)
     what = f"{folder / name}: card {tap} of {deal.code} is"
-    check_agreement(screen, what, outcome.verdict, "right" if right else "wrong")
+    check_agreement(screen, what, screen.choose(tap), "right" if right else "wrong")
     return GameRound(
         round=index + 1,
         deal=deal.code,
@@ -290,7 +287,6 @@ def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Pa
         reason=decision.reason,
         responses=decision.responses,
         seconds=round(seconds, 3),
-        effect_seen_in=outcome.seen,
         screenshot=name,
         right=right,
     )

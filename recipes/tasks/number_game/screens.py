@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import Appearance, Deal
@@ -17,18 +17,11 @@ PATIENCE_S = 15.0  # after Ctrl-C, for screens to end what they are at
 
 
 class ScreenLost(Exception):
-    """The screen went away: a device dropped out, a browser died. What it was playing can be played elsewhere."""
+    """The browser died. What it was playing can be played in another window."""
 
 
 class TapLost(Exception):
     """A tap changed nothing on the screen, after a second try."""
-
-
-class Outcome(NamedTuple):
-    """The game's own `verdict` on a tapped card, right or wrong, read from the screen or from the page."""
-
-    verdict: str
-    seen: str  # "page" or "pixels"
 
 
 class Screen(Protocol):
@@ -46,17 +39,17 @@ class Screen(Protocol):
     def screenshot(self) -> bytes:
         """The screen as PNG."""
 
-    def choose(self, position: int) -> Outcome:
-        """Tap a card and wait for the page's feedback."""
+    def choose(self, position: int) -> str:
+        """Tap a card; the page's verdict, right or wrong."""
 
     def advance(self) -> None:
         """Tap on to the next round, or to the final score, and wait for it."""
 
-    def deal(self) -> Deal | None:
-        """The round on the screen as the page itself states it; None where it cannot be asked."""
+    def deal(self) -> Deal:
+        """The round on the screen as the page itself states it."""
 
-    def score(self) -> int | None:
-        """The score as the page itself states it; None where it cannot be asked."""
+    def score(self) -> int:
+        """The score as the page itself states it."""
 
     def close(self) -> None:
         """Free what it holds; never raises for a screen that is gone."""
@@ -68,8 +61,8 @@ Openers = Callable[[int], list[Opener]]
 
 
 def check_agreement(screen: Screen, what: str, page: object, rules: object) -> None:
-    """Stop where the page contradicts the rules; a screen that cannot ask the page (None) contradicts nothing."""
-    if page is not None and page != rules:
+    """Stop where the page contradicts the rules."""
+    if page != rules:
         raise RecipeError(
             f"{what} {page}, and rules.py says {rules}", where=screen.name, fix="report this: page and rules differ"
         )

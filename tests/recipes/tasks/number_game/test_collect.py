@@ -15,7 +15,6 @@ from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import HubScreens, splits
 from recipes.tasks.number_game.rules import START, Settings, points
-from recipes.tasks.number_game.screens import Outcome
 
 SETTINGS = Settings(rounds=3)
 
@@ -47,7 +46,7 @@ class ScriptedScreen:
     def choose(self, position):
         right = (position == self._deals[self._round].answer) != self._lies
         self._score += points(right)
-        return Outcome("right" if right else "wrong", "page")
+        return "right" if right else "wrong"
 
     def advance(self):
         self._round += 1

@@ -7,13 +7,13 @@ import base64
 import pytest
 
 from recipes.errors import RecipeError
+from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import planned
-from recipes.tasks.number_game.openers import openers
 from recipes.tasks.number_game.pixels import decoded
 from recipes.tasks.number_game.play import Agent, Server, play, read_result
 from recipes.tasks.number_game.rules import Settings
 
-CHROMIUM = openers(None, 1, page_url=None, adb_host="", adb_port=0)
+CHROMIUM = windows(1)
 EPISODES = planned("test", 6, Settings(rounds=3, looks="plain", screens=((560, 1008),)), seed=0)
 
 
