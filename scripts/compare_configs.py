@@ -20,7 +20,7 @@ from recipes.errors import reported_errors
 def _list_names(asked: bool) -> None:
     """Print the official examples and stop."""
     if asked:
-        from recipes.documentation.official import names
+        from recipes.official import names
 
         print("\n".join(names()))
         raise typer.Exit()
@@ -39,7 +39,7 @@ def main(
     ] = False,
 ) -> None:
     """Key by key: ours, the official values, aligned or different for the task or the hardware, and why."""
-    from recipes.documentation import official
+    from recipes import official
 
     with reported_errors():
         table = official.compare(recipe, official.examples(against or ["easyr1"]))

@@ -38,7 +38,7 @@ def main(
 
     Command, machine and sentence stay as OUTPUT.json has them where they are not given.
     """
-    from recipes.documentation.learning import draw, learning
+    from recipes.runs.learning import draw, learning
 
     with reported_errors():
         result = learning(runs, reports or ())

@@ -1,4 +1,4 @@
-"""The commands of the pointer selector: look at the data, train, evaluate, sweep."""
+"""The commands of the pointer selector: look at the data, train, evaluate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recipes.config.variables import dry_run, not_read
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import reported_errors
 from recipes.files import run_lock, write_whole
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
@@ -200,43 +200,6 @@ def evaluate_command(
             console.print(f"the selector was trained for {trained_for} shots; more than that is extrapolation")
         if out:
             _write_json(out, evaluation.as_dict())
-
-
-def sweep_command(
-    settings: Annotated[list[str] | None, typer.Argument(help="key=value, what the arms vary around")] = None,
-    seeds: Annotated[int, typer.Option(help="seeds of every arm, from 1 on")] = 3,
-    only: Annotated[str, typer.Option(help="arms to run and show, as patterns, such as 'main/*|GRPO lr/*'")] = "*",
-    against: Annotated[str, typer.Option(help="the arm that the others are compared with")] = "main/recipe",
-    jobs: Annotated[int, typer.Option(help="processes at once; 0: this one")] = 2,
-    folder: Annotated[Path | None, typer.Option(help="trials; default artifacts/runs/pointer_selector_sweep")] = None,
-    out: Annotated[Path | None, typer.Option(help="where the results go; default: the trials' folder")] = None,
-    render: Annotated[bool, typer.Option("--render", help="only make table and figure from what is there")] = False,
-) -> None:
-    """Run the arms that are missing, then write sweep.json, sweep.md and sweep.svg of those asked for."""
-    console = _console()
-    with reported_errors():
-        recipe = resolve(settings or [])
-        from recipes.pointer_selector import report, sweep
-        from recipes.pointer_selector.evaluation import accuracies, baseline_results
-        from recipes.pointer_selector.preparation import prepare
-
-        folder = folder or run_dir("pointer_selector_sweep")
-        prepared = prepare(recipe)
-        arms, every_seed = sweep.arms(recipe, only), range(1, 1 + seeds)
-        trials = {f"{name}, seed {seed}": arm.with_seed(seed) for name, arm in arms.items() for seed in every_seed}
-        for name, result in () if render else sweep.run_missing(trials, folder, jobs):
-            console.print(f"{name}: test {report.over_shots(result.test):.1%}, {result.seconds:.0f} s", markup=False)
-        finished = sweep.results(arms, every_seed, folder)
-        if not finished:
-            raise RecipeError("no trial of this recipe is finished", where=str(folder), fix="drop --render")
-        test = prepared.parts["test"]
-        baselines = accuracies(baseline_results(test, prepared.model, recipe.validation.shots))
-        out = out or folder
-        words = [*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against]
-        words += ["--out", str(relative_to_cwd(out))]
-        command = f"python scripts/sweep_pointer_selector.py {shlex.join(words)}"
-        report.write(finished, baselines, against, command, len(test), out)
-        console.print(f"wrote {out / 'sweep.md'}, sweep.json and sweep.svg: {len(finished)} arms")
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -208,7 +208,6 @@ class PointerRecipe(Section):
 
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
-NO_PRESETS = ("recipe", "arms")
 VARIABLES: tuple[Variable, ...] = (
     Variable("RCE_EPOCHS", "rce.epochs"),
     Variable("GRPO_EPOCHS", "grpo.epochs"),
@@ -238,7 +237,7 @@ VARIABLES: tuple[Variable, ...] = (
 
 def presets() -> list[str]:
     """Return the names that `--preset` takes."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in NO_PRESETS)
+    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path != RECIPE)
 
 
 def resolve(

@@ -14,10 +14,10 @@ from recipes.config.resolve import tasks
 from recipes.config.schema import Recipe, leaves
 from recipes.engines import verl
 from recipes.paths import CONFIGS
-from recipes.tasks.gsm8k.pretraining import SPEC as GSM8K
 from recipes.tasks.gsm8k.problems import PUBLISHED
 from recipes.tasks.number_game.rules import PRESETS
-from recipes.tasks.text_models import chat_texts
+from tools.tiny_models.gsm8k import SPEC as GSM8K
+from tools.tiny_models.text_models import chat_texts
 
 ABOUT = re.compile(r"^about:\n(  .*\n)+", re.MULTILINE)
 """What an algorithm's file says of it in prose."""

@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^ *```(?:bash|sh|shell) *\n(.*?)^ *```$", re.MULTILINE | re
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
 BACKTICKED_PATH = re.compile(
-    r"`((?:examples|recipes|reward_functions|configs|scripts|tests|docs)/[\w./-]+\.(?:py|sh|yaml|md|json|html))`"
+    r"`((?:examples|recipes|reward_functions|configs|scripts|tests|tools|docs)/[\w./-]+\.(?:py|sh|yaml|md|json|html))`"
 )
 LAUNCHERS = {
     path.name: match[1]

@@ -230,7 +230,7 @@ def largest_difference(model: Path, responses: list, moved: int = 0) -> float:
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    from recipes.tasks.number_game.demonstrations import inputs, read
+    from tools.tiny_models.demonstrations import inputs, read
 
     processor = AutoProcessor.from_pretrained(model)
     network = AutoModelForImageTextToText.from_pretrained(model, dtype="auto").eval()

@@ -100,3 +100,10 @@ def test_the_installed_package_has_its_entry_points():
     except PackageNotFoundError:
         pytest.skip("the package is not installed in this environment")
     assert registered >= {"recipes_cuda_wheels", "grpo-recipes"}
+
+
+def test_the_wheel_has_the_package_alone(tmp_path):
+    """Maintainers' programs stay outside."""
+    words = ["setup.py", "-q", "egg_info", "-e", tmp_path, "build_py", "-d", tmp_path / "lib"]
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
+    assert [folder.name for folder in (tmp_path / "lib").iterdir()] == ["recipes"]

@@ -42,7 +42,6 @@ def refused(script, tmp_path, monkeypatch):
         ("compare_configs", ["countdown", "--against", "easyr1:3bb"], "unknown official example"),
         ("collect_completions", ["nowhere"], "there is no"),
         ("plot_learning", ["nowhere", "--output", "curve"], "there is no such run"),
-        ("pretrain", ["countdown", "--examples", 80, "--batch", 100], "--batch 100 is larger than --examples 80"),
     ],
 )
 def test_wrong_options(refused, name, arguments, message):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from pointer_testing import SMALL_WORKLOAD, make_policy
 
-from recipes.pointer_selector import report, sweep
 from recipes.pointer_selector.config import PointerRecipe, changed
 from recipes.pointer_selector.evaluation import (
     baseline_results,
@@ -17,6 +16,7 @@ from recipes.pointer_selector.evaluation import (
     logged_log_probs,
     measure,
 )
+from tools.pointer_study import report, sweep
 
 RNG = np.random.default_rng(0)
 

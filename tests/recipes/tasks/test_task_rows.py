@@ -8,7 +8,7 @@ import json
 import pytest
 
 from recipes.data.rows import write_split
-from recipes.tasks.countdown import pretraining as countdown_model
+from recipes.paths import ROOT
 from recipes.tasks.countdown import rows as countdown
 from recipes.tasks.countdown.problems import PRESETS, Problem
 from recipes.tasks.countdown.rows import rows
@@ -40,6 +40,7 @@ def test_a_solution_of_gsm8k_is_a_whole_response_without_annotations_for_a_calcu
 def test_verl_reads_it(tmp_path, monkeypatch):
     dataset = pytest.importorskip("verl.utils.dataset.rl_dataset")
     from omegaconf import OmegaConf
+    from transformers import AutoTokenizer
 
     path = tmp_path / "train.parquet"
     write_split(path, rows(PROBLEMS, "train"))
@@ -52,7 +53,7 @@ def test_verl_reads_it(tmp_path, monkeypatch):
             "filter_overlong_prompts_workers": 1,
         }
     )
-    tokenizer = countdown_model.SPEC.tokenizer()
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "recipes/tasks/countdown/tiny")
     read = dataset.RLHFDataset(str(path), tokenizer, config)
     assert len(read) == 2
     first = read[0]

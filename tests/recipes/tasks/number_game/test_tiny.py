@@ -10,7 +10,7 @@ import pytest
 
 from recipes.data.manifests import read_manifest
 from recipes.paths import ROOT
-from recipes.tasks.number_game.pretraining import NumberGame
+from tools.tiny_models.number_game import NumberGame
 
 torch = pytest.importorskip("torch")
 TINY = NumberGame().tiny

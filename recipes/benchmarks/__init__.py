@@ -1,1 +1,0 @@
-"""The benchmarks of `scripts/bench.py`: a module with a `command` each."""

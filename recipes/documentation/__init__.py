@@ -1,1 +1,0 @@
-"""Tables of the documentation that are made from the code: keys, variables, algorithms, official examples."""

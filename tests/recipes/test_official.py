@@ -1,0 +1,42 @@
+"""Official examples are what upstream's launchers say, and each difference of a recipe has its kind and its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.config import load
+from recipes.config.layers import dump, nest
+from recipes.engines import verl
+from recipes.errors import RecipeError
+from recipes.official import compare, examples, names
+
+# What examples/grpo_trainer/run_qwen3-8b.sh sets, in verl's own keys.
+RUN_QWEN3_8B = {
+    "algorithm.use_kl_in_reward": False,
+    "data.train_batch_size": 1024,
+    "actor_rollout_ref.actor.ppo_mini_batch_size": 256,
+    "actor_rollout_ref.actor.use_kl_loss": True,
+    "actor_rollout_ref.actor.kl_loss_coef": 0.001,
+    "actor_rollout_ref.actor.kl_loss_type": "low_var_kl",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 32,
+    "actor_rollout_ref.ref.fsdp_config.param_offload": True,
+    "trainer.test_freq": 5,
+}
+
+
+def test_an_example_of_verl_as_a_recipe_is_translated_to_what_its_launcher_sets(tmp_path):
+    (example,) = examples(["verl:qwen3_8b_gsm8k"])
+    path = tmp_path / "official.yaml"
+    path.write_text(dump(nest({key: example.values[key] for key in example.chosen})), encoding="utf-8")
+    keys = verl.translate(load(str(path), environ={"WANDB_API_KEY": "x"}, hardware="gpu"))
+    assert {name: keys[name] for name in RUN_QWEN3_8B} == RUN_QWEN3_8B
+    assert example.outside["data.truncation"][0] == "error"
+
+
+def test_countdown_has_a_reason_for_every_difference_from_every_example():
+    for name in names():
+        compare("countdown", examples([name])).require_reasons()
+    for wrong in ("trl:toy", "easyr1:qwen3_4b_maths"):
+        with pytest.raises(RecipeError, match="unknown official example") as raised:
+            examples([wrong])
+        assert "easyr1:qwen3_4b_math" in raised.value.fix

@@ -1,0 +1,1 @@
+"""Maintainers' programs, outside the wheel: `python -m tools.NAME`, from the root of the repository."""

@@ -1,0 +1,178 @@
+"""Models of a published architecture's sizes with random weights, for timing where no weights can be had.
+
+A random model never ends its responses, and all its tokens are as likely as one another. Here the end is as likely as
+asked for: one dimension of the residual stream is a constant that no layer writes to, and the row of the end token in
+the output embedding reads it. Responses then have geometric lengths, as different as those of real runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recipes.errors import RecipeError
+from recipes.memory.shape import PUBLISHED
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+SHAPES: dict[str, dict[str, Any]] = {
+    **{name.rpartition("/")[2].lower(): sizes for name, sizes in PUBLISHED.items()},
+    "tiny": {
+        "architecture": "Qwen3",
+        "vocab_size": 1024,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "tie_word_embeddings": True,
+    },
+}
+"""Short names, and the sizes in `config.json`."""
+SHARD = "4GB"
+"""Size of a file with weights."""
+SPREAD = 0.02
+CONSTANT = 1.0
+"""The constant dimension: small, since with tied embeddings it adds to all logits, which bf16 rounds by their size."""
+
+
+def build(
+    name: str, folder: Path, texts: Iterable[str], *, mean_tokens: float, device: str | None = None, seed: int = 0
+) -> None:
+    """Write model, tokenizer and generation settings of a shape to a folder.
+
+    Args:
+        name: one of `SHAPES`.
+        texts: what the tokenizer is trained on; the rest of its vocabulary are entries that only sampling reaches.
+        mean_tokens: average length of responses that nothing cuts off.
+        device: where the weights are drawn; None: on a GPU where there is one, since a CPU takes minutes for billions.
+
+    Raises:
+        RecipeError: an unknown shape.
+    """
+    import torch
+
+    if name not in SHAPES:
+        raise RecipeError(f"unknown shape {name!r}", where="--shape", fix=f"use one of {', '.join(SHAPES)}")
+    sizes = SHAPES[name]
+    vision = "vision_config" in sizes
+    tokenizer = _tokenizer(texts, sizes["vocab_size"], vision)
+    torch.manual_seed(seed)
+    with torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")):
+        model = _empty(sizes, tokenizer)
+    with torch.no_grad():
+        _end_with(model, tokenizer.eos_token_id, 1.0 / mean_tokens)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder, max_shard_size=SHARD)
+    tokenizer.save_pretrained(folder)
+    if vision:
+        _processor(tokenizer).save_pretrained(folder)
+
+
+def parameters(folder: Path) -> int:
+    """Weights in a model's files; tied ones count once."""
+    from safetensors import safe_open
+
+    total = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    return total
+
+
+def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedTokenizerFast:
+    """Qwen's marks and chat format over pieces of the texts, filled up to `size` entries."""
+    from tokenizers import Tokenizer
+
+    from tools.tiny_models import number_game as with_images
+    from tools.tiny_models.pretrain import CHAT_TEMPLATE, SPECIAL, train_tokenizer
+
+    tokenizer = train_tokenizer(
+        texts,
+        r"[0-9]|\s?[A-Za-z]+|[^\sA-Za-z0-9]|\s+",
+        special=with_images.SPECIAL if vision else SPECIAL,
+        chat_template=(with_images.NumberGame().tiny / "chat_template.jinja").read_text() if vision else CHAT_TEMPLATE,
+        max_length=32_768,
+    )
+    missing = size - len(tokenizer)
+    if missing < 0:
+        raise RecipeError(f"the texts have more pieces than {size}", where="tokenizer", fix="give fewer texts")
+    # As pieces of the model, which load in a second; as many added tokens take every process minutes.
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    first = len(tokenizer)
+    content["model"]["vocab"] |= {f"\u0120word{index}": first + index for index in range(missing)}
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
+    return tokenizer
+
+
+def _processor(tokenizer: PreTrainedTokenizerFast) -> Any:
+    from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessorFast, Qwen2VLVideoProcessor
+
+    return Qwen2_5_VLProcessor(
+        image_processor=Qwen2VLImageProcessorFast(),
+        tokenizer=tokenizer,
+        video_processor=Qwen2VLVideoProcessor(),
+        chat_template=tokenizer.chat_template,
+    )
+
+
+def _empty(sizes: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """The model in bf16 with transformers' own random weights."""
+    import torch
+    import transformers
+
+    others = ("architecture", "model_type", "mrope_section", "rope_theta")
+    given = {key: value for key, value in sizes.items() if key not in others}
+    rope = {"rope_type": "default", "rope_theta": sizes.get("rope_theta", 1e4)}
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    common = {"initializer_range": SPREAD, "max_position_embeddings": 32_768, "rope_parameters": rope, **ends}
+    if "vision_config" not in sizes:
+        config = getattr(transformers, f"{sizes['architecture']}Config")(**given, **common)
+        kind = getattr(transformers, f"{sizes['architecture']}ForCausalLM")
+    else:
+        rope["mrope_section"] = sizes["mrope_section"]
+        vision, tied = given.pop("vision_config"), given["tie_word_embeddings"]
+        identity = tokenizer.convert_tokens_to_ids
+        config = transformers.Qwen2_5_VLConfig(
+            text_config={**given, **common},
+            vision_config=vision,
+            image_token_id=identity("<|image_pad|>"),
+            video_token_id=identity("<|video_pad|>"),
+            vision_start_token_id=identity("<|vision_start|>"),
+            vision_end_token_id=identity("<|vision_end|>"),
+            tie_word_embeddings=tied,
+            **ends,
+        )
+        kind = transformers.Qwen2_5_VLForConditionalGeneration
+    model = kind._from_config(config, dtype=torch.bfloat16)
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=ends["eos_token_id"], pad_token_id=ends["pad_token_id"], do_sample=True
+    )
+    return model
+
+
+def _end_with(model: PreTrainedModel, end: int, probability: float) -> None:
+    """Make each token the end with this probability, whatever stands before it."""
+    import torch
+
+    text = getattr(model.model, "language_model", model.model)
+    for layer in text.layers:
+        layer.self_attn.o_proj.weight[0] = 0
+        layer.mlp.down_proj.weight[0] = 0
+    inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    inputs[:, 0] = CONSTANT
+    ids = torch.randint(0, inputs.shape[0], (4, 64), device=inputs.device)
+    hidden = text(input_ids=ids, use_cache=False).last_hidden_state.float()
+    constant = hidden[..., 0].mean()
+    others = outputs.float().clone()
+    others[end, 1:] = 0
+    logits = hidden.flatten(0, 1)[:64] @ others.T
+    logits[:, end] = -math.inf
+    wanted = math.log(probability / (1 - probability)) + logits.logsumexp(-1).mean()
+    outputs[end, 1:] = 0
+    outputs[end, 0] = (wanted / constant).to(outputs.dtype)

@@ -1,0 +1,143 @@
+"""Write the generated tables of the documentation, or check that they are up to date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recipes.drawing import markdown
+from recipes.engines import versions
+from recipes.engines.easyr1_compat import lines
+from recipes.errors import RecipeError, reported_errors
+from recipes.monitor.health import documented
+from recipes.official import block as comparison
+from recipes.paths import ROOT
+from recipes.pointer_selector.config import key_table
+from recipes.preflight import memory
+from tools.pages import chinese, upstream
+from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
+from tools.pages.tables import rendered, stale
+
+
+def memory_table() -> str:
+    """Estimates of memory beside what was measured."""
+    return markdown(
+        ("what", "measured", "estimated", "ratio"),
+        [
+            (what, f"{measured:.1f}", f"{estimated:.1f}", f"{estimated / measured:.2f}")
+            for what, measured, estimated in memory.held_against_measurements()
+        ],
+    )
+
+
+def results_table(results: Sequence[Path]) -> str:
+    """One row a recipe, from the JSON files that `scripts/plot_learning.py` wrote: what was run and what it brought."""
+    rows = []
+    for path in results:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        curves, change = result["curves"], result["change"]
+        steps = list(result["mean"])
+        paired = change if len(curves) > 1 else (curves[0]["paired"] or {}).get("difference")
+        points = f"{100 * change['value']:+.1f}, not paired"
+        if paired:
+            points = f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})"
+        seconds = [curve["seconds"] for curve in curves if curve.get("seconds")]
+        rows.append(
+            (
+                f"`{result['command']}`",
+                result["machine"],
+                str(len(curves)),
+                steps[-1],
+                f"{min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min" if seconds else "-",
+                f"{result['mean'][steps[0]]['value']:.3f}",
+                f"{result['mean'][steps[-1]]['value']:.3f}",
+                points,
+                result["learned"],
+            )
+        )
+    header = (
+        "command",
+        "machine",
+        "seeds",
+        "steps",
+        "time",
+        "before",
+        "after",
+        "points, 95% interval",
+        "what was learned",
+    )
+    return markdown(header, rows)
+
+
+def learning_table() -> str:
+    """Return what each recipe's tiny model learned, from the files of `scripts/plot_learning.py`."""
+    folder = ROOT / "docs" / "results"
+    return results_table([*sorted(folder.glob("*_tiny_cpu.json")), *sorted(folder.glob("*_h200.json"))])
+
+
+def versions_table() -> str:
+    """The versions that the check before the start asks for, by kind of machine."""
+    rows = [
+        (f"`{name}`", number, machine) for machine, each in versions.TESTED.items() for name, number in each.items()
+    ]
+    return markdown(("package", "version", "machine"), [*rows, ("`ray`", versions.TESTED_RAY, "both")])
+
+
+def easyr1_table() -> str:
+    """The lines of EasyR1 that are read differently: what they have, why, and for which machines."""
+    groups = {"versions": lines.VERSIONS, "faults": lines.FAULTS, "reports": lines.REPORTS, "no GPU": lines.DEVICES}
+    rows = [(f"`{each.file}:{each.number}`", f"`{each.old}`", each.why, group)
+            for group, entries in groups.items() for each in entries]  # fmt: skip
+    return markdown(("line", "has", "why", "group"), rows)
+
+
+BLOCKS = {
+    **RECIPE_BLOCKS,
+    "comparison": comparison,
+    "comparison-zh": chinese.block,
+    "memory": memory_table,
+    "pointer-selector-keys": key_table,
+    "health-rules": documented,
+    "learning": learning_table,
+    "tested-versions": versions_table,
+    "upstream-lines": upstream.citation_table,
+    "upstream-names": upstream.name_table,
+    "easyr1-lines": easyr1_table,
+}
+PAGES = tuple(
+    f"docs/{name}.md"
+    for name in (
+        "ALGORITHMS",
+        "COMPARISON",
+        "CONFIGURATION_REFERENCE",
+        "MEMORY",
+        "MONITORING",
+        "POINTER_SELECTOR",
+        "RESULTS",
+        "VERSIONS",
+        "zh/COMPARISON",
+    )
+)
+
+
+def main(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a table is stale.")] = False,
+) -> None:
+    """Write the generated tables of the documentation, or check that they are up to date."""
+    with reported_errors():
+        for name in PAGES:
+            page = ROOT / name
+            if not stale(page, BLOCKS):
+                continue
+            if check:
+                raise RecipeError(f"{name} is stale", where=name, fix="run python -m tools.render_docs")
+            page.write_text(rendered(page, BLOCKS), encoding="utf-8")
+            print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Pretraining of the tiny models that ship with the recipes."""
