@@ -1,4 +1,4 @@
-"""The command `grpo-recipes` of an installed package: train, evaluate, monitor, check and publish."""
+"""The command `grpo-recipes` of an installed package: train, evaluate, monitor and check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from recipes import launch, publish
+from recipes import launch
 from recipes.evaluation.cli import command as evaluation
 from recipes.monitor.cli import app as monitor
 from recipes.paths import CONFIGS, ROOT
@@ -17,7 +17,6 @@ app.command("train", context_settings={"help_option_names": [], "ignore_unknown_
 app.command("eval", help="Measure a model, compare it with its base, or probe it for signal.")(evaluation())
 app.add_typer(monitor, name="monitor")
 app.command("preflight", context_settings={"ignore_unknown_options": True})(preflight)
-app.command("publish")(publish.main)
 
 
 def main() -> None:

@@ -14,22 +14,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from recipes import preflight, publish, usage
+from recipes import preflight, usage
 from recipes.config import Recipe, accounting, dry_run, load, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
 from recipes.data.rows import row_count
 from recipes.engines import easyr1, verl
-from recipes.engines.checkpoints import best_checkpoint, last_checkpoint
+from recipes.engines.checkpoints import best_checkpoint, last_checkpoint, withdraw_stop
 from recipes.errors import reported_errors
-from recipes.monitor import rollout_mismatch
-from recipes.monitor.early_stop import EarlyStop
+from recipes.monitor import model_card, rollout_mismatch
+from recipes.monitor.best import BestCheckpoint
 from recipes.monitor.health import Health
 from recipes.monitor.process import Child, shared_memory_cleared
 from recipes.monitor.progress import Progress
 from recipes.monitor.summary import failure, next_commands, summary, table
 from recipes.monitor.supervise import Limits, Outcome, supervise
-from recipes.paths import ROOT, python_path, relative_to_cwd, script_command
+from recipes.paths import ROOT, python_path, relative_to_cwd
 from recipes.preflight import cluster, duration, resume
 from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
@@ -81,16 +81,13 @@ def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
                 history, last, limits, str(relative_to_cwd(resume.folder(recipe)))
             )
             done = [step for step in history if step.step <= last]
-        stop = EarlyStop(recipe, done, console.print)
         outcome = None
         if total and last >= total:
             console.print(f"nothing to do: the experiment {experiment} has all {total} steps; `more steps` goes on")
-        elif stop.reason:
-            console.print(f"nothing to do: {stop.reason}; to go on, raise trainer.early_stop.patience")
         else:
             if total:
                 console.print(duration.estimate(recipe, total))
-            outcome = train(recipe, files, total, console, stop, done)
+            outcome = train(recipe, files, total, console, done)
         return close(recipe, files, total, outcome, console, overrides)
 
 
@@ -104,9 +101,7 @@ def checked(recipe: Recipe, console: Console) -> Recipe:
     return recipe
 
 
-def train(
-    recipe: Recipe, files: runs.RunFiles, total: int | None, console: Console, stop: EarlyStop, done: list[Step]
-) -> Outcome:
+def train(recipe: Recipe, files: runs.RunFiles, total: int | None, console: Console, done: list[Step]) -> Outcome:
     """Start the trainer and watch it until it ends; `done` are the steps up to the checkpoint that it goes on from."""
     variables = trainer_variables(recipe, files.attempt)
     trained = resume.for_trainer(recipe)
@@ -118,15 +113,18 @@ def train(
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
     folder = recipe.trainer.rollout_data_dir
     rollouts = Rollouts(Path(folder) if folder else None)
-    health = Health(recipe, done, rollouts, console.print)
+    watching = [Health(recipe, done, rollouts, console.print).add_step]
+    if recipe.trainer.keep_best:
+        watching.append(BestCheckpoint(recipe, console.print).add_step)
+    withdraw_stop(resume.folder(recipe))
     start = time.time()
 
     def responses(step: int) -> Groups | None:
         return rollouts.of(step, since=start)
 
-    def after_step(step: Step) -> str | None:
-        health.add_step(step)
-        return stop.add_step(step)
+    def after_step(step: Step) -> None:
+        for add_step in watching:
+            add_step(step)
 
     with shared_memory_cleared(), Progress(console, total, responses) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
@@ -168,12 +166,8 @@ def close(
             console.print(line)
         return outcome.exit_code
     commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
-    if checkpoint and checkpoint.model:
-        card = publish.write_card(recipe, checkpoint)
-        commands.append(("serve", publish.serve_command(recipe, relative_to_cwd(checkpoint.model), here=True)))
-        commands.append(("model card", f"{relative_to_cwd(card)}; {script_command('publish.py', '--help')}"))
-    if outcome and outcome.enough:
-        console.print(f"ended before its last step: {outcome.enough}")
+    if checkpoint:
+        commands += model_card.closing_lines(recipe, checkpoint)
     best = best_checkpoint(resume.folder(recipe))
     console.print(table(summary(read_history(files.metrics), total, checkpoint, files.log, commands, best)))
     return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from recipes.config import kl, loss, rewards, separate
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError
 
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name as pages and messages have it."""
@@ -35,7 +34,16 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     yield from _machines(recipe, gpus)
     yield from rewards.problems(recipe)
     terms = (kl.problems, loss.problems, separate.problems)
-    for find in (batches, _interpolations, _frequencies, _lengths, *terms, _combinations, _early_stop, _without_effect):
+    for find in (
+        batches,
+        _interpolations,
+        _frequencies,
+        _lengths,
+        *terms,
+        _combinations,
+        _best_checkpoint,
+        _without_effect,
+    ):
         yield from find(recipe)
 
 
@@ -234,48 +242,17 @@ def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-EARLY_STOP_VALIDATION = "validation"
-"""trainer.early_stop.metric that stands for the validation's accuracy, whatever its data sources."""
-_RISING = (EARLY_STOP_VALIDATION, "critic/score/mean", "critic/rewards/mean")
-_OF_VALIDATION = re.compile(r"val-core/[^/]+/acc/(mean@(?P<n>\d+)|(best|maj)@(?P<several>\d+)/mean)")
-
-
-def _early_stop(recipe: Recipe) -> Iterator[RecipeError]:
-    """A metric that never appears, or a checkpoint that is never saved."""
-    trainer, metric = recipe.trainer, recipe.trainer.early_stop.metric
-    if not trainer.keep_best and trainer.early_stop.patience is None:
-        return
-    asked = "trainer.early_stop.patience" if trainer.early_stop.patience else "trainer.keep_best"
-    of_validation = _OF_VALIDATION.fullmatch(metric)
-    if metric not in _RISING and not of_validation:
-        yield recipe.error(
-            f"unknown metric {metric!r}: what is better when it is higher can be waited for",
-            did_you_mean(metric, _RISING) or f"use {', '.join(_RISING)}, or val-core/DATA_SOURCE/acc/mean@1",
-            "trainer.early_stop.metric",
-        )
-    if trainer.val_freq <= 0 and (metric == EARLY_STOP_VALIDATION or of_validation):
-        yield recipe.error(
-            f"{asked} waits for {metric}, which never appears: the run does not validate",
-            "set VAL_FREQ to a number of steps, or trainer.early_stop.metric to critic/score/mean",
-            asked,
-            "trainer.val_freq",
-        )
-    n = recipe.worker.rollout.val_override_config.n
-    named = int(of_validation["n"] or of_validation["several"]) if of_validation else n
-    if named > n:
-        yield recipe.error(
-            f"{metric} never appears: the validation has {n} response{'s' * (n != 1)} a prompt",
-            f"set worker.rollout.val_override_config.n to {named}, or the metric to mean@{n}",
-            "trainer.early_stop.metric",
-            "worker.rollout.val_override_config.n",
-        )
-    if trainer.save_freq <= 0:
-        yield recipe.error(
-            f"{asked} needs checkpoints, and trainer.save_freq is {trainer.save_freq}",
-            "set SAVE_FREQ to VAL_FREQ, so that each validated step has a checkpoint",
-            asked,
-            "trainer.save_freq",
-        )
+def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
+    """A best checkpoint without validations or checkpoints to choose from."""
+    trainer = recipe.trainer
+    for key, frequency in (("val_freq", trainer.val_freq), ("save_freq", trainer.save_freq)):
+        if trainer.keep_best and frequency <= 0:
+            yield recipe.error(
+                f"trainer.keep_best chooses among validated and saved steps, and trainer.{key} is {frequency}",
+                "set VAL_FREQ and SAVE_FREQ to one number of steps",
+                "trainer.keep_best",
+                f"trainer.{key}",
+            )
 
 
 _DISCOUNTED = ("gae", "reinforce_plus_plus")

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.files import whole_folder, write_json, write_whole
 from recipes.model_files import weight_files
@@ -257,10 +257,18 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def best_checkpoint(folder: Path) -> tuple[int, float] | None:
-    """Step and value of the kept best in a folder of checkpoints; None where there is none."""
+class Best(NamedTuple):
+    """The kept best checkpoint: its step, its validation, and the metric and reward that it was chosen by."""
+
+    step: int
+    value: float
+    chosen_by: dict[str, Any]
+
+
+def best_checkpoint(folder: Path) -> Best | None:
+    """The kept best in a folder of checkpoints; None where there is none."""
     try:
         facts = json.loads((folder / BEST / BEST_FACTS).read_text(encoding="utf-8"))
-        return int(facts["step"]), float(facts["value"])
+        return Best(int(facts.pop("step")), float(facts.pop("value")), facts)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -2,7 +2,7 @@
 
 A rule looks at the first and the last window (`monitor.window` steps) and gives a status with its evidence. What the
 status usually means, and what to try, stands beside the rule in `RULES`. The bounds are keys under `monitor`. A rule
-changes nothing in a run; what ends one is `rollout_mismatch.py` (a wrong image), the watchdog and `early_stop.py`.
+changes nothing in a run; what ends one is `rollout_mismatch.py` (a wrong image) and the watchdog.
 """
 
 from __future__ import annotations
@@ -416,7 +416,7 @@ RULES = (
         judge=_reward_and_validation,
         healthy="both rise",
         meaning="reward hacking, or the policy overfits the training data",
-        advice="read the responses with the highest scores; fix the reward; more data; early_stop",
+        advice="read the responses with the highest scores; fix the reward; more data; trainer.keep_best",
     ),
     Rule(
         name="step time",

@@ -106,7 +106,7 @@ def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
         ("held-out accuracy", number(run.accuracy), f"{percent(first)} → {percent(last)} %" if curve else ""),
-        ("best kept", number(run.best[1]) if run.best else "-", f"step {run.best[0]}" if run.best else ""),
+        ("best kept", number(run.best.value) if run.best else "-", f"step {run.best.step}" if run.best else ""),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
         ("time", duration(seconds), f"{duration(run.left_s)} to go" if run.left_s else "in steps and validations"),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from recipes.config import Recipe
 from recipes.config.secrets import masked_word
 from recipes.config.variables import read_arguments, variable_names
-from recipes.engines.checkpoints import BEST, Checkpoint
+from recipes.engines.checkpoints import BEST, Best, Checkpoint
 from recipes.monitor import rollout_mismatch
 from recipes.monitor.progress import number
 from recipes.monitor.supervise import Outcome
@@ -25,7 +25,7 @@ def summary(
     checkpoint: Checkpoint | None,
     log: Path,
     next_commands: list[tuple[str, str]],
-    best: tuple[int, float] | None = None,
+    best: Best | None = None,
 ) -> list[tuple[str, str]]:
     """The rows of the closing table.
 
@@ -33,7 +33,7 @@ def summary(
         history: all steps of the experiment, those of earlier attempts included.
         total: steps of the run, where known.
         next_commands: (what for, command).
-        best: step and value of the kept best checkpoint.
+        best: the kept best checkpoint.
     """
     done = max((step.step for step in history), default=0)
     rows = [("steps", f"{done} of {total}" if total else str(done))]
@@ -49,7 +49,7 @@ def summary(
     rows.append(("checkpoint", saved))
     if best and checkpoint:
         kept = relative_to_cwd(checkpoint.folder.parent / BEST)
-        rows.append(("best checkpoint", f"{kept} (step {best[0]}, {number(best[1])})"))
+        rows.append(("best checkpoint", f"{kept} (step {best.step}, {number(best.value)})"))
     return [*rows, ("log", str(relative_to_cwd(log))), *next_commands]
 
 

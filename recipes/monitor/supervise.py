@@ -155,7 +155,6 @@ class Outcome:
         interrupted: the signal that the user sent.
         hung: why the watchdog ended the run.
         fault: what is wrong with a step's metrics, for which the run was ended.
-        enough: why the run was ended in order before its last step.
         error: the first real error of a run that failed.
         left: processes that could not be ended.
     """
@@ -164,7 +163,6 @@ class Outcome:
     interrupted: signal.Signals | None = None
     hung: str | None = None
     fault: str | None = None
-    enough: str | None = None
     error: TrainerError | None = None
     left: tuple[int, ...] = ()
 
@@ -173,8 +171,7 @@ class Outcome:
         """Return what the launcher exits with: 128 + signal when interrupted, as shells do."""
         if self.interrupted:
             return 128 + self.interrupted
-        failed = self.hung or self.fault or (self.code != 0 and not self.enough)
-        return 1 if failed else 0
+        return 1 if self.hung or self.fault or self.code != 0 else 0
 
 
 class _Follower:
@@ -182,7 +179,6 @@ class _Follower:
 
     Attributes:
         fault: what `judge` says of the first step that it objects to.
-        enough: why the run is to end in order, by `after_step`.
     """
 
     def __init__(
@@ -193,13 +189,12 @@ class _Follower:
         progress: Progress,
         rollouts_ready: Callable[[int], bool],
         judge: Callable[[Step], str | None],
-        after_step: Callable[[Step], str | None],
+        after_step: Callable[[Step], None],
     ) -> None:
         self._reader, self._metrics, self._watchdog, self._progress = reader, metrics, watchdog, progress
         self._ready, self._judge, self._after_step = rollouts_ready, judge, after_step
         self._waiting: deque[tuple[float, Step]] = deque()
         self.fault: str | None = None
-        self.enough: str | None = None
 
     def read(self, last: bool = False) -> None:
         """Take in what is new; at the last look no step waits for its responses."""
@@ -214,7 +209,7 @@ class _Follower:
         while self._waiting and (last or self._is_complete(*self._waiting[0], now)):
             _, step = self._waiting.popleft()
             self._progress.step(step)
-            self.enough = self.enough or self._after_step(step)
+            self._after_step(step)
         self.fault = self.fault or next((fault for step in steps if (fault := self._judge(step))), None)
 
     def _is_complete(self, since: float, step: Step, now: float) -> bool:
@@ -231,7 +226,7 @@ def supervise(
     limits: Limits,
     rollouts_ready: Callable[[int], bool] = lambda _: True,
     judge: Callable[[Step], str | None] = lambda _: None,
-    after_step: Callable[[Step], str | None] = lambda _: None,
+    after_step: Callable[[Step], None] = lambda _: None,
 ) -> Outcome:
     """Watch until the trainer ends; afterwards no process of the run is left.
 
@@ -243,7 +238,7 @@ def supervise(
         limits: of the watchdog.
         rollouts_ready: whether the responses of a step are written.
         judge: returns what is wrong with a step, or None; a fault ends the run.
-        after_step: called with each step after its line; returns why the run is to end in order after it, or None.
+        after_step: called with each step after its line.
     """
     watchdog = Watchdog(limits, time.monotonic(), crowding=crowding)
     new = _Follower(LogReader(log, offset), metrics, watchdog, progress, rollouts_ready, judge, after_step)
@@ -257,7 +252,7 @@ def supervise(
                 child.refresh()
                 watchdog.note_cpu(now, child.cpu_seconds())
             hung = watchdog.verdict(now)
-            if hung or new.fault or new.enough:
+            if hung or new.fault:
                 break
             progress.tick()
             time.sleep(_POLL_S)
@@ -266,16 +261,14 @@ def supervise(
             progress.note("stopping the trainer, Ray and vLLM ...")
         asked = len(caught)
         left = child.stop(terminate_s=1.0 if hung or new.fault else 15.0, abort=lambda: len(caught) > asked)
-    stopped = new.enough
     new.read(last=True)
     code = child.poll() or 0
-    failed = hung is not None or (code != 0 and not caught and not new.fault and not stopped)
+    failed = hung is not None or (code != 0 and not caught and not new.fault)
     return Outcome(
         code=code,
         interrupted=caught[0] if caught and not (ended_by_itself and code == 0) else None,
         hung=hung,
         fault=new.fault,
-        enough=stopped,
         error=first_error(LogReader(log, offset).read()) if failed else None,
         left=tuple(left),
     )

@@ -65,7 +65,7 @@ def listing(runs: Iterable[Run]) -> Table:
     for name in ("run", "state", "step", "accuracy", "best kept", "checkpoint", "left"):
         table.add_column(name, overflow="fold")
     for run in runs:
-        best = f"{number(run.best[1])} (step {run.best[0]})" if run.best else "-"
+        best = f"{number(run.best.value)} (step {run.best.step})" if run.best else "-"
         saved = f"step {run.checkpoint.step}" if run.checkpoint else "-"
         step = f"{run.step}/{run.total}" if run.total else str(run.step)
         table.add_row(run.name, run.state, step, number(run.accuracy), best, saved, duration(run.left_s))

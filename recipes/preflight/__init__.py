@@ -10,7 +10,6 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.config.gpus import check_attention
 from recipes.engines import easyr1_source, versions
 from recipes.errors import RecipeError, raise_together
-from recipes.monitor import early_stop
 from recipes.preflight import chat_template, cluster, data_files, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
@@ -27,7 +26,6 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
     "images": (images.check_images, ("data", "model")),
-    "early stop": (early_stop.check_early_stop, ("data",)),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 

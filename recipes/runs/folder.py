@@ -20,7 +20,7 @@ import psutil
 from recipes.config import Recipe, accounting, load
 from recipes.config.secrets import is_secret
 from recipes.data.rows import row_count
-from recipes.engines.checkpoints import Checkpoint, best_checkpoint, last_checkpoint
+from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.errors import RecipeError, counted, nearest
 from recipes.files import run_lock
 from recipes.paths import artifacts, checkpoint_dir, run_dir
@@ -119,7 +119,7 @@ class Run:
         total: its steps, where known.
         state: running means that its launcher lives.
         notes: what could not be read, in sentences.
-        checkpoint, best: the last one, and the kept best (step, value).
+        checkpoint, best: the last one, and the kept best.
         silent_s: seconds since metrics or log changed; None for a run that has ended.
     """
 
@@ -130,7 +130,7 @@ class Run:
     state: State
     notes: tuple[str, ...]
     checkpoint: Checkpoint | None
-    best: tuple[int, float] | None
+    best: Best | None
     silent_s: float | None
 
     @property

@@ -20,7 +20,6 @@ from recipes.evaluation.cli import make_app
 from recipes.monitor.summary import next_commands
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import VARIABLES as POINTER_VARIABLES
-from recipes.publish import serve_command
 
 PAGES = docs_markdown.pages()
 COMMANDS = [command for page in PAGES for command in docs_markdown.commands(page)]
@@ -96,13 +95,12 @@ def test_the_closing_lines_of_a_run_are_commands():
     """The scripts exist, and their help shows each subcommand and option."""
     recipe = load("countdown", environ={}, hardware="cpu")
     checkpoint = Checkpoint(1, ROOT, ROOT)
-    typed = [text for _, text in next_commands(recipe, checkpoint, 1, {})] + [serve_command(recipe, ROOT, here=True)]
+    typed = [text for _, text in next_commands(recipe, checkpoint, 1, {})]
     scripts = [words for text in typed if (words := shlex.split(text))[0].startswith("python")]
-    assert len(scripts) == 3
+    assert len(scripts) == 2
     after = dict(next_commands(recipe, Checkpoint(100, ROOT, ROOT), 1, {}))["more steps"]
     assert "MAX_STEPS=200 " in after, "fewer steps than the checkpoint has would be none"
     for _, script, *words in scripts:
         assert (ROOT / script).is_file()
-        if not script.endswith("serve.py"):  # its options are vLLM's, whose help takes the machine half a minute
-            shown = help_text(script, *words[:1])
-            assert not [word for word in words if word.startswith("--") and word not in shown], script
+        shown = help_text(script, *words[:1])
+        assert not [word for word in words if word.startswith("--") and word not in shown], script

@@ -36,7 +36,7 @@ def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):
 
 def test_the_installed_command_has_every_door():
     shown = CliRunner().invoke(app, ["--help"]).output
-    assert all(name in shown for name in ("train", "eval", "monitor", "preflight", "publish"))
+    assert all(name in shown for name in ("train", "eval", "monitor", "preflight"))
     planned = CliRunner().invoke(app, ["train", "countdown", "--dry_run", "--hardware", "cpu", "--max_steps", "1"])
     assert planned.exit_code == 0, planned.output
     assert "# total steps: 1" in planned.output

@@ -277,20 +277,6 @@ class Monitor(Section):
 Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
 
 
-class EarlyStop(Section):
-    """Ends a run before its last step once its metric no longer rises. The last checkpoint is saved first."""
-
-    metric: str = key(
-        "validation",
-        "what has to rise: validation (accuracy, mean over data sources), val-core/..., or critic/score/mean; "
-        "keep_best uses it too",
-    )
-    patience: int | None = key(
-        None, "end the run after so many values of the metric in a row without a gain; null: never", gt=0
-    )
-    min_delta: float = key(0.0, "a smaller gain counts as none", ge=0)
-
-
 class Trainer(Section):
     """Length of the run, its machines, and when it writes."""
 
@@ -333,7 +319,6 @@ class Trainer(Section):
         computed=True,
     )
     keep_best: bool = key(False, "keep the checkpoint with the best validation as best/, whatever save_limit says")
-    early_stop: EarlyStop = EarlyStop()
     save_model_only: bool = key(
         False,
         "leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew",
@@ -459,7 +444,6 @@ class Recipe(Resolved):
 LAUNCHERS = (
     *("name", "engine", "hardware", "prepare", "algorithm.preset", "verl", "trainer.keep_best"),
     "worker.reward.reward_weights",
-    *(f"trainer.early_stop.{name}" for name in EarlyStop.model_fields),
     *(f"monitor.{name}" for name in Monitor.model_fields),
 )
 """Keys that the launcher reads and no engine does."""

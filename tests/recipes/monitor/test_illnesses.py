@@ -1,4 +1,4 @@
-"""The health rules and early stop on the real trainer: the tiny Countdown model, made ill on purpose."""
+"""The health rules on the real trainer: the tiny Countdown model, made ill on purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from recipes.engines.checkpoints import last_checkpoint
 from recipes.monitor.health import findings_of
 from recipes.paths import ROOT
 from recipes.runs import folder as runs
@@ -50,15 +49,10 @@ def launch(folder, *arguments, reward=None, **variables):
     return text, run, {finding.rule.name: finding.status for finding in findings_of(run)}
 
 
-def test_a_learning_rate_times_100_is_named_and_the_run_ends_after_its_next_save(tmp_path):
-    """The validation of step 2 has lost everything; step 3 saves, and verl's loop ends there by the callback."""
-    keys = ("worker.actor.optim.lr=1e-2", "trainer.early_stop.patience=1")
-    text, run, status = launch(tmp_path, *keys, MAX_STEPS="9", VAL_FREQ="2", SAVE_FREQ="3")
+def test_a_learning_rate_times_100_is_named(tmp_path):
+    text, run, status = launch(tmp_path, "worker.actor.optim.lr=1e-2", MAX_STEPS="3", VAL_FREQ="-1", SAVE_FREQ="-1")
     assert "warning: KL: " in text
-    assert "the run ends after its next save" in text
     assert (run.step, status["KL"]) == (3, "warning")
-    assert last_checkpoint(tmp_path / "checkpoints" / "countdown").step == 3
-    assert not (tmp_path / "checkpoints" / "countdown" / "stop").exists()
 
 
 def test_a_constant_reward_no_kl_and_another_policy_in_vllm_are_named(tmp_path):

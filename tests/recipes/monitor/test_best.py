@@ -1,0 +1,52 @@
+"""The best checkpoint is kept beyond the limit on saved steps, and chosen anew when the reward changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.config import check, load
+from recipes.engines.checkpoints import best_checkpoint
+from recipes.errors import RecipeError
+from recipes.monitor.best import BestCheckpoint
+from recipes.runs.metrics import Step
+
+
+def recipe(folder, *arguments):
+    keys = (f"trainer.save_checkpoint_path={folder}", "trainer.keep_best=true", *arguments)
+    return load("countdown", arguments=keys, environ={"SAVE_FREQ": "2", "VAL_FREQ": "2"}, hardware="cpu")
+
+
+def validated(folder, kept, values):
+    """Save and validate steps; the steps that became the best."""
+    chosen = []
+    for step, value in values.items():
+        model = folder / f"global_step_{step}" / "actor" / "huggingface"
+        model.mkdir(parents=True)
+        (model / "model.safetensors").write_text(f"weights {step}")
+        (folder / "latest_checkpointed_iteration.txt").write_text(str(step))
+        kept.add_step(Step(step, {"val-core/x/acc/mean@1": value}))
+        chosen.append(best_checkpoint(folder).step)
+    return chosen
+
+
+def test_the_best_is_kept_beyond_the_limit_and_chosen_anew_with_another_reward(tmp_path):
+    lines = []
+    kept = BestCheckpoint(recipe(tmp_path), lines.append)
+    kept.add_step(Step(0, {"val-core/x/acc/mean@1": 0.9}))
+    assert best_checkpoint(tmp_path) is None, "no checkpoint of step 0"
+    assert validated(tmp_path, kept, {2: 0.5, 4: 0.4, 6: float("nan"), 8: 0.5}) == [2, 2, 2, 2]
+    (tmp_path / "global_step_2" / "actor" / "huggingface" / "model.safetensors").unlink()
+    assert (tmp_path / "best" / "actor" / "huggingface" / "model.safetensors").read_text() == "weights 2"
+    assert len(lines) == 1
+
+    again = BestCheckpoint(recipe(tmp_path), lines.append)
+    assert validated(tmp_path, again, {10: 0.45}) == [2], "a resumed run goes on with its best"
+    other = BestCheckpoint(recipe(tmp_path, 'worker.reward.reward_function_kwargs={"scale": 2}'), lines.append)
+    assert validated(tmp_path, other, {12: 0.1, 14: 0.05}) == [12, 12]
+
+
+@pytest.mark.parametrize("key", ["trainer.val_freq", "trainer.save_freq"])
+def test_a_best_checkpoint_needs_validations_and_checkpoints(tmp_path, key):
+    with pytest.raises(RecipeError) as error:
+        check(recipe(tmp_path, f"{key}=-1"))
+    assert key in str(error.value)
