@@ -8,9 +8,9 @@ import typer
 
 from recipes import launch
 from recipes.evaluation.cli import command as evaluation
-from recipes.monitor.cli import app as monitor
 from recipes.paths import CONFIGS, ROOT
 from recipes.preflight.cli import main as preflight
+from recipes.runs.cli import app as monitor
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 app.command("train", context_settings={"help_option_names": [], "ignore_unknown_options": True})(launch.main)

@@ -22,19 +22,19 @@ from recipes.data.rows import row_count
 from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import best_checkpoint, last_checkpoint, withdraw_stop
 from recipes.errors import reported_errors
-from recipes.monitor import model_card, rollout_mismatch
-from recipes.monitor.best import BestCheckpoint
-from recipes.monitor.health import Health
-from recipes.monitor.process import Child, shared_memory_cleared
-from recipes.monitor.progress import Progress
-from recipes.monitor.summary import failure, next_commands, summary, table
-from recipes.monitor.supervise import Limits, Outcome, supervise
 from recipes.paths import ROOT, python_path, relative_to_cwd
 from recipes.preflight import cluster, duration, resume
 from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
+from recipes.runs import model_card, rollout_mismatch
+from recipes.runs.best import BestCheckpoint
 from recipes.runs.groups import Groups, Rollouts
+from recipes.runs.health import Health
 from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, read_history
+from recipes.runs.process import Child, shared_memory_cleared
+from recipes.runs.progress import Progress
+from recipes.runs.summary import failure, next_commands, summary, table
+from recipes.runs.supervise import Limits, Outcome, supervise
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
 from recipes.config.variables import CONTROLS, VARIABLES, usual_name
-from recipes.monitor.summary import launcher
 from recipes.paths import ROOT
+from recipes.runs.summary import launcher
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ from recipes.interpreter import ensure
 
 ensure()
 
-from recipes.monitor.cli import app
+from recipes.runs.cli import app
 
 if __name__ == "__main__":
     app()

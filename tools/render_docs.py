@@ -13,11 +13,11 @@ from recipes.drawing import markdown
 from recipes.engines import versions
 from recipes.engines.easyr1_compat import lines
 from recipes.errors import RecipeError, reported_errors
-from recipes.monitor.health import documented
 from recipes.official import block as comparison
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory
+from recipes.runs.health import documented
 from tools.pages import chinese, upstream
 from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
 from tools.pages.tables import rendered, stale

@@ -28,7 +28,7 @@ class WatchedSocket:
     """The three calls that the sender makes of a ZMQ socket; a wait ends where the receiver ends.
 
     No clock ends the wait for a receiver that lives, since other programs may starve it. The launcher's watchdog ends a
-    run that does nothing (`recipes/monitor/supervise.py`).
+    run that does nothing (`recipes/runs/supervise.py`).
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:

@@ -28,7 +28,7 @@ from verl.workers.rollout.utils import ensure_async_iterator
 from recipes.engines.separate_rollout import BACKEND
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for others. The launcher's watchdog ends a hang sooner (recipes/monitor/supervise.py)."""
+"""How long a process waits for others. The launcher's watchdog ends a hang sooner (recipes/runs/supervise.py)."""
 ALIGNMENT = 16
 """In a bucket each tensor begins at a multiple of so many bytes, so that its bytes can be viewed as its number type."""
 Bucket = list[TensorMeta]

@@ -7,10 +7,10 @@ from pathlib import Path
 from recipes.config import Recipe
 from recipes.config.layers import flatten, read
 from recipes.errors import RecipeError, counted
-from recipes.monitor.progress import duration
 from recipes.paths import run_dir
 from recipes.preflight import resume
 from recipes.runs.metrics import read_history, seconds_per_step
+from recipes.runs.progress import duration
 
 SIZES = (
     *("name", "engine", "hardware", "trainer.nnodes", "trainer.n_gpus_per_node", "algorithm.adv_estimator"),

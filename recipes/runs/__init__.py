@@ -1,1 +1,1 @@
-"""Everything that a run has written: its folder, metrics, log, and dumps of responses."""
+"""Runs: the files that a run writes, read once and shown live, after its end, and two side by side."""

@@ -17,9 +17,9 @@ from recipes.config import load
 from recipes.config.variables import variable_names
 from recipes.engines.checkpoints import Checkpoint
 from recipes.evaluation.cli import make_app
-from recipes.monitor.summary import next_commands
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import VARIABLES as POINTER_VARIABLES
+from recipes.runs.summary import next_commands
 
 PAGES = docs_markdown.pages()
 COMMANDS = [command for page in PAGES for command in docs_markdown.commands(page)]

@@ -14,10 +14,10 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.monitor.rollout_mismatch import DIFFERENCE, KL
 from recipes.paths import ROOT
 from recipes.runs.dumps import read_dump
 from recipes.runs.metrics import read_history, validation
+from recipes.runs.rollout_mismatch import DIFFERENCE, KL
 from recipes.runs.validations import pair
 
 pytestmark = pytest.mark.trainer

@@ -23,7 +23,7 @@ from recipes.paths import ROOT
 from recipes.preflight import resume
 from recipes.runs.metrics import read_history
 
-FAKE = ROOT / "tests" / "recipes" / "monitor" / "fake_trainer.py"
+FAKE = ROOT / "tests" / "recipes" / "runs" / "fake_trainer.py"
 KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "trainer.save_freq=1", "trainer.max_steps=3")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from recipes.config.schema import Recipe, leaves
 from recipes.drawing import BLUE, STYLE, WEAK, draw_accuracy
 from recipes.errors import RecipeError, counted
-from recipes.monitor.progress import KL, number
 from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run
+from recipes.runs.progress import KL, number
 from recipes.runs.validations import Paired, accuracy, pair, why_not
 from recipes.statistics import SIGNIFICANCE, Interval
 

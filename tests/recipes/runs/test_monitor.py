@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
 from recipes.engines.checkpoints import STOP_REQUEST
-from recipes.monitor.cli import app
-from recipes.monitor.watch import watch
 from recipes.runs import folder as runs
+from recipes.runs.cli import app
+from recipes.runs.watch import watch
 
 
 def cli(*arguments):

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from recipes.monitor.health import findings_of
 from recipes.paths import ROOT
 from recipes.runs import folder as runs
+from recipes.runs.health import findings_of
 
 pytestmark = [
     pytest.mark.trainer,

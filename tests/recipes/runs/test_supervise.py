@@ -16,10 +16,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from recipes.monitor.process import Child, shared_memory_cleared
-from recipes.monitor.progress import Progress
-from recipes.monitor.supervise import Limits, Watchdog, supervise
 from recipes.runs.metrics import MetricsFollower, read_history
+from recipes.runs.process import Child, shared_memory_cleared
+from recipes.runs.progress import Progress
+from recipes.runs.supervise import Limits, Watchdog, supervise
 
 FAKE = Path(__file__).with_name("fake_trainer.py")
 
@@ -77,7 +77,7 @@ def test_a_hang_is_noticed_and_its_cause_named(tmp_path, mode, limits, cause, er
 
 def test_the_trainer_dies_with_its_launcher(tmp_path):
     script = (
-        "import os, sys, time; from pathlib import Path; from recipes.monitor.process import Child\n"
+        "import os, sys, time; from pathlib import Path; from recipes.runs.process import Child\n"
         "sleeper = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "child = Child(sleeper, dict(os.environ), Path(sys.argv[1]), Path())\n"
         "print(child.pid, flush=True); time.sleep(600)"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recipes.config.variables import positive_number
-from recipes.monitor.process import Child
-from recipes.monitor.progress import Progress
 from recipes.runs.log import LogReader, TrainerError, first_error, is_alarming, phase_of
 from recipes.runs.metrics import MetricsFollower, Step
+from recipes.runs.process import Child
+from recipes.runs.progress import Progress
 
 WATCHDOG_MINUTES = 5.0
 BUSY = 16.0

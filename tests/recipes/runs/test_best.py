@@ -7,7 +7,7 @@ import pytest
 from recipes.config import check, load
 from recipes.engines.checkpoints import best_checkpoint
 from recipes.errors import RecipeError
-from recipes.monitor.best import BestCheckpoint
+from recipes.runs.best import BestCheckpoint
 from recipes.runs.metrics import Step
 
 

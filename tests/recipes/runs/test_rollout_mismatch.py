@@ -7,7 +7,8 @@ import math
 import pytest
 
 from recipes.config import load
-from recipes.monitor.rollout_mismatch import (
+from recipes.runs.metrics import Step
+from recipes.runs.rollout_mismatch import (
     DIFFERENCE,
     EXACT,
     KL,
@@ -15,7 +16,6 @@ from recipes.monitor.rollout_mismatch import (
     bounds,
     disagreement,
 )
-from recipes.runs.metrics import Step
 
 
 def step(kl, difference=1e-5, number=1):

@@ -20,11 +20,11 @@ from recipes.config.schema import Monitor
 from recipes.drawing import markdown
 from recipes.engines.verl import is_on_policy
 from recipes.errors import counted
-from recipes.monitor import rollout_mismatch
-from recipes.monitor.progress import TIMINGS, number
+from recipes.runs import rollout_mismatch
 from recipes.runs.folder import Run
 from recipes.runs.groups import Groups, Rollouts
 from recipes.runs.metrics import Step, mean_validation
+from recipes.runs.progress import TIMINGS, number
 from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.monitor.health import Status, findings_of
-from recipes.monitor.progress import KL, duration, number, step_line
 from recipes.runs.folder import Run, read
 from recipes.runs.groups import Rollouts
+from recipes.runs.health import Status, findings_of
 from recipes.runs.metrics import mean_validation
+from recipes.runs.progress import KL, duration, number, step_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -14,10 +14,10 @@ from pathlib import Path
 from recipes.config import Recipe
 from recipes.config.rewards import functions
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint
-from recipes.monitor.progress import number
 from recipes.paths import relative_to_cwd
 from recipes.python_files import contents
 from recipes.runs.metrics import Step, mean_validation
+from recipes.runs.progress import number
 
 
 class BestCheckpoint:

@@ -15,15 +15,15 @@ from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_ac
 from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
-from recipes.monitor.compare import percent
-from recipes.monitor.health import Finding, findings_of, truncated
-from recipes.monitor.progress import KL, duration, number
 from recipes.paths import ROOT
 from recipes.runs.changes import read_changes
+from recipes.runs.compare import percent
 from recipes.runs.dumps import Dump, read_dump, validation_files
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
 from recipes.runs.groups import Rollouts
+from recipes.runs.health import Finding, findings_of, truncated
 from recipes.runs.log import LogReader, first_error
+from recipes.runs.progress import KL, duration, number
 from recipes.runs.validations import accuracy
 from recipes.statistics import Interval
 

@@ -17,8 +17,8 @@ from recipes.drawing import templates
 from recipes.engines.checkpoints import Checkpoint
 from recipes.files import write_whole
 from recipes.model_files import local_model
-from recipes.monitor.compare import percent
 from recipes.provenance import git_commit
+from recipes.runs.compare import percent
 from recipes.runs.dumps import read_dump, validation_files
 from recipes.runs.validations import accuracy
 

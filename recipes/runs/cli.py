@@ -24,7 +24,7 @@ def about() -> None:
 @app.command("list")
 def list_runs() -> None:
     """Every run: state, step, last accuracy, checkpoints, time left."""
-    from recipes.monitor.watch import listing
+    from recipes.runs.watch import listing
 
     every = [runs.read(folder) for folder in runs.folders()]
     Console().print(listing(every) if every else "no runs yet")
@@ -40,7 +40,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="show it as it is now, and stop")] = False,
 ) -> None:
     """One run, live: curves, a light for each health rule, time left."""
-    from recipes.monitor.watch import watch as show
+    from recipes.runs.watch import watch as show
 
     with reported_errors():
         show(runs.find(name), Console(), every, once)
@@ -52,7 +52,7 @@ def report(
     output: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the run's folder")] = None,
 ) -> None:
     """One HTML file: curves, rules, samples over time, configuration and what differs from the official one."""
-    from recipes.monitor.report import write
+    from recipes.runs.report import write
 
     with reported_errors():
         folder = runs.find(name)
@@ -66,7 +66,7 @@ def compare(
     output: Annotated[Path | None, typer.Option(help="an SVG file with the curves")] = None,
 ) -> None:
     """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
-    from recipes.monitor.compare import compared, draw, table
+    from recipes.runs.compare import compared, draw, table
 
     with reported_errors():
         result = compared(*(runs.read(runs.find(name)) for name in (first, second)))

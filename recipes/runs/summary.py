@@ -12,11 +12,11 @@ from recipes.config import Recipe
 from recipes.config.secrets import masked_word
 from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Best, Checkpoint
-from recipes.monitor import rollout_mismatch
-from recipes.monitor.progress import number
-from recipes.monitor.supervise import Outcome
 from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
+from recipes.runs import rollout_mismatch
 from recipes.runs.metrics import Step, validation
+from recipes.runs.progress import number
+from recipes.runs.supervise import Outcome
 
 
 def summary(

@@ -8,9 +8,9 @@ import math
 import pytest
 
 from recipes.config import load
-from recipes.monitor.health import Evidence, findings
 from recipes.paths import ROOT
 from recipes.runs.groups import Groups
+from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import Step
 from recipes.runs.validations import TRAINING
 

@@ -1,1 +1,0 @@
-"""The run while it lives: processes, log, metrics, progress, summary."""
