@@ -1,10 +1,12 @@
-"""What holds for every test: signals as in a terminal, and in CI the same examples for property tests every time."""
+"""Signals, time limits, property tests' examples, a browser, and the summary of what was not tested."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +20,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+TRAINER_SECONDS = 600
+"""Time limit of a test that starts a real trainer, with its fixtures; pyproject.toml has the limit of the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Set the time limit of the trainer's tests that state none."""
+    for item in items:
+        if item.get_closest_marker("trainer") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TRAINER_SECONDS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line for each reason for which tests were skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"NOT TESTED ({count} skipped): {reason}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """Path of an installed Chromium."""
+    pytest.importorskip("playwright.sync_api", reason="pages in a browser: bash scripts/setup_env.sh brings playwright")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((path for name in names if (path := shutil.which(name))), None)
+    return path or pytest.skip("pages and the number game in a browser: apt-get install chromium")
 
 
 @pytest.fixture(scope="session")

@@ -28,11 +28,12 @@ def clone(tmp_path_factory):
 
     def run(*words, **variables):
         environ = {"PATH": os.environ["PATH"], "HOME": str(root), "PYTHONPATH": str(root), **variables}
-        return subprocess.run(words, cwd=root, env=environ, capture_output=True, text=True, timeout=1200)
+        return subprocess.run(words, cwd=root, env=environ, capture_output=True, text=True, timeout=200)
 
     return root, run
 
 
+@pytest.mark.timeout(240)  # mypy without its cache
 def test_its_data_its_tests_its_dry_run_and_its_reward(clone):
     root, run = clone
     made = run(sys.executable, "scripts/data_prep_reverse.py")

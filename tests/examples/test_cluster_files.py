@@ -53,7 +53,7 @@ def test_the_slurm_script_starts_a_head_workers_and_the_launcher(tmp_path):
         "SLURM_GPUS_ON_NODE": "4",
     }
     command = ["bash", str(CLUSTER / "slurm.sbatch"), str(tmp_path / "launcher.sh"), "data.seed=1"]
-    subprocess.run(command, env=environment, check=True, timeout=600)
+    subprocess.run(command, env=environment, check=True, timeout=50)
     lines = sorted((tmp_path / "log").read_text().splitlines())
     assert lines[0] == "n1: n1:6379 3 4 data.seed=1"
     assert lines[1].startswith("n1: ray start --head --port=6379")

@@ -51,7 +51,7 @@ def kit(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
     environ = {**os.environ, "PATH": path, "ARTIFACTS_DIR": str(folder / "artifacts"), "HARDWARE": "cpu", **variables}
     launcher = ROOT / "examples" / "custom_task" / "train.sh"
     command = ["bash", str(launcher), *words]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=1800)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=50)
 
 
 def test_the_kits_dry_run_from_a_users_folder(tmp_path):

@@ -50,7 +50,7 @@ def start(launcher: Path, artifacts: Path, *arguments: str, folder: Path = ROOT,
 def one_step(launcher: Path, artifacts: Path, *arguments: str, code: int = 0, folder: Path = ROOT) -> str:
     """Output of `MAX_STEPS=1 bash LAUNCHER ARGUMENTS`, which has to end with `code` and leave no process behind."""
     launched = start(launcher, artifacts, *arguments, folder=folder, MAX_STEPS="1")
-    text, _ = launched.communicate(timeout=3600)
+    text, _ = launched.communicate(timeout=500)
     logs = [log.read_text(errors="replace")[-4000:] for log in artifacts.glob("runs/*/train.log")]
     assert launched.returncode == code, "\n".join([text, *logs])
     assert code or "step 1/1 | reward " in text
@@ -100,7 +100,7 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
     assert tokenizer.chat_template == original.chat_template
     assert AutoModelForCausalLM.from_pretrained(model).num_parameters() > 0
 
-    finished, _ = start(COUNTDOWN, tmp_path, MAX_STEPS="1").communicate(timeout=3600)
+    finished, _ = start(COUNTDOWN, tmp_path, MAX_STEPS="1").communicate(timeout=500)
     assert "nothing to do" in finished
 
     validated = tmp_path / "runs" / "countdown" / "validation" / "1.jsonl"
@@ -118,7 +118,7 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
         text += line
         if line.startswith("step 3/"):
             launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(3600) == 130, text
+    assert launcher.wait(500) == 130, text
     assert "resuming from step 1" in text
     assert "the run can be resumed from step" in text
     assert not left_behind(tmp_path)
@@ -212,7 +212,7 @@ def test_vllm_loads_the_checkpoint_and_sees_what_transformers_sees(number_game, 
     command = [sys.executable, "generate.py", str(number_game), str(SCREENSHOTS), str(SHOWN)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
     environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
-    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     responses = json.loads(done.stdout.splitlines()[-1])
     assert largest_difference(number_game, responses) < EXACT

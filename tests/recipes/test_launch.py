@@ -185,7 +185,7 @@ helper.launch.cli()
         if "step 2/" in line:
             time.sleep(0.3)
             launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(1200) == 130, text
+    assert launcher.wait(50) == 130, text
     assert "stopped by SIGINT" in text
     assert "resumed from step 2" in text
     for pid in (tmp_path / "pids").read_text().split():

@@ -109,7 +109,7 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_ends_the_wait_and_the_reward():
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.stdout, done.returncode) == ("interrupted True\n", 0), done.stderr
 
@@ -131,6 +131,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), awaited(four()))
 
 def test_a_fork_has_a_loop_of_its_own():
     done = subprocess.run(
-        [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.stdout, done.stderr) == ("4 4\n", "")

@@ -1,4 +1,4 @@
-"""Whether this machine has a sandbox; without one, the tests that need it say loudly that they did not run."""
+"""The sandbox of code rewards, and a mark that skips tests where this machine has none."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ try:
     sandbox.check()
     PROBLEM = ""
 except sandbox.SandboxMissing as error:
-    PROBLEM = f"THE SANDBOX IS NOT TESTED ON THIS MACHINE: {error}"
+    PROBLEM = f"the sandbox of code rewards: {error}"
 needs_sandbox = pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)

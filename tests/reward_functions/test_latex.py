@@ -17,7 +17,7 @@ graders = load_reward("tests/reward_functions/public_graders.py")
 
 dispatch = load_reward("reward_functions/dispatch.py")
 latex = dispatch.latex
-math_verify = pytest.importorskip("math_verify", reason="THE SOURCE math IS NOT TESTED: math-verify is not installed")
+math_verify = pytest.importorskip("math_verify", reason="the reward source math: math-verify is not installed")
 
 EQUAL = [
     ("\\frac{1}{2}", "0.5"), ("\\frac{1}{2}", "1/2"), ("(x+1)^2", "x^2+2x+1"), ("2\\sqrt{2}", "\\sqrt{8}"),

@@ -31,7 +31,7 @@ def plainly(program: str, stdin: str, folder: Path) -> str | None:
     folder.mkdir()
     (folder / "program.py").write_text(program, encoding="utf-8")
     command = [sys._base_executable, "-X", "utf8", "program.py"]  # without packages
-    done = subprocess.run(command, cwd=folder, input=stdin.encode(), capture_output=True, env={}, timeout=600)
+    done = subprocess.run(command, cwd=folder, input=stdin.encode(), capture_output=True, env={}, timeout=50)
     return done.stdout.decode() if done.returncode == 0 else None
 
 

@@ -28,7 +28,7 @@ def read(name: str) -> Iterator[tuple[str, list[str]]]:
 def test_verdicts(head, lines):
     source, score, reason, form, truth = head.split(" ", 4)
     if source == "math":
-        pytest.importorskip("math_verify", reason="THE SOURCE math IS NOT TESTED: math-verify is not installed")
+        pytest.importorskip("math_verify", reason="the reward source math: math-verify is not installed")
     judge = SCORE.get(source, dispatch.compute_score)
     for line in lines:
         result = judge(source, json.loads(line), json.loads(truth))

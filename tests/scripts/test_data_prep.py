@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +11,6 @@ import pytest
 from recipes.data.manifests import read_manifest
 from recipes.paths import ROOT
 from recipes.tasks.countdown.problems import bucket
-from recipes.tasks.number_game.chromium import NAMES
 
 
 def read(folder, split):
@@ -83,10 +81,8 @@ def test_gsm8ks_original_files(script, tmp_path):
 # The number game
 
 
+@pytest.mark.usefixtures("chromium_path")
 def test_screenshots_from_chromium(script, tmp_path):
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not any(shutil.which(name) for name in NAMES):
-        pytest.skip("no Chromium: apt-get install chromium")
     call = script("data_prep_number_game")
     small = ("--preset", "tiny", "--train_size", 9, "--test_size", 9, "--rounds", 9, "--output_dir", tmp_path)
     done = call("--workers", 1, *small)

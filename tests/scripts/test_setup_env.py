@@ -77,7 +77,7 @@ class Checkout:
 
     def run(self, **variables: str) -> tuple[int, str, str]:
         process = self.start(**variables)
-        out, err = process.communicate(timeout=600)
+        out, err = process.communicate(timeout=50)
         return process.returncode, out.strip(), err
 
     def launch(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -136,7 +136,7 @@ def test_an_install_that_did_not_end_is_not_used_and_is_taken_up_again(checkout,
         wait_for_pip(checkout)
         (os.killpg if failure == signal.SIGKILL else os.kill)(process.pid, failure)
         broken.unlink()
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=50)
     assert (out, "interrupted" in err, "error: " in err) == ("", failure == signal.SIGINT, failure is None)
     broken.unlink(missing_ok=True)
     assert not (checkout.root / ".venv" / ".complete").exists()
@@ -153,7 +153,7 @@ def test_two_at_once_install_once(checkout):
     line = second.stderr.readline()
     assert "another set-up of .venv is running" in line
     (checkout.fake / "slow").unlink()
-    assert [each.communicate(timeout=600)[0].strip() for each in (first, second)] == [checkout.python] * 2
+    assert [each.communicate(timeout=50)[0].strip() for each in (first, second)] == [checkout.python] * 2
     assert sum("pins.txt" in call for call in checkout.calls) == 1
 
 

@@ -102,7 +102,7 @@ def test_micro_batches_have_their_images_and_the_reference_computes_the_same(tmp
         [sys.executable, "-c", RANK, *given],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=50,
         check=False,
         env={**os.environ, **cpu, "OMP_NUM_THREADS": "1"},
     )

@@ -98,7 +98,7 @@ def of_ranks(ranks: int, folder, *arguments: object) -> list[subprocess.Complete
     processes = [start(rank) for rank in range(ranks)]
     return [
         subprocess.CompletedProcess((), process.returncode, *texts)
-        for process, texts in [(process, process.communicate(timeout=300)) for process in processes]
+        for process, texts in [(process, process.communicate(timeout=50)) for process in processes]
     ]
 
 

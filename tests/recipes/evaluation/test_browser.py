@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-MILLISECONDS = 120_000  # enough for a machine that is busy with training
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+MILLISECONDS = 50_000  # enough for a machine that is busy with training
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=MILLISECONDS)
+def browser(chromium_path):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"], timeout=MILLISECONDS)
         yield browser
         browser.close()
 

@@ -113,7 +113,7 @@ def test_the_real_engine_agrees_with_transformers(make_data):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=3600,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -24,7 +24,7 @@ except ImportError:
 def python(folder: Path, code: str) -> str:
     """Run code in a new interpreter that finds packages in `folder` first."""
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -111,7 +111,7 @@ class Experiment:
         with output.open("w") as stream:
             command = [sys.executable, "-m", "recipes.launch", "countdown", *keys]
             done = subprocess.run(
-                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=3600, check=False
+                command, env=environment, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, timeout=500, check=False
             )
         seconds = time.time() - float(fired.read_text()) if fired.exists() else float("nan")
         left = [*_processes(self.folder), *_unused_segments(before)]

@@ -38,7 +38,7 @@ def start(folder: Path, ranks: int, steps: int) -> subprocess.CompletedProcess[s
     }
     keys = [f"data.val_max_samples={UNEVEN}", "trainer.val_before_train=false"]
     command = [sys.executable, "-m", "recipes.launch", "countdown", *keys]
-    return subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
+    return subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
 
 
 def test_the_reference_batch_trains_saves_and_goes_on_with_as_many_ranks(tmp_path):

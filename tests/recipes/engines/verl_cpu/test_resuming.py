@@ -75,7 +75,7 @@ class Experiment:
         """Train to the end; what the launcher printed."""
         environ = {**os.environ, **self.environ, **variables}
         command = [sys.executable, "-m", "recipes.launch", "countdown", *self.keys, *keys]
-        done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
+        done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
         text = done.stdout + done.stderr
         log = self.run_folder / "train.log"
         assert done.returncode == 0, text + (log.read_text(errors="replace")[-4000:] if log.exists() else "")

@@ -30,7 +30,7 @@ def start(folder: Path, steps: int) -> str:
         "VAL_FREQ": "-1",
     }
     command = [sys.executable, "-m", "recipes.launch", "countdown", "trainer.val_before_train=false"]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     log = folder / "runs" / "countdown" / "train.log"
     assert done.returncode == 0, done.stdout + done.stderr + (log.read_text()[-4000:] if log.exists() else "")
     return done.stdout

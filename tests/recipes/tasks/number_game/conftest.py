@@ -1,24 +1,14 @@
-"""A scripted model server, and whether there is a Chromium to test with."""
+"""A scripted model server, a reward and three rounds."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from recipes.tasks.number_game import chromium
 from recipes.tasks.number_game.rules import parse_deal
-
-
-@pytest.fixture(scope="session")
-def chromium_path():
-    """A Chromium, or a skip with the reason."""
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next((path for name in chromium.NAMES if (path := shutil.which(name))), None)
-    return path or pytest.skip("no Chromium: apt-get install chromium")
 
 
 @pytest.fixture
