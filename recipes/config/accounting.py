@@ -147,7 +147,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
                 f"set {changed} to {either(_around(size, fitting))}",
                 update,
                 "worker.rollout.n",
-                *recipe.gpu_keys,
+                "trainer.n_gpus_per_node",
             )
         elif recipe.engine == "easyr1" and name == "worker.actor":
             yield from _easyr1(recipe, size * n // ranks)

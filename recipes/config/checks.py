@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recipes.config import kl, loss, rewards, separate
+from recipes.config import kl, loss, rewards
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
@@ -33,8 +33,8 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     yield from _groups(recipe)
     yield from _machines(recipe, gpus)
     yield from rewards.problems(recipe)
-    terms = (kl.problems, loss.problems, separate.problems)
-    for find in (
+    terms = (kl.problems, loss.problems)
+    checks = (
         batches,
         _interpolations,
         _frequencies,
@@ -43,7 +43,8 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
         _combinations,
         _best_checkpoint,
         _without_effect,
-    ):
+    )
+    for find in checks:
         yield from find(recipe)
 
 
@@ -74,7 +75,7 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
-    values = [*kl.remarks(recipe), *loss.remarks(recipe, updates), *separate.remarks(recipe)]
+    values = [*kl.remarks(recipe), *loss.remarks(recipe, updates)]
     return [*recipe.notes, *values, *_adapters(recipe), *_idle(recipe)]
 
 
@@ -103,14 +104,14 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
         )
     roles = ("actor", "critic") if recipe.has_critic else ("actor",)
     sharing = {f"worker.{role}.ulysses_size": recipe.n_gpus for role in roles}
-    for key, count in {"worker.rollout.tensor_parallel_size": recipe.rollout_gpus, **sharing}.items():
+    for key, count in {"worker.rollout.tensor_parallel_size": recipe.n_gpus, **sharing}.items():
         size = recipe.value(key)
         if count % size:
             yield recipe.error(
                 f"{key} {size} does not divide the {count} GPUs",
                 f"set {key} to {either(nearest_divisors(size, count))}",
                 key,
-                *recipe.gpu_keys,
+                "trainer.n_gpus_per_node",
             )
 
 

@@ -169,7 +169,7 @@ def _vllm(recipe: Recipe) -> Changes:
     changes: dict[str, tuple[Any, Source]] = {}
     sequences = rollout.max_num_seqs
     if sequences is None:
-        engines = max(1, recipe.rollout_gpus // rollout.tensor_parallel_size)
+        engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
         sequences = budgets.max_num_seqs(-(-recipe.data.rollout_batch_size * rollout.n // engines))
         changes[DECODING] = (sequences, Source("hardware", "a step's responses over vLLM's engines"))
     if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:

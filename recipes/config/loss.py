@@ -73,11 +73,7 @@ def remarks(recipe: Recipe, updates: int) -> list[str]:
             )
     clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high", "dual"))
     clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
-    if (
-        updates == 1
-        and not recipe.worker.rollout.own_gpus
-        and (clipped or any(recipe.source_of(clip).by_user for clip in clips))
-    ):
+    if updates == 1 and (clipped or any(recipe.source_of(clip).by_user for clip in clips)):
         lines.append(
             "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
             "ROLLOUT_BATCH_SIZE makes several"

@@ -101,7 +101,6 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("TOP_P", f"{_ROLLOUT}.top_p"),
     Variable("TOP_K", f"{_ROLLOUT}.top_k"),
     Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size"),
-    Variable("ROLLOUT_GPUS", f"{_ROLLOUT}.own_gpus"),
     Variable("GPU_MEMORY_UTIL", f"{_ROLLOUT}.gpu_memory_utilization", "GPU_MEMORY_UTILIZATION"),
     Variable(
         "REWARD_FUNCTION",

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from recipes.engines.verl import ON_POLICY_PREFIX, SAMPLED_PREFIX
+from recipes.engines.verl import ON_POLICY_PREFIX
 
 Loss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 
@@ -43,23 +43,6 @@ def on_policy(loss: Loss) -> Loss:
     return from_current
 
 
-def sampled(loss: Loss) -> Loss:
-    """A policy loss of verl whose old log-probabilities are those with which vLLM sampled, perhaps of older weights.
-
-    Its ratio corrects for both, older weights and vLLM's arithmetic. The metrics have the distance between the two
-    policies, which verl reports for its own losses from the old pass only.
-    """
-
-    @functools.wraps(loss)
-    def from_rollout(
-        old_log_prob: torch.Tensor, log_prob: torch.Tensor, response_mask: torch.Tensor, **kwargs: Any
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
-        value, metrics = loss(old_log_prob=old_log_prob, log_prob=log_prob, response_mask=response_mask, **kwargs)
-        return value, {**metrics, **_agreement(log_prob.detach(), old_log_prob, response_mask)}
-
-    return from_rollout
-
-
 def _agreement(trainer: torch.Tensor, rollout: torch.Tensor, response_mask: torch.Tensor) -> dict[str, float]:
     """verl's comparison of the trainer's log-probabilities with vLLM's, and the mean difference of probabilities."""
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_corr_metrics_from_logprobs
@@ -76,10 +59,9 @@ def _agreement(trainer: torch.Tensor, rollout: torch.Tensor, response_mask: torc
 
 @functools.cache
 def register() -> None:
-    """Register two forms of each of verl's policy losses: on-policy, and with vLLM's log-probabilities as the old."""
+    """Register an on-policy form of each of verl's policy losses."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, register_policy_loss
 
     for name, loss in list(POLICY_LOSS_REGISTRY.items()):
         if name != "bypass_mode":
             register_policy_loss(ON_POLICY_PREFIX + name)(on_policy(loss))
-            register_policy_loss(SAMPLED_PREFIX + name)(sampled(loss))

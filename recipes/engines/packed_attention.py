@@ -6,8 +6,7 @@ the package flash-attn for it, which has to be compiled against the installed to
 transformers under the name `NAME`, through the functions that transformers expects of flash-attn:
 
 - `attn_implementation=NAME` (verl: `model.override_config`) selects it for text models and vision towers;
-- Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn;
-- verl's critic, which asks for "flash_attention_2" whatever the configuration names, is loaded with it too.
+- Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
 
 `extensions.py`, on CPUs `verl_cpu/engine.py`, registers it in each process where verl builds a model. The kernel itself
 runs on GPUs only; on CPUs `one_by_one` stands for it.
@@ -23,7 +22,6 @@ from typing import Any
 import torch
 
 from recipes.config.gpus import PACKED_ATTENTION
-from recipes.engines import value_model
 from recipes.errors import RecipeError
 
 NAME = PACKED_ATTENTION
@@ -270,7 +268,6 @@ def registered() -> str:
 def register() -> None:
     """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
     registered()
-    value_model.register()
     from verl.models.transformers import qwen2_vl
 
     # Names that the module takes from flash-attn where it is installed

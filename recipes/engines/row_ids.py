@@ -73,7 +73,6 @@ def patch_dumps() -> None:
 
     @functools.wraps(log)
     def _log_rollout_data(self: PPOTrainer, batch: Any, timing_raw: dict[str, Any], rollout_data_dir: str) -> None:
-        _read_ids(batch)
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         for key, fields in zip(batch.keys, data.pop("extra_fields").tolist(), strict=True):
             result = (fields or {}).get("reward_extra_info") or {}
@@ -104,20 +103,6 @@ def patch_dumps() -> None:
     PPOTrainer._val_metrics_update = _val_metrics_update
     PPOTrainer._dump_generations = _dump_generations
     PPOTrainer._log_rollout_data = _log_rollout_data
-
-
-def _read_ids(batch: Any) -> None:
-    """Get the ids of responses that this process did not ask for from their columns in the transfer queue.
-
-    verl's asynchronous trainer keeps finished responses in its checkpoints, and a resumed run trains on them.
-    """
-    unknown = [key for key in batch.keys if _uid(key) not in _known]
-    if not unknown or not _known:  # without a column `id` none is known
-        return
-    columns = [COLUMN, DATA_SOURCE]
-    rows = tq.kv_batch_get(keys=unknown, partition_id=batch.partition_id, select_fields=columns)
-    for key, row, source in zip(unknown, *(rows.pop(name).tolist() for name in columns), strict=True):
-        _known[_uid(key)] = {ROW_ID: row, DATA_SOURCE: source}
 
 
 def _uid(key: str) -> str:

@@ -13,11 +13,10 @@ verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from verl.trainer.ppo.v1 import replay_buffer
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from recipes.errors import RESPONSE_FAILED
 
@@ -26,21 +25,7 @@ ACCURACY = ("accuracy", "acc")
 """Names under which a reward says whether a response is right; the first that is there counts."""
 
 
-class _EndsAtFailure:
-    """A buffer in which a prompt whose responses were not all generated and judged ends the run."""
-
-    failure_keys: dict[str, set[str]]
-    sync_refill_failed_groups: bool
-
-    def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> Any:
-        """verl's choice. Raises RuntimeError for a failure, but where the user has verl replace failed groups."""
-        failed = len(self.failure_keys[partition_id])
-        if failed and not self.sync_refill_failed_groups:
-            raise RuntimeError(f"{RESPONSE_FAILED} for {failed} of the prompts; the first error is in the log")
-        return super()._sampleable_terminal_keys(partition_id, eviction_reasons)  # type: ignore[misc]  # of verl's buffer
-
-
-class BoundedReplayBuffer(_EndsAtFailure, ReplayBuffer):
+class BoundedReplayBuffer(ReplayBuffer):
     """`ReplayBuffer` that gives a step up after `max_num_gen_batches` batches of prompts; 0 or less: never.
 
     verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:165 (`if not has_custom_sampler`)),
@@ -49,6 +34,8 @@ class BoundedReplayBuffer(_EndsAtFailure, ReplayBuffer):
     """
 
     filter_groups_metric: str | None
+    failure_keys: dict[str, set[str]]
+    sync_refill_failed_groups: bool
 
     def __init__(
         self, *, sampler_kwargs: Any, refill_fn: Any = None, poll_interval: float = POLL_SECONDS, **kwargs: Any
@@ -71,6 +58,13 @@ class BoundedReplayBuffer(_EndsAtFailure, ReplayBuffer):
         """A step's batch. Raises RuntimeError where too many groups in a row have zero variance."""
         self._replaced = 0
         return super().sample(*args, **kwargs)
+
+    def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> Any:
+        """verl's choice. Raises RuntimeError for a failure, but where the user has verl replace failed groups."""
+        failed = len(self.failure_keys[partition_id])
+        if failed and not self.sync_refill_failed_groups:
+            raise RuntimeError(f"{RESPONSE_FAILED} for {failed} of the prompts; the first error is in the log")
+        return super()._sampleable_terminal_keys(partition_id, eviction_reasons)
 
     def _dapo_filtered_keys(self, partition_id: str) -> Any:
         """verl's choice of groups, by the accuracy that the reward reports under whichever name.
@@ -101,36 +95,6 @@ class BoundedReplayBuffer(_EndsAtFailure, ReplayBuffer):
             )
         self._replaced += prompts
         return self._refill(prompts)
-
-
-class PromptReplayBuffer(_EndsAtFailure, ReplayBufferAsync):
-    """verl's buffer of the asynchronous trainer, asked as often; a step's prompts are the oldest that are there.
-
-    verl's own tells prompts apart by the step that sent them to generation. But the first step of a run sends two
-    batches, its own and the next, and took whichever groups of both finished first: those with short responses.
-    """
-
-    def __init__(self, *, poll_interval: float = POLL_SECONDS, **kwargs: Any) -> None:
-        # The trainer makes its buffer first. Later, at this level, it logs with an argument that logging has not:
-        # verl/trainer/ppo/v1/trainer_separate_async.py:184 (`flush=True`) raises TypeError.
-        logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async").setLevel(logging.WARNING)
-        super().__init__(poll_interval=poll_interval, **kwargs)
-
-    def _has_enough_samples(
-        self, global_steps: int, partition_id: str, batch_size: int, sampleable_keys: set[str]
-    ) -> bool:
-        own = self._oldest(partition_id)[:batch_size]
-        enough = super()._has_enough_samples(global_steps, partition_id, batch_size, sampleable_keys)
-        return bool(enough) and (partition_id == "val" or sampleable_keys.issuperset(own))
-
-    def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> tuple[Any, ...]:
-        _, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
-        return [uid for uid in self._oldest(partition_id) if uid in sampleable_keys][:batch_size], *snapshots
-
-    def _oldest(self, partition_id: str) -> list[str]:
-        """The prompts that are there, in the order of their steps; within a step TransferQueue keeps their order."""
-        steps = self.prompt_global_steps[partition_id]
-        return sorted(steps, key=lambda uid: steps[uid])
 
 
 def _filtering(given: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl, loss, separate
+from recipes.config import kl, loss
 from recipes.config.checks import require_supported
 from recipes.config.gpus import has_atomic_compile_cache
 from recipes.config.layers import flatten
@@ -19,7 +19,6 @@ from recipes.config.names import verl_defaults
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
-from recipes.engines import separate_rollout
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.python_files import split_function
@@ -31,8 +30,8 @@ EXTENSIONS = "recipes.engines.extensions"
 # These stand here because the modules that they are for import torch or verl.
 ROW_IDS = "recipes.engines.row_ids.AgentLoops"
 """verl's manager of agent loops, which brings the ids of rows into its dumps."""
-ON_POLICY_PREFIX, SAMPLED_PREFIX = "on_policy_", "sampled_"
-"""Begin the names of the losses in `on_policy.py`."""
+ON_POLICY_PREFIX = "on_policy_"
+"""Begins the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
 """verl's `optim.num_cycles` that asks `linear_schedule.py` for a straight line."""
 
@@ -48,14 +47,12 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     of_models = (_data, _models, _schedules, _kernels, _precision, _batches)
     for part in (_algorithm, _old_log_probs, *of_models, _rollout, _reward, _sampler, _trainer, _ray):
         keys.update(part(recipe))
-    keys.update(separate_rollout.keys(recipe))
     keys = flatten(keys)
     _refuse_contradictions(recipe, keys)
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 
-        needed = settings.keys(recipe)
-        keys.update({name: needed[name] for name in needed if recipe.has_critic or not name.startswith("critic.")})
+        keys.update(settings.keys(recipe))
     given = native(recipe)
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
     return keys | given
@@ -64,6 +61,11 @@ def translate(recipe: Recipe) -> dict[str, Any]:
 def native(recipe: Recipe) -> dict[str, Any]:
     """verl's own keys of the recipe, flat and without Hydra's plus."""
     return {name.lstrip("+"): value for name, value in flatten(recipe.verl).items()}
+
+
+def trainer_mode(recipe: Recipe) -> str:
+    """verl's trainer: `sync`, or the one that a key below `verl` names (docs/ALGORITHMS.md, "Other trainers")."""
+    return str(native(recipe).get("trainer.v1.trainer_mode", "sync"))
 
 
 def _renamed(recipe: Recipe) -> dict[str, Any]:
@@ -94,8 +96,6 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
     if in_loss:
         keys[f"{ACTOR}.kl_loss_type"] = in_loss.estimator
         keys[f"{ACTOR}.kl_loss_coef"] = in_loss.coefficient
-    if recipe.has_critic:
-        keys["critic.loss_agg_mode"] = loss.AVERAGES[recipe.worker.critic.loss_avg_mode]
     if recipe.algorithm.online_filtering:
         # verl's replay buffer samples without a limit; ours stops after max_try_make_batch batches.
         keys["algorithm.filter_groups.max_num_gen_batches"] = max(0, recipe.trainer.max_try_make_batch)
@@ -112,33 +112,22 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
     """With one update a step, skips the pass for old log-probabilities: `on_policy.py` takes the current ones.
 
     A KL in the reward is then computed from vLLM's log-probabilities. They equal the policy's only without top-p and
-    top-k, so with these limits the pass is kept.
-
-    Responses of GPUs that only generate are of older weights: there the ratio is to vLLM's log-probabilities.
+    top-k, so with these limits the pass is kept. It is kept too with verl's asynchronous trainers, whose responses
+    are of older weights.
     """
     actor, rollout = recipe.worker.actor, recipe.worker.rollout
-    correction = "algorithm.rollout_correction"
-    by_verls_name = any(name.lstrip("+").startswith(correction) for name in recipe.verl)
-    if rollout.own_gpus:
-        if by_verls_name:
-            return {}
-        if not separate.corrects_in_update(recipe):
-            return {f"{correction}.rollout_is": "token", f"{correction}.rollout_is_threshold": 2.0}
-        return _bypassed(recipe, SAMPLED_PREFIX)
+    if trainer_mode(recipe) != "sync":
+        return {}
+    by_verls_name = any(name.startswith("algorithm.rollout_correction") for name in native(recipe))
     samples_all = rollout.top_p == 1 and rollout.top_k == -1
     exact = samples_all or kl.in_reward(recipe) is None
     possible = is_on_policy(recipe) and rollout.calculate_log_probs and exact
     recompute = actor.recompute_old_log_probs
     if recompute or (recompute is None and (by_verls_name or not possible)):
         return {}
-    return _bypassed(recipe, ON_POLICY_PREFIX)
-
-
-def _bypassed(recipe: Recipe, prefix: str) -> dict[str, Any]:
-    """verl hands vLLM's log-probabilities to a loss of `on_policy.py` in the place of the old ones."""
     return {
         "algorithm.rollout_correction.bypass_mode": True,
-        f"{ACTOR}.policy_loss.loss_mode": prefix + verl_loss(recipe.worker.actor.loss_type),
+        f"{ACTOR}.policy_loss.loss_mode": ON_POLICY_PREFIX + verl_loss(actor.loss_type),
         f"{ACTOR}.calculate_entropy": True,
     }
 
@@ -151,8 +140,6 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = "triton"
     if recipe.hardware == "gpu":
         keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
-        if recipe.has_critic:
-            keys["critic.model.external_lib"] = EXTENSIONS
     return keys
 
 
@@ -166,15 +153,12 @@ def _data(recipe: Recipe) -> dict[str, Any]:
 
 def _models(recipe: Recipe) -> dict[str, Any]:
     """Model paths and trust in remote code. The reference takes the actor's strategy unless a layer sets its own."""
-    actor, critic = recipe.worker.actor.model, recipe.worker.critic.model
+    actor = recipe.worker.actor.model
     keys: dict[str, Any] = {
         "actor_rollout_ref.model.path": actor.model_path,
         "actor_rollout_ref.model.trust_remote_code": actor.trust_remote_code,
         "data.trust_remote_code": actor.trust_remote_code,
     }
-    if recipe.has_critic:
-        keys["critic.model.path"] = critic.model_path or actor.model_path
-        keys["critic.model.trust_remote_code"] = critic.trust_remote_code
     if recipe.source_of("worker.ref.strategy").layer != "default":
         keys |= dict.fromkeys((f"{REF}.strategy", f"{REF}.fsdp_config.strategy"), recipe.worker.ref.strategy)
     return keys
@@ -182,12 +166,8 @@ def _models(recipe: Recipe) -> dict[str, Any]:
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:
     """A straight line, which verl's FSDP engine lacks, is a cosine of a number of cycles that stands for it."""
-    optimisers = {
-        ACTOR: recipe.worker.actor.optim,
-        **({"critic": recipe.worker.critic.optim} if recipe.has_critic else {}),
-    }
-    linear = [place for place, optim in optimisers.items() if optim.lr_scheduler_type == "linear"]
-    return {f"{place}.optim.num_cycles": LINEAR_CYCLES for place in linear}
+    linear = recipe.worker.actor.optim.lr_scheduler_type == "linear"
+    return {f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {}
 
 
 _PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
@@ -197,8 +177,6 @@ _PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp
 def _precision(recipe: Recipe) -> dict[str, Any]:
     """Offloading and precision. Raises RecipeError for CPU offload with FSDP 1, which accumulates gradients wrongly."""
     places = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
-    if recipe.has_critic:
-        places["critic"] = "critic.fsdp"
     keys: dict[str, Any] = {}
     for role, place in places.items():
         network = getattr(recipe.worker, role)
@@ -222,31 +200,17 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 
 def _batches(recipe: Recipe) -> dict[str, Any]:
     """Token budgets of micro-batches. Without a budget of its own, a micro-batch of k responses gets k full lengths."""
+    actor = recipe.worker.actor
 
-    def tokens(network: Any, responses: int | None) -> int:
-        return network.max_token_len_per_device or -(-settled(responses) * recipe.longest // network.ulysses_size)
+    def tokens(responses: int | None) -> int:
+        return actor.max_token_len_per_device or -(-settled(responses) * recipe.longest // actor.ulysses_size)
 
-    actor, critic = recipe.worker.actor, recipe.worker.critic
     keys: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": actor.dynamic_batching}
     if actor.dynamic_batching:
         experience = actor.max_token_len_per_device_for_experience
-        experience = experience or tokens(actor, actor.micro_batch_size_per_device_for_experience)
-        keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = tokens(actor, actor.micro_batch_size_per_device_for_update)
+        experience = experience or tokens(actor.micro_batch_size_per_device_for_experience)
+        keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = tokens(actor.micro_batch_size_per_device_for_update)
         keys |= dict.fromkeys([f"{place}.log_prob_max_token_len_per_gpu" for place in (ROLLOUT, REF)], experience)
-    if recipe.has_critic:
-        # verl's V1 trainer hands the critic's engine only a token budget; the rest is set on the engine.
-        most = tokens(critic, critic.micro_batch_size_per_device_for_update)
-        keys |= {
-            "critic.use_dynamic_bsz": critic.dynamic_batching,
-            "critic.ppo_max_token_len_per_gpu": most,
-            "critic.ppo_infer_max_token_len_per_gpu": most,
-            "critic.model.use_remove_padding": critic.padding_free,
-            "critic.fsdp.use_dynamic_bsz": critic.dynamic_batching,
-            "critic.fsdp.use_remove_padding": critic.padding_free,
-            "critic.fsdp.micro_batch_size_per_gpu": critic.micro_batch_size_per_device_for_update,
-            "critic.fsdp.infer_micro_batch_size_per_gpu": critic.micro_batch_size_per_device_for_experience,
-            "critic.fsdp.ulysses_sequence_parallel_size": critic.ulysses_size,
-        }
     return keys
 
 
@@ -312,12 +276,7 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
 def _sampler(recipe: Recipe) -> dict[str, Any]:
     """The replay buffer of `samplers.py`, and what verl would have handed its own; verl's others are asynchronous."""
     place = "trainer.v1.sampler"
-    given = native(recipe)
-    if (
-        recipe.worker.rollout.own_gpus
-        or given.get("trainer.v1.trainer_mode", "sync") != "sync"
-        or f"{place}.custom_sampler.path" in given
-    ):
+    if trainer_mode(recipe) != "sync" or f"{place}.custom_sampler.path" in native(recipe):
         return {}
     return {
         f"{place}.custom_sampler.path": "pkg://recipes.engines.samplers",
@@ -349,8 +308,6 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
         f"{ACTOR}.checkpoint.save_contents": [*contents, *(["hf_model"] if trainer.save_hf_model else [])],
         "trainer.max_actor_ckpt_to_keep": limit,
     }
-    if recipe.has_critic:
-        keys |= {"critic.checkpoint.save_contents": contents, "trainer.max_critic_ckpt_to_keep": limit}
     if saves_adapters_alone(recipe):
         keys[f"{ACTOR}.checkpoint.save_lora_only"] = True
     if trainer.save_freq > 0:

@@ -74,7 +74,6 @@ class MemoryPlan:
     moments: bool = True  # Adam's moments are there: not in the first step, nor in trials without an optimiser
     adam: bool = True  # Adam takes its step
     tensor: int = 1  # GPUs that share vLLM's weights
-    separate: bool = False  # vLLM has GPUs of its own
     keeps_weights_asleep: bool = False  # vLLM moves its weights to the host while it sleeps: nobody sends all of them
     utilization: float = 0.0  # vLLM's share of a GPU
     sequences: int = 0  # responses that vLLM decodes at once
@@ -166,10 +165,7 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
         "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
         "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
     }
-    if plan.separate:
-        yield Phase(GENERATE, {"vLLM": generation["vLLM"]}, plan.free, GROWTH + 2 * SYNC)
-    else:
-        yield Phase(GENERATE, {**generation, "critic": critic}, plan.free, GROWTH + SYNC)
+    yield Phase(GENERATE, {**generation, "critic": critic}, plan.free, GROWTH + SYNC)
     for name, parts in ((FORWARD, forward), (BACKWARD, _backward(plan))):
         yield Phase(name, {**parts, "critic": critic}, plan.free, RESERVED_BYTES, ESTIMATE_TOLERANCE)
     if plan.adam and not plan.offload_all:

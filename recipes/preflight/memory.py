@@ -92,7 +92,6 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,
         accumulates=each > update,
         tensor=rollout.tensor_parallel_size,
-        separate=rollout.own_gpus > 0,
         utilization=rollout.gpu_memory_utilization if recipe.hardware == "gpu" else 0.0,
         sequences=rollout.max_num_seqs or 256,
         batched_tokens=rollout.max_num_batched_tokens,

@@ -44,7 +44,6 @@ VALUES: dict[str, dict[str, Any]] = {
     "ours": {},
     "tp2": {"worker.rollout.tensor_parallel_size": 2},
     "fsdp2": {"worker.actor.strategy": "fsdp2"},
-    "async": {"worker.rollout.own_gpus": 1},  # half of the GPUs, where there are more than two
     "easyr1": {
         **WITHOUT_LEVERS,
         # examples/config.yaml of EasyR1 (configs/official/easyr1_config.yaml), and what its trainer does besides.
@@ -272,8 +271,6 @@ def run(name: str, work: Workload) -> Measured:
         **STANDSTILL,
         **VALUES[name],
     }
-    if name == "async":
-        values["worker.rollout.own_gpus"] = max(1, work.gpus // 2)
     arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
     command = [sys.executable, "-m", "recipes.launch", work.task, *arguments, *work.extra]
     environment = {

@@ -409,19 +409,8 @@ class Recipe(Resolved):
 
     @property
     def n_gpus(self) -> int:
-        """Number of GPUs that train, on all machines together; without GPUs, of ranks."""
-        return self.trainer.nnodes * max(1, self.trainer.n_gpus_per_node - self.worker.rollout.own_gpus)
-
-    @property
-    def rollout_gpus(self) -> int:
-        """Number of GPUs that generate, on all machines together: those that do nothing else, or all."""
-        return self.trainer.nnodes * (self.worker.rollout.own_gpus or self.trainer.n_gpus_per_node)
-
-    @property
-    def gpu_keys(self) -> tuple[str, ...]:
-        """Keys that decide how many GPUs train and how many generate, for messages."""
-        own = ("worker.rollout.own_gpus",) if self.worker.rollout.own_gpus else ()
-        return ("trainer.n_gpus_per_node", *own)
+        """Number of GPUs on all machines together; without GPUs, of ranks."""
+        return self.trainer.nnodes * self.trainer.n_gpus_per_node
 
     @property
     def has_critic(self) -> bool:

@@ -320,15 +320,6 @@ class Rollout(Section):
     tensor_parallel_size: int = key(
         2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
     )
-    own_gpus: int = key(
-        0,
-        "GPUs of the machine that only generate, one step ahead of the others, which train (docs/ASYNC.md); 0: all do "
-        "both in turn",
-        verl=(f"{ROLLOUT}.n_gpus_per_node", f"{ROLLOUT}.nnodes", "trainer.v1.trainer_mode"),
-        computed=True,
-        not_on=only_verl("EasyR1 has no asynchronous trainer"),
-        ge=0,
-    )
     max_model_len: int | None = key(
         None, "longest sequence of vLLM; null: prompt + response", verl=SAME, computed=True, gt=0
     )

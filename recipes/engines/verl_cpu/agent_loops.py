@@ -132,7 +132,7 @@ class CpuAgentLoopWorker(_Worker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if type(self.llm_client) is LLMServerClient:  # asynchronous trainers have another client and may add servers
+        if type(self.llm_client) is LLMServerClient:  # verl's asynchronous trainers have another
             self.llm_client = OneServerClient(self.llm_client.config, self.llm_client._load_balancer)
         if self.reward_loop_worker_handles == []:
             self.reward_loop_worker_handles = [LocalReward(self.config)]

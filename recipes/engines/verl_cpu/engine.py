@@ -1,7 +1,6 @@
-"""verl's FSDP engines for language and value models, and the rollout, registered for CPUs.
+"""verl's FSDP engine for language models, and the rollout, registered for CPUs.
 
-verl imports this module where it builds a model configuration, because `actor_rollout_ref.model.external_lib` (and
-`critic.model.external_lib`) name it.
+verl imports this module where it builds a model configuration, because `actor_rollout_ref.model.external_lib` names it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 from verl.workers.engine.base import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
@@ -59,11 +58,6 @@ def _without_offloading(engine_config: Any) -> Any:
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
 class CpuLanguageModelEngine(_CpuSharding, FSDPEngineWithLMHead):
     """Actor and reference model."""
-
-
-@EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
-class CpuValueModelEngine(_CpuSharding, FSDPEngineWithValueHead):
-    """Critic."""
 
 
 def register_rollout() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
 from typing import Any
 
-from recipes.engines import pass_columns, value_model
+from recipes.engines import pass_columns
 
 CHUNK = 1 << 22
 """Logits whose exponentials are in memory at once: 16 MB."""
@@ -137,7 +137,6 @@ def inspect_models_here() -> None:
 
 def apply_to_verl() -> None:
     """Apply every patch of verl. Called while verl is imported, before a module uses the patched functions."""
-    value_model.register()
     one_gloo_per_device()
     log_probs_of_many_tokens()
     pass_columns.register()

@@ -119,16 +119,13 @@ def _local_ray(ranks: int) -> dict[str, Any]:
 
 
 def _models(recipe: Recipe) -> dict[str, Any]:
-    """The plug-in, an attention that CPUs have, no compilation, and a critic in the actor's number type."""
-    networks = {"actor_rollout_ref": recipe.worker.actor, "critic": recipe.worker.critic}
-    attention = {role: PACKED_ATTENTION if network.padding_free else "sdpa" for role, network in networks.items()}
+    """The plug-in, an attention that CPUs have, and no compilation."""
+    attention = PACKED_ATTENTION if recipe.worker.actor.padding_free else "sdpa"
     return {
-        **{f"{role}.model.external_lib": f"{PACKAGE}.engine" for role in attention},
-        **{f"{role}.model.override_config.attn_implementation": name for role, name in attention.items()},
+        "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
+        "actor_rollout_ref.model.override_config.attn_implementation": attention,
         "actor_rollout_ref.ref.use_torch_compile": False,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        "critic.model.enable_gradient_checkpointing": False,
-        **{f"critic.fsdp.mixed_precision.{part}_dtype": "fp32" for part in ("param", "reduce", "buffer")},
     }
 
 

@@ -42,10 +42,6 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("trainer.n_gpus_per_node=7 worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),  # before anything else
         ("trainer.project_name=${oc.env:HOME}", ["would replace ${...}", "write the value itself"]),
         ("worker.reward.reward_function_kwargs.a.b=${data.seed}", ["would replace"]),
-        # GPUs that only generate
-        ("worker.rollout.own_gpus=8", ["8 of 8 GPUs leaves none that trains", "ROLLOUT_GPUS to 7 or fewer"]),
-        ("trainer.n_gpus_per_node=1 worker.rollout.own_gpus=1", ["it takes two GPUs"]),
-        ("worker.rollout.own_gpus=1", ["1024 responses do not divide over 7 data-parallel ranks", "63 or 70"]),
         (
             "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
             ["set data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"],
@@ -55,14 +51,6 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
             ["set worker.actor.global_batch_size to 24"],
         ),
         ("trainer.experiment_name=a/b", ["which the regular expression"]),
-        ("worker.rollout.own_gpus=4 worker.rollout.tensor_parallel_size=8", ["does not divide the 4 GPUs", "to 4"]),
-        ("worker.rollout.own_gpus=4 trainer.nnodes=2", ["one machine"]),
-        ("worker.rollout.own_gpus=4 algorithm.online_filtering=true", ["nothing bounds the groups"]),
-        ("worker.rollout.own_gpus=4 worker.actor.model.lora.rank=8", ["adapters would not reach vLLM"]),
-        ("worker.rollout.own_gpus=4 worker.actor.loss_type=gpg", ["no ratio to the policy that sampled"]),
-        ("worker.rollout.own_gpus=4 worker.rollout.calculate_log_probs=false", ["with which vLLM sampled"]),
-        ("worker.rollout.own_gpus=4 worker.rollout.top_p=0.9", ["before top-p and top-k"]),
-        ("worker.hybrid_engine=false", ["no GPU is there for generation alone"]),
         # what nothing reads
         ("algorithm.preset=dapo algorithm.kl_coef=0.5", ["has no effect: there is no KL"]),
         ("algorithm.kl_loss_coef=0.1", ["algorithm.kl_loss_coef 0.1 has no effect", "USE_KL_LOSS"]),

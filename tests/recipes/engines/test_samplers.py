@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from verl.trainer.ppo.v1 import replay_buffer
 
-from recipes.engines.samplers import BoundedReplayBuffer, PromptReplayBuffer
+from recipes.engines.samplers import BoundedReplayBuffer
 
 BATCH = 3
 SIGNAL, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), ()
@@ -150,26 +150,3 @@ def test_a_prompt_that_failed_ends_the_run(monkeypatch):
     buffer, _ = filled(monkeypatch, [SIGNAL, FAILED, SIGNAL], most=0, enable=False)
     with pytest.raises(RuntimeError, match="raised for 1 of the prompts"):
         sample(buffer)
-
-
-def test_a_step_of_the_asynchronous_trainer_waits_for_its_own_prompts_and_takes_no_others(monkeypatch):
-    """The first step sends two batches at once: the next one's prompts may finish first, and are left to it."""
-    queue, finished = Queue([SIGNAL], "accuracy"), iter(["p5", "p4", "p1", "p0", "p3", "p2"])
-
-    def finish_one(seconds: float) -> None:
-        queue.tags[next(finished)]["status"] = "finished"
-
-    monkeypatch.setattr(replay_buffer, "tq", queue)
-    monkeypatch.setattr(replay_buffer.time, "sleep", finish_one)
-    buffer = PromptReplayBuffer(
-        trainer_mode="separate_async",
-        trainer_config=SimpleNamespace(),
-        max_off_policy_threshold=2,
-        max_off_policy_strategy="wait",
-        sampler_kwargs={},
-        refill_fn=queue.add,
-    )
-    queue.add(2 * BATCH)
-    for step, own in enumerate([{"p0", "p1", "p2"}, {"p3", "p4", "p5"}], start=1):
-        batch, _ = buffer.sample(global_steps=step, partition_id="train", batch_size=BATCH)
-        assert {key.split("_")[0] for key in batch.keys} == own

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -85,37 +84,6 @@ def test_one_key_gives_compilation_back_to_vllm(composed, name):
 
 def test_cpus_get_no_compilation(composed):
     assert "compilation_config" not in OmegaConf.select(composed(hardware="cpu"), VLLM)
-
-
-@pytest.mark.parametrize("hardware", MACHINES)
-def test_the_asynchronous_trainer_takes_gpus_that_only_generate(composed, hardware):
-    """verl's own trainer is made of the configuration, up to what needs Ray."""
-    from verl.checkpoint_engine import CheckpointEngineRegistry
-    from verl.trainer.ppo.v1 import get_trainer_cls
-    from verl.utils.config import omega_conf_to_dataclass
-
-    from recipes.engines.samplers import POLL_SECONDS, PromptReplayBuffer
-
-    split = ("trainer.n_gpus_per_node=4", "worker.rollout.own_gpus=2", "worker.actor.global_batch_size=4")
-    config = composed(*split, "data.rollout_batch_size=8", hardware=hardware)
-    check(config)
-    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
-    assert (trainer.parameter_sync_step, trainer._enable_hybrid_replicas) == (2, False)
-    assert isinstance(trainer.replay_buffer, PromptReplayBuffer)
-    assert trainer.replay_buffer.poll_interval == POLL_SECONDS
-    assert (config.trainer.n_gpus_per_node, config.actor_rollout_ref.rollout.n_gpus_per_node) == (2, 2)
-    assert config.algorithm.rollout_correction.bypass_mode, "the ratio is to the policy that sampled"
-    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "sampled_vanilla"
-    weights = omega_conf_to_dataclass(config.actor_rollout_ref.rollout.checkpoint_engine)
-    importlib.import_module(weights.custom_backend_module)
-    assert CheckpointEngineRegistry.get(weights.backend)
-
-    config = composed(
-        *split, "data.rollout_batch_size=8", "worker.actor.recompute_old_log_probs=true", hardware=hardware
-    )
-    correction = config.algorithm.rollout_correction
-    assert (correction.bypass_mode, correction.rollout_is, correction.rollout_is_threshold) == (False, "token", 2.0)
-    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla"
 
 
 def listed(annotation: Any) -> list[Any]:

@@ -130,11 +130,3 @@ def test_a_solved_task_is_no_failure():
 def test_groups_are_judged_by_their_responses_and_bounds_come_from_the_recipe(key, zero_variance, status):
     groups = {step: Groups(8, zero_variance, 0, 0.2) for step in range(10, 20)}
     assert judged(run(), key, groups=groups)["groups"].status == status
-
-
-def test_older_weights_on_gpus_that_only_generate_are_a_warning_not_a_failure():
-    apart = run(lambda step: {"rollout_corr/kl": 0.05})
-    assert judged(apart)["vLLM and trainer"].status == "failure"
-    ahead = judged(apart, "trainer.n_gpus_per_node=2", "worker.rollout.own_gpus=1")["vLLM and trainer"]
-    assert ahead.status == "warning"
-    assert "one step before" in ahead.evidence
