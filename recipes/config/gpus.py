@@ -20,7 +20,7 @@ from recipes.errors import RecipeError, did_you_mean
 from recipes.memory import budgets, gpus
 from recipes.memory.gpus import nvidia_smi
 from recipes.memory.shape import Shape, model_type, published_shape, shape
-from recipes.model_files import local_model
+from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import ROOT
 
 KINDS = ("cpu", "gpu")
@@ -104,8 +104,10 @@ UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_tok
 STRATEGY = "worker.actor.strategy"
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
 FUSED = "worker.actor.use_fused_kernels"
+CHANGED_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Keys of a model's configuration by which it changes logits after the head; a fused head takes the weight alone."""
 FUSED_WIDTH = 128
-"""verl/utils/kernel/kernels.py:596 (`hidden_size % 128 == 0`)."""
+"""Hidden sizes of Triton's fused head: verl/utils/kernel/kernels.py:596 (`hidden_size % 128 == 0`)."""
 
 
 def packing_undone(recipe: Recipe) -> Changes:
@@ -143,9 +145,8 @@ def filled_sizes(recipe: Recipe) -> Changes:
     actor = recipe.worker.actor
     model = model_shape(actor.model.model_path)
     changes = {**_vllm(recipe), **_room(recipe)}
-    if actor.use_fused_kernels and model and model.hidden % FUSED_WIDTH:
-        why = f"verl's fused head takes hidden sizes that {FUSED_WIDTH} divides, and this is {model.hidden}"
-        changes[FUSED] = (False, Source("hardware", why))
+    if actor.use_fused_kernels and (name := _changes_logits(_folder(actor.model.model_path))):
+        changes[FUSED] = (False, Source("hardware", f"the model changes logits after the head ({name})"))
     if actor.dynamic_batching and actor.padding_free and recipe.engine == "verl":
         return {**changes, **_token_budgets(recipe, model)}
     if actor.model.enable_gradient_checkpointing is None:
@@ -156,6 +157,12 @@ def filled_sizes(recipe: Recipe) -> Changes:
 
 def _folder(name: str | None) -> Path | None:
     return local_model(name) or local_model(str(ROOT / (name or "")))
+
+
+def _changes_logits(folder: Path | None) -> str | None:
+    """The key of a model's `config.json` by which it changes logits after the head, if there is one."""
+    config = text_config(model_config(folder)) if folder else {}
+    return next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
 
 
 def model_shape(name: str | None) -> Shape | None:

@@ -12,6 +12,7 @@ from recipes.engines import (
     fsdp2,
     fused_head,
     linear_schedule,
+    log_probs,
     on_policy,
     packed_attention,
     pass_columns,
@@ -27,6 +28,7 @@ fused_head.register()
 on_policy.register()
 pass_columns.register()
 linear_schedule.register()
+log_probs.register()
 resumed_optimizer.register()
 saved_models.register()
 reference_memory.register()

@@ -12,7 +12,7 @@ from typing import Any
 
 from recipes.config import kl, loss
 from recipes.config.checks import require_supported
-from recipes.config.gpus import has_atomic_compile_cache
+from recipes.config.gpus import FUSED_WIDTH, has_atomic_compile_cache, model_shape
 from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
 from recipes.config.names import verl_defaults
@@ -133,11 +133,12 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 
 
 def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """Fused kernels and packed attention on GPUs. Of verl's fused heads only Triton's keeps no logits in memory."""
-    fused = recipe.worker.actor.use_fused_kernels
+    """The fused head, Triton's where it takes the model's hidden size, and the module of changes to verl on GPUs."""
+    fused, model = recipe.worker.actor.use_fused_kernels, model_shape(recipe.worker.actor.model.model_path)
     keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
     if fused:
-        keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = "triton"
+        kernel = "torch" if model and model.hidden % FUSED_WIDTH else "triton"
+        keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
     if recipe.hardware == "gpu":
         keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
     return keys

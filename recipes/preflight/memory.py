@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from recipes.config import Recipe, kl
-from recipes.config.gpus import FUSED_WIDTH, model_shape
+from recipes.config.gpus import model_shape
 from recipes.config.schema.keys import settled
 from recipes.config.schema.worker import Updates
 from recipes.errors import RecipeError
@@ -129,13 +129,12 @@ def advice(plan: MemoryPlan, phase: str) -> str:
     together = " ".join(f"{ACTOR}.offload.offload_{name}=false" for name in apart)
     tokens = f"{ACTOR}.max_token_len_per_device" if plan.dynamic else "MICRO_BATCH_SIZE"
     experience = f"{tokens}_for_experience" if plan.dynamic else f"{tokens}_FOR_EXPERIENCE"
-    fused = not plan.fused and plan.shape.hidden % FUSED_WIDTH == 0
     offloaded = plan.offload_params and plan.offload_optimizer
     offload = f"{ACTOR}.offload.offload_params=true {ACTOR}.offload.offload_optimizer=true"
     ways: list[tuple[tuple[str, ...], bool, str]] = [
         ((GENERATE,), True, "a smaller GPU_MEMORY_UTILIZATION"),
         ((GENERATE,), not offloaded, offload),
-        ((BACKWARD,), fused, f"{ACTOR}.use_fused_kernels=true"),
+        ((BACKWARD,), not plan.fused, f"{ACTOR}.use_fused_kernels=true"),
         ((BACKWARD, *on_cpus), not plan.recompute, f"{ACTOR}.model.enable_gradient_checkpointing=true"),
         ((BACKWARD, *on_cpus), plan.update_tokens > plan.longest, f"a smaller {tokens}"),
         ((FORWARD,), plan.forward_tokens > plan.longest, f"a smaller {experience}"),

@@ -13,10 +13,7 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
 from typing import Any
 
-from recipes.engines import pass_columns
-
-CHUNK = 1 << 22
-"""Logits whose exponentials are in memory at once: 16 MB."""
+from recipes.engines import log_probs, pass_columns
 
 
 def name_vllm() -> None:
@@ -82,28 +79,6 @@ def one_gloo_per_device() -> None:
     distributed.initialize_global_process_group_ray = initialize
 
 
-def log_probs_of_many_tokens() -> None:
-    """verl/utils/torch_functional.py:197 (`for logit in logits`) takes the logits row by row in Python, to need less
-    memory.
-
-    The rows are tokens, thousands in a pass, and for a small model the loop takes a quarter of the pass. This patch
-    takes as many rows at once as have `CHUNK` logits.
-    """
-    import torch
-    from verl.utils import torch_functional
-
-    row_by_row = torch_functional.logprobs_from_logits_v2
-
-    def log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if logits.dim() != 2 or logits.dtype != torch.float32:
-            return row_by_row(logits, labels)
-        chunks = logits.split(max(1, CHUNK // logits.shape[-1]))
-        chosen = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        return chosen - torch.cat([chunk.logsumexp(-1) for chunk in chunks])
-
-    torch_functional.logprobs_from_logits_v2 = log_probs
-
-
 def keep_linear_weights() -> None:
     """vllm/model_executor/layers/utils.py:269 (`def dispatch_cpu_unquantized_gemm`) repacks each Linear for oneDNN and
     deletes `layer.weight`.
@@ -138,7 +113,7 @@ def inspect_models_here() -> None:
 def apply_to_verl() -> None:
     """Apply every patch of verl. Called while verl is imported, before a module uses the patched functions."""
     one_gloo_per_device()
-    log_probs_of_many_tokens()
+    log_probs.register()
     pass_columns.register()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -13,7 +14,9 @@ from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines import easyr1
 from recipes.engines.verl import translate
 from recipes.errors import RecipeError
+from recipes.paths import ROOT
 
+TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 ENGINES = {"verl": translate, "easyr1": easyr1.translate}
 FILE = Source("recipe", "toy.yaml")
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -189,3 +192,15 @@ def test_old_log_probs_are_left_out_where_one_update_makes_them_superfluous(argu
     assert bool(keys.get("algorithm.rollout_correction.bypass_mode")) == skipped
     loss = keys["actor_rollout_ref.actor.policy_loss.loss_mode"]
     assert loss == ("on_policy_vanilla" if skipped else "vanilla")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel"),
+    [({"hidden_size": 640}, "triton"), ({"hidden_size": 576}, "torch"), ({"final_logit_softcapping": 30.0}, None)],
+)
+def test_the_fused_head_is_one_that_the_model_has(tmp_path, sizes, kernel):
+    config = json.loads((TINY / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **sizes}))
+    keys = translate(load("countdown", environ={"MODEL_PATH": str(tmp_path)}, hardware="gpu"))
+    assert keys["actor_rollout_ref.model.use_fused_kernels"] == (kernel is not None)
+    assert keys.get("actor_rollout_ref.model.fused_kernel_options.impl_backend") == kernel
