@@ -42,6 +42,11 @@ def checkpoint_dir(experiment: str) -> Path:
     return artifacts() / "checkpoints" / experiment
 
 
+def model_dir(name: str) -> Path:
+    """`artifacts/models/<name>`, a Hugging Face folder of a warm start."""
+    return artifacts() / "models" / name
+
+
 def relative_to_cwd(path: Path) -> Path:
     """A path as a user in the working folder would type it."""
     base = Path.cwd()

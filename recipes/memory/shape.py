@@ -158,6 +158,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-3B": {**_QWEN2, **_3B},
     "Qwen/Qwen2.5-7B": {**_QWEN2, **_7B},
     "Qwen/Qwen2.5-14B": {**_QWEN2, **_sizes(5120, 13_824, 48, 40, False, num_key_value_heads=8, vocab_size=152_064)},
+    "HuggingFaceTB/SmolLM2-135M": {"vocab_size": 49_152, **_sizes(576, 1536, 30, 9, True, num_key_value_heads=3)},
     "Qwen/Qwen2.5-VL-3B": {**_QWEN2, **_3B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 2048}},
     "Qwen/Qwen2.5-VL-7B": {**_QWEN2, **_7B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 3584}},
 }

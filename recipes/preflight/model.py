@@ -9,6 +9,7 @@ from recipes.config import PathKey, Recipe, path_keys
 from recipes.errors import RecipeError
 from recipes.memory.shape import published_config
 from recipes.model_files import local_model, model_config, positions, text_config, weight_files
+from recipes.paths import model_dir
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -52,7 +53,10 @@ def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
     if not key.key.endswith("tokenizer_path"):
         config, weights = model_config(folder), weight_files(folder)
         if not folder.exists():
-            raise error(f"the model {folder} does not exist", "set MODEL_PATH to a folder or a hub's name")
+            fix = "set MODEL_PATH to a folder or a hub's name"
+            if folder.parent == model_dir("any").parent:
+                fix = f"make it: MODEL_PATH=<the model to start from> bash scripts/sft.sh {recipe.name}; or {fix}"
+            raise error(f"the model {folder} does not exist", fix)
         if not file.is_file():
             raise error(f"{folder} is not a model: it has no config.json", "set MODEL_PATH to a model's folder")
         if not config:

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# GRPO on GSM8K with SmolLM2-135M-Instruct after its warm start (smollm2_135m_gsm8k_sft.sh), on one GPU of 16 GB or more.
+#
+#   MAX_STEPS=1 bash examples/gsm8k/smollm2_135m_gsm8k_grpo.sh [key=value ...]
+#
+# Variables, and what configs/gsm8k_smollm2.yaml has for them:
+#   MODEL_PATH            artifacts/models/gsm8k_smollm2_sft  a folder or a hub's name
+#   MAX_STEPS             null             steps; null: 1 epoch of 116 steps
+#   GPUS_PER_NODE         1                or CPU ranks
+#   ROLLOUT_BATCH_SIZE    64               prompts a step
+#   GLOBAL_BATCH_SIZE     64               prompts an update
+#   ROLLOUT_N             16               responses a prompt
+#   LR                    3e-05            learning rate
+#   KL_COEF               0.001            weight of KL, taken from the reward
+#   EXPERIMENT_NAME       gsm8k_smollm2    names the run and its folders
+# Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
+set -euo pipefail
+
+exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" gsm8k_smollm2 "$@"

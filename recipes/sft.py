@@ -1,0 +1,311 @@
+"""Warm start: supervised fine-tuning (SFT) on the worked answers of a recipe's rows, by verl's `sft_trainer`.
+
+GRPO learns only where a group of responses disagrees. A model that answers nothing right is first shown worked answers.
+`python -m recipes.sft TASK [key=value ...]` writes them as chat messages, starts verl's trainer, and puts the model in
+`artifacts/models/<experiment>`, where MODEL_PATH finds it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from recipes.config import Recipe, dry_run, load
+from recipes.data.custom import ready
+from recipes.data.prepare import make_missing
+from recipes.engines import verl, versions
+from recipes.errors import RecipeError, did_you_mean, reported_errors
+from recipes.paths import (
+    CONFIGS,
+    ROOT,
+    checkpoint_dir,
+    model_dir,
+    python_path,
+    relative_to_cwd,
+    run_dir,
+    script_command,
+)
+from recipes.preflight.model import check_model
+
+SETTINGS = CONFIGS / "sft" / "settings.yaml"
+VARIABLES = {
+    "LR": "optim.lr",
+    "TOTAL_EPOCHS": "trainer.total_epochs",
+    "MAX_STEPS": "trainer.total_training_steps",
+    "TRAIN_BATCH_SIZE": "data.train_batch_size",
+    "EXPERIMENT_NAME": "trainer.experiment_name",
+}
+"""Environment variable -> key of verl's supervised trainer. The recipe reads every other one."""
+SAME_AS_ACTOR = {
+    "actor_rollout_ref.model.": "model.",
+    "actor_rollout_ref.actor.fsdp_config.": "engine.",
+    "trainer.device": "trainer.device",
+    "data.apply_chat_template_kwargs": "data.apply_chat_template_kwargs",
+}
+"""Prefix of verl's keys for GRPO -> prefix of the same keys for its supervised trainer."""
+WORKED = "solution"
+"""Field of `extra_info` that holds a row's worked answer, as the model should write it."""
+SHOWN_EVERY = 5.0
+"""Seconds between two lines of a running trainer."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A warm start: the recipe it belongs to and verl's settings."""
+
+    recipe: Recipe
+    settings: DictConfig  # what differs from verl's own sft_trainer_engine.yaml
+
+    @property
+    def experiment(self) -> str:
+        """Name of the run and of the model."""
+        return str(self.settings.trainer.experiment_name)
+
+    @property
+    def rows(self) -> Path:
+        """Parquet file of the chat messages that are trained on."""
+        return run_dir(self.experiment) / "sft.parquet"
+
+    @property
+    def model(self) -> Path:
+        """Hugging Face folder of the trained model."""
+        return model_dir(self.experiment)
+
+
+def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Plan:
+    """Stack verl's defaults, `configs/sft/settings.yaml`, the recipe, variables and arguments; later wins.
+
+    Args:
+        task: a recipe's name or path.
+        arguments: `key=value` in the keys of verl's supervised trainer.
+
+    Raises:
+        RecipeError: a key that verl's trainer does not have, or a value of the wrong type.
+    """
+    recipe = load(task, environ={name: value for name, value in environ.items() if name not in VARIABLES})
+    given = [f"{key}={environ[name]}" for name, key in VARIABLES.items() if environ.get(name)]
+    layers = {
+        str(relative_to_cwd(SETTINGS)): OmegaConf.load(SETTINGS),
+        "environment variables": OmegaConf.from_dotlist(given),
+        "arguments": OmegaConf.from_dotlist(list(arguments)),
+    }
+    known = verls_keys()
+    for where, layer in layers.items():
+        _check(known, layer, where)
+    return Plan(recipe, OmegaConf.merge(_of_recipe(recipe), *layers.values()))
+
+
+def _of_recipe(recipe: Recipe) -> DictConfig:
+    """What the supervised trainer takes from the recipe: the model is built, sharded and packed as GRPO's actor is."""
+    experiment = f"{recipe.trainer.experiment_name or recipe.name}_sft"
+    keys = {
+        "data.max_length": recipe.data.max_prompt_length + recipe.data.max_response_length,
+        "trainer.project_name": recipe.trainer.project_name,
+        "trainer.experiment_name": experiment,
+        "trainer.n_gpus_per_node": recipe.trainer.n_gpus_per_node,
+        "trainer.logger": ["console", "file"],
+    }
+    for name, value in verl.translate(recipe).items():
+        for prefix, ours in SAME_AS_ACTOR.items():
+            if name.startswith(prefix):
+                keys[ours + name.removeprefix(prefix)] = value
+    settings = OmegaConf.create()
+    for name, value in keys.items():
+        OmegaConf.update(settings, name, value)
+    return settings
+
+
+def verls_keys() -> list[str]:
+    """Return the dotted keys of verl's composed `sft_trainer_engine.yaml`."""
+    from hydra import compose, initialize_config_dir
+
+    found = importlib.util.find_spec("verl")
+    if found is None or found.origin is None:
+        raise RecipeError("verl is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
+    with initialize_config_dir(str(Path(found.origin).parent / "trainer" / "config"), version_base=None):
+        tree = OmegaConf.to_container(compose("sft_trainer_engine"))
+    return [name for name, _ in _values(tree)]
+
+
+def _check(known: list[str], layer: Any, where: str) -> None:
+    """Refuse keys that verl's supervised trainer does not have; below an empty entry every key is free."""
+    for name, _ in _values(OmegaConf.to_container(layer)):
+        if not any(name == key or name.startswith(f"{key}.") for key in known):
+            raise RecipeError(
+                f"verl's supervised trainer has no key {name!r}",
+                where=where,
+                fix=did_you_mean(name, known) or "python -m verl.trainer.sft_trainer --cfg job shows its keys",
+            )
+
+
+def write_rows(chosen: Plan) -> tuple[int, int]:
+    """Write each training row's prompt and worked answer as chat messages.
+
+    Returns:
+        (rows written, rows left out because they are longer than prompt and response may be together).
+
+    Raises:
+        RecipeError: a row has no worked answer, or no row is short enough.
+    """
+    from transformers import AutoTokenizer  # takes seconds, and only a start needs it
+
+    tokenizer = AutoTokenizer.from_pretrained(chosen.settings.model.path)
+    limit, kept, long = int(chosen.settings.data.max_length), [], 0
+    files = chosen.recipe.data.train_files
+    for file in [files] if isinstance(files, str) else files:
+        for number, row in enumerate(pq.read_table(file, columns=["prompt", "extra_info"]).to_pylist()):
+            worked = (row["extra_info"] or {}).get(WORKED)
+            if not isinstance(worked, str) or not worked.strip():
+                raise RecipeError(
+                    f"row {number} has no worked answer, which a warm start imitates",
+                    where=f"{file}: extra_info.{WORKED}",
+                    fix=f"give each row a response as the model should write it in the column {WORKED!r}, "
+                    "or train with GRPO alone",
+                )
+            messages = [*row["prompt"], {"role": "assistant", "content": worked}]
+            if len(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)) > limit:
+                long += 1
+            else:
+                kept.append({"messages": messages})
+    if not kept:
+        raise RecipeError(
+            f"no row is at most {limit} tokens long",
+            where="data.max_length",
+            fix="raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH",
+        )
+    chosen.rows.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(kept), chosen.rows)
+    return len(kept), long
+
+
+def command(chosen: Plan) -> list[str]:
+    """Return the argument vector that starts verl's supervised trainer on this node's GPUs, or on CPU ranks."""
+    known = set(verls_keys())
+    settings: Any = {
+        **dict(_values(OmegaConf.to_container(chosen.settings))),
+        "data.train_files": str(chosen.rows),
+        "trainer.default_local_dir": str(checkpoint_dir(chosen.experiment)),
+    }
+    ranks = f"--nproc_per_node={chosen.settings.trainer.n_gpus_per_node}"
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
+    module = "recipes.engines.verl_cpu.sft" if chosen.recipe.hardware == "cpu" else "verl.trainer.sft_trainer"
+    words = [verl.override(name, value, name in known) for name, value in settings.items()]
+    hydra = [f"hydra.run.dir={verl.quoted(str(run_dir(chosen.experiment)))}", "hydra.output_subdir=null"]
+    return [*start, "-m", module, *words, *hydra, "hydra/job_logging=stdout"]
+
+
+def _values(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a tree with their values."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _values(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def run(chosen: Plan, console: Console) -> int:
+    """Make the rows, train, and put the model where MODEL_PATH finds it. Returns the exit code."""
+    recipe, folder = chosen.recipe, run_dir(chosen.experiment)
+    if chosen.model.exists():
+        raise RecipeError(
+            "there is a model of that name already",
+            where=str(relative_to_cwd(chosen.model)),
+            fix="EXPERIMENT_NAME=another_name, or remove the folder",
+        )
+    versions.check(recipe.hardware)
+    for remark in check_model(recipe):
+        console.print(f"note: {remark}")
+    make_missing(recipe, console.print)
+    recipe = ready(recipe, console.print)
+    chosen = Plan(recipe, chosen.settings)
+    rows, long = write_rows(chosen)
+    console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.settings.data.max_length} tokens)")
+    log, metrics = folder / "train.log", folder / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)  # of an attempt that made no model
+    shutil.rmtree(checkpoint_dir(chosen.experiment), ignore_errors=True)
+    console.print(f"warm start of {chosen.settings.model.path}; verl's own output goes to {relative_to_cwd(log)}")
+    environment = {
+        **os.environ,
+        **verl.environment(recipe, os.environ),
+        "PYTHONPATH": python_path(),
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+    }
+    with log.open("wb") as output:
+        trainer = subprocess.Popen(
+            command(chosen), cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        code = _follow(trainer, metrics, console)
+    except KeyboardInterrupt:
+        os.killpg(trainer.pid, signal.SIGTERM)
+        trainer.wait()
+        console.print("stopped; the same command starts again from the beginning")
+        return 130
+    saved = next(checkpoint_dir(chosen.experiment).glob("global_step_*/huggingface"), None)
+    if code or saved is None:
+        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
+        raise RecipeError(
+            "\n".join([f"the supervised trainer ended with exit code {code} and saved no model:", *tail]),
+            where=str(relative_to_cwd(log)),
+            fix="mend what its last lines say, and start again",
+        )
+    chosen.model.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(saved, chosen.model)
+    shutil.rmtree(checkpoint_dir(chosen.experiment))
+    shown = relative_to_cwd(chosen.model)
+    console.print(f"model     {shown}")
+    console.print(f"probe     {script_command('eval.py', recipe.name, '--model_path', str(shown), 'analyse')}")
+    return 0
+
+
+def _follow(trainer: subprocess.Popen[bytes], metrics: Path, console: Console) -> int:
+    """Print a line of the newest metrics now and then until the trainer ends. Returns its exit code."""
+    start, shown = time.monotonic(), None
+    while True:
+        code = trainer.poll()
+        newest = metrics.read_text(encoding="utf-8").splitlines()[-1:] if metrics.is_file() else []
+        if newest and newest != shown and newest[0].endswith("}"):
+            shown, entry = newest, json.loads(newest[0])
+            data = entry["data"]
+            console.print(
+                f"step {entry['step']} | loss {data['train/loss']:.4f} | grad-norm {data['train/grad_norm']:.3f} | "
+                f"lr {data['train/lr']:.2g} | {time.monotonic() - start:.0f} s"
+            )
+        if code is not None:
+            return code
+        time.sleep(0.2 if newest is None else SHOWN_EVERY)
+
+
+def main(
+    task: Annotated[str, typer.Argument(help="a recipe in configs/, or the path of one")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="key=value, in verl's sft_trainer's keys")] = None,
+) -> None:
+    """Supervised fine-tuning on the worked answers of a recipe's training rows, as a warm start for GRPO."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with reported_errors():
+        chosen = plan(task, arguments or (), os.environ)
+        if dry_run(os.environ):
+            console.print(OmegaConf.to_yaml(chosen.settings))
+            console.print(" ".join(command(chosen)))
+            return
+        raise typer.Exit(run(chosen, console))
+
+
+if __name__ == "__main__":
+    typer.run(main)

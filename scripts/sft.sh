@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# sft.sh TASK [key=value ...]: warm start of a recipe's model on worked answers, by verl's supervised trainer.
+set -euo pipefail
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+python="$("$ROOT/scripts/setup_env.sh")"
+export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONSAFEPATH=1 # a folder named recipes where the user stands must not hide ours
+exec "$python" -m recipes.sft "$@"

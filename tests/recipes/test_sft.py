@@ -1,0 +1,85 @@
+"""Warm start by verl's supervised trainer: its settings, its rows, and a run of the real trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recipes import sft
+from recipes.data.rows import make_row
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+TINY = {"HARDWARE": "cpu"}
+
+
+def test_later_layers_win_and_the_model_is_built_as_grpos():
+    environ = {**TINY, "LR": "1e-5", "TRAIN_BATCH_SIZE": "16", "EXPERIMENT_NAME": "mine", "MAX_PROMPT_LENGTH": "50"}
+    chosen = sft.plan("gsm8k", ["data.train_batch_size=8", "optim.betas=[0.9,0.95]"], environ)
+    settings = chosen.settings
+    assert (settings.optim.lr, settings.data.train_batch_size, chosen.experiment) == (1e-5, 8, "mine")
+    assert settings.data.max_length == 50 + 48
+    assert settings.model.override_config.attn_implementation == "torch_varlen_flash"
+    assert sft.plan("gsm8k", [], TINY).settings.optim.lr == 2e-4, "LR of GRPO's recipe is another"
+
+
+def test_a_key_that_verls_trainer_does_not_have_names_the_nearest():
+    with pytest.raises(RecipeError) as caught:
+        sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)
+    assert "optim.lrr" in caught.value.what
+    assert "optim.lr" in caught.value.fix
+
+
+def written(tmp_path, monkeypatch, solutions: list[str | None]) -> sft.Plan:
+    """A plan over rows with these worked answers."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    rows = [
+        make_row(
+            data_source="gsm8k",
+            prompt="5 + 3?",
+            ground_truth="8",
+            ability="math",
+            extra_info={"split": "train", "index": index, "solution": text},
+        )
+        for index, text in enumerate(solutions)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    return sft.plan("gsm8k", [], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
+
+
+def test_rows_become_chat_messages_and_long_ones_are_counted(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["So 5 + 3 = 8.\n#### 8", "So 5 + 3 = 8.\n" * 60])
+    assert sft.write_rows(chosen) == (1, 1)
+    [row] = pq.read_table(chosen.rows).to_pylist()
+    assert [message["role"] for message in row["messages"]] == ["user", "assistant"]
+    assert row["messages"][1]["content"].endswith("#### 8")
+
+
+def test_rows_without_worked_answers_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(RecipeError) as caught:
+        sft.write_rows(written(tmp_path, monkeypatch, ["#### 8", None]))
+    assert "row 1" in caught.value.what
+    assert "extra_info.solution" in caught.value.where
+
+
+@pytest.mark.trainer
+def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
+    environ = {**os.environ, **TINY, "ARTIFACTS_DIR": str(tmp_path), "MAX_STEPS": "6", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "recipes.sft", "gsm8k", "data.train_batch_size=32"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = (tmp_path / "runs" / "gsm8k_sft" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = [json.loads(line)["data"]["train/loss"] for line in lines]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0], "0.63 falls to 0.3: the order of the rows is seeded"
+    assert (tmp_path / "models" / "gsm8k_sft" / "model.safetensors").is_file()
+    assert not (tmp_path / "checkpoints").joinpath("gsm8k_sft").exists()
+    again = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    assert again.returncode == 2
+    assert "models/gsm8k_sft" in again.stderr
