@@ -70,7 +70,7 @@ class Plan:
     """A warm start: the recipe it belongs to and verl's settings."""
 
     recipe: Recipe
-    settings: DictConfig  # what differs from verl's own sft_trainer_engine.yaml
+    settings: Any  # an OmegaConf tree of what differs from verl's own sft_trainer_engine.yaml
 
     @property
     def experiment(self) -> str:
