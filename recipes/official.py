@@ -169,7 +169,7 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
     reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
     rows, same = [], 0
     known = set(mine).union(*theirs)
-    keys = [key for key in leaves(Recipe) if key in known and (recipe.has_critic or ".critic." not in key)]
+    keys = [key for key in leaves(Recipe) if key in known]
     for key in [*keys, *sorted(key for key in mine if key.startswith("verl."))]:
         leaf, layer = leaves(Recipe).get(key), recipe.source_of(key).layer
         values = tuple(each.get(key, ABSENT) for each in theirs)

@@ -119,41 +119,43 @@ def either(numbers: list[int]) -> str:
     return " or ".join(str(number) for number in numbers)
 
 
+_STEP, _UPDATE = "data.rollout_batch_size", "worker.actor.global_batch_size"
+_MICRO = "worker.actor.micro_batch_size_per_device_for_"
+
+
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Batch sizes that do not divide each other, with the nearest that do."""
     step, n = recipe.data.rollout_batch_size, recipe.worker.rollout.n
-    names = ["actor", "critic"] if recipe.has_critic else ["actor"]
-    for name in (f"worker.{role}" for role in names):
-        role, update = recipe.value(name), f"{name}.global_batch_size"
-        size, ranks = role.global_batch_size, data_parallel(recipe, role.ulysses_size)
-        if step % size:
-            yield recipe.error(
-                f"data.rollout_batch_size {step} is not a multiple of {update} {size} prompts",
-                f"set {update} to {either(nearest_divisors(size, step))}, "
-                f"or data.rollout_batch_size to {either(nearest_multiples(step, size))}",
-                "data.rollout_batch_size",
-                update,
-            )
-        if size * n % ranks:
-            fitting = [candidate for candidate in range(1, size + ranks + 1) if candidate * n % ranks == 0]
-            changed = recipe.source_of(update).follows or update
-            if whole := [candidate for candidate in fitting if step % candidate == 0]:
-                fitting = whole
-            elif changed == update:
-                changed = f"data.rollout_batch_size and {update}"
-            yield recipe.error(
-                f"{update} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
-                f"{ranks} data-parallel ranks",
-                f"set {changed} to {either(_around(size, fitting))}",
-                update,
-                "worker.rollout.n",
-                "trainer.n_gpus_per_node",
-            )
-        elif recipe.engine == "easyr1" and name == "worker.actor":
-            yield from _easyr1(recipe, size * n // ranks)
-        elif not role.dynamic_batching:
-            yield from _micro_batches(recipe, name, "update", size * n // ranks, "responses per GPU and update")
-            yield from _micro_batches(recipe, name, "experience", step * n // ranks, "responses per GPU and step")
+    actor = recipe.worker.actor
+    size, ranks = settled(actor.global_batch_size), data_parallel(recipe, actor.ulysses_size)
+    if step % size:
+        yield recipe.error(
+            f"{_STEP} {step} is not a multiple of {_UPDATE} {size} prompts",
+            f"set {_UPDATE} to {either(nearest_divisors(size, step))}, "
+            f"or {_STEP} to {either(nearest_multiples(step, size))}",
+            _STEP,
+            _UPDATE,
+        )
+    if size * n % ranks:
+        fitting = [candidate for candidate in range(1, size + ranks + 1) if candidate * n % ranks == 0]
+        changed = recipe.source_of(_UPDATE).follows or _UPDATE
+        if whole := [candidate for candidate in fitting if step % candidate == 0]:
+            fitting = whole
+        elif changed == _UPDATE:
+            changed = f"{_STEP} and {_UPDATE}"
+        yield recipe.error(
+            f"{_UPDATE} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
+            f"{ranks} data-parallel ranks",
+            f"set {changed} to {either(_around(size, fitting))}",
+            _UPDATE,
+            "worker.rollout.n",
+            "trainer.n_gpus_per_node",
+        )
+    elif recipe.engine == "easyr1":
+        yield from _easyr1(recipe, size * n // ranks)
+    elif not actor.dynamic_batching:
+        yield from _micro_batches(recipe, "update", size * n // ranks, "responses per GPU and update")
+        yield from _micro_batches(recipe, "experience", step * n // ranks, "responses per GPU and step")
     mini = recipe.data.mini_rollout_batch_size
     if mini is not None and step % mini:
         yield recipe.error(
@@ -164,16 +166,16 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def _micro_batches(recipe: Recipe, name: str, use: str, whole: int, described: str) -> Iterator[RecipeError]:
+def _micro_batches(recipe: Recipe, use: str, whole: int, described: str) -> Iterator[RecipeError]:
     """Both engines cut a GPU's responses into whole micro-batches, for updates as well as for log-probabilities."""
-    key = f"{name}.micro_batch_size_per_device_for_{use}"
+    key = f"{_MICRO}{use}"
     micro = recipe.value(key)
     if whole % micro:
         yield recipe.error(
             f"{whole} {described} are not a multiple of {key} {micro}",
             f"set {key} to {either(nearest_divisors(micro, whole))}",
             key,
-            f"{name}.global_batch_size" if use == "update" else "data.rollout_batch_size",
+            _UPDATE if use == "update" else _STEP,
         )
 
 
@@ -181,13 +183,11 @@ def _easyr1(recipe: Recipe, each: int) -> Iterator[RecipeError]:
     """EasyR1 divides by the micro-batch sizes even where micro-batches are filled by tokens."""
     actor = recipe.worker.actor
     responses = recipe.data.rollout_batch_size * recipe.worker.rollout.n
-    yield from _micro_batches(recipe, "worker.actor", "update", each, "responses per GPU and update")
-    yield from _micro_batches(recipe, "worker.actor", "experience", responses, "responses a step")
+    yield from _micro_batches(recipe, "update", each, "responses per GPU and update")
+    yield from _micro_batches(recipe, "experience", responses, "responses a step")
     if not actor.dynamic_batching:
         ranks = data_parallel(recipe, actor.ulysses_size)
-        yield from _micro_batches(
-            recipe, "worker.actor", "experience", responses // ranks, "responses per GPU and step"
-        )
+        yield from _micro_batches(recipe, "experience", responses // ranks, "responses per GPU and step")
     if actor.fsdp.enable_cpu_offload and each != actor.micro_batch_size_per_device_for_update:
         yield recipe.error(
             "EasyR1 cannot accumulate gradients with worker.actor.fsdp.enable_cpu_offload",
@@ -198,8 +198,6 @@ def _easyr1(recipe: Recipe, each: int) -> Iterator[RecipeError]:
         )
 
 
-_STEP, _UPDATE = "data.rollout_batch_size", "worker.actor.global_batch_size"
-_MICRO = "worker.actor.micro_batch_size_per_device_for_"
 MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
 """The most responses of a micro-batch that null stands for."""
 

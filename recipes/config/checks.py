@@ -102,9 +102,8 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
             f"set GPUS_PER_NODE={gpus}" if gpus else "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             "trainer.n_gpus_per_node",
         )
-    roles = ("actor", "critic") if recipe.has_critic else ("actor",)
-    sharing = {f"worker.{role}.ulysses_size": recipe.n_gpus for role in roles}
-    for key, count in {"worker.rollout.tensor_parallel_size": recipe.n_gpus, **sharing}.items():
+    sharing = {"worker.rollout.tensor_parallel_size": recipe.n_gpus, "worker.actor.ulysses_size": recipe.n_gpus}
+    for key, count in sharing.items():
         size = recipe.value(key)
         if count % size:
             yield recipe.error(
@@ -256,8 +255,8 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-_DISCOUNTED = ("gae", "reinforce_plus_plus")
-"""Estimators that read algorithm.gamma (verl/trainer/ppo/core_algos.py)."""
+_DISCOUNTED = "reinforce_plus_plus"
+"""The estimator that reads algorithm.gamma (verl/trainer/ppo/core_algos.py)."""
 _A, _LORA, _BUFFER = "algorithm", "worker.actor.model.lora", "worker.reward.overlong_buffer"
 _BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 Unused = tuple[tuple[str, ...], str, str, str]
@@ -283,9 +282,6 @@ def _unused(recipe: Recipe) -> Iterator[Unused]:
         if algorithm.kl_loss_type not in (None, algorithm.kl_penalty):
             why = "KL is in the loss, with an estimator of its own, algorithm.kl_loss_type"
             yield (f"{_A}.kl_penalty",), f"{_A}.kl_loss_type", why, "set KL_LOSS_TYPE instead"
-    if not recipe.has_critic:
-        why = f"algorithm.adv_estimator {estimator} has no critic"
-        yield (f"{_A}.lam", "worker.critic.*"), f"{_A}.adv_estimator", why, "set ALGORITHM=ppo, or leave it out"
     if not algorithm.norm_adv_by_std and estimator not in _BY_DEVIATION:
         why = f"algorithm.adv_estimator {estimator} divides by no group's deviation"
         yield (f"{_A}.norm_adv_by_std",), f"{_A}.adv_estimator", why, "set ALGORITHM=dr_grpo, or leave it out"
@@ -307,7 +303,7 @@ def _unused(recipe: Recipe) -> Iterator[Unused]:
     if not recipe.worker.rollout.limit_images:
         limit = "worker.rollout.limit_images"
         yield ("data.min_pixels", "data.max_pixels"), limit, f"{limit} is 0: prompts are text", ""
-    if estimator not in _DISCOUNTED:
+    if estimator != _DISCOUNTED:
         yield (f"{_A}.gamma",), f"{_A}.adv_estimator", f"{estimator} has one reward for a whole response", ""
     if algorithm.kl_type == "fixed":
         keys = (f"{_A}.kl_target", f"{_A}.kl_horizon")

@@ -94,7 +94,7 @@ ATTENTION = "model.override_config.attn_implementation"
 # verl fills dynamic micro-batches by the tokens that are there, then pads each to its longest response: with padding
 # kept, their memory has no bound.
 WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: "sdpa"}
-"""Keys that replace packing in a network's group, below `worker.actor.` or `worker.critic.`."""
+"""Keys that replace packing, below `worker.actor.`."""
 CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 """Model types whose attention takes the bounds of packed sequences without flash-attn."""
 
@@ -123,12 +123,10 @@ def packing_undone(recipe: Recipe) -> Changes:
     if architecture is None or architecture in CAN_PACK or not by_machine or attention in (None, "sdpa"):
         return {}
     source = Source("hardware", f"{architecture} cannot be packed without flash-attn")
-    changes: dict[str, tuple[Any, Source]] = {}
-    for role in ("worker.actor", "worker.critic"):
-        changes[f"{role}.model.override_config"] = ({"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source)
-        for name in ("padding_free", "dynamic_batching"):
-            if not recipe.source_of(f"{role}.{name}").by_user:
-                changes[f"{role}.{name}"] = (WITHOUT_PACKING[name], source)
+    changes: dict[str, tuple[Any, Source]] = {key: ({"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source)}
+    for name in ("padding_free", "dynamic_batching"):
+        if not recipe.source_of(f"worker.actor.{name}").by_user:
+            changes[f"worker.actor.{name}"] = (WITHOUT_PACKING[name], source)
     return changes
 
 
@@ -199,17 +197,12 @@ def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
     """Recomputation of activations, and the tokens of passes with and without gradients."""
     actor, prompt = recipe.worker.actor, recipe.data.max_prompt_length
     free = min((gpu.free for gpu in gpus.taken(recipe.trainer.n_gpus_per_node)), default=None)
-    others, critic = 0, recipe.worker.critic.model
-    if recipe.has_critic:
-        value = model_shape(critic.model_path or actor.model.model_path)
-        model, others = (model, budgets.state_bytes(value, critic.lora.rank > 0)) if value else (None, 0)
     passes = budgets.token_budgets(
         model,
         free,
         ranks=actor.fsdp.fsdp_size if actor.fsdp.fsdp_size > 0 else recipe.n_gpus,
         longest=-(-recipe.longest // actor.ulysses_size),
         image_share=prompt / recipe.longest if recipe.worker.rollout.limit_images else 0.0,
-        others=others,
         adapters=actor.model.lora.rank > 0,
         recompute=actor.model.enable_gradient_checkpointing,
         liger=actor.model.use_liger,
@@ -235,16 +228,15 @@ def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
 def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:
     """Return what takes the place of flash-attn and liger-kernel on a machine with GPUs that lacks them."""
     settings = []
-    roles = ("worker.actor", "worker.critic")
     if lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
         # EasyR1 chooses its attention itself, and packs with the same kernel (recipes/engines/easyr1_compat).
         packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
         changes = packed if has_packed_attention() else WITHOUT_PACKING
-        settings += [Setting(f"{role}.{name}", value, source) for role in roles for name, value in changes.items()]
+        settings += [Setting(f"worker.actor.{name}", value, source) for name, value in changes.items()]
     if lacks_liger(environ):
         source = Source("hardware", "this machine has no liger-kernel")
-        settings += [Setting(f"{role}.model.use_liger", False, source) for role in roles]
+        settings.append(Setting("worker.actor.model.use_liger", False, source))
     return settings
 
 
@@ -263,12 +255,6 @@ def check_attention(recipe: Recipe) -> list[str]:
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")
-    if recipe.has_critic and not has_packed_attention():
-        raise recipe.error(
-            "verl loads a critic with flash-attention (verl/utils/model.py), and flash-attn is not installed here",
-            f"install it ({SECTION}), or take an algorithm without a critic, for instance ALGORITHM=rloo",
-            "algorithm.adv_estimator",
-        )
     if actor.padding_free and attention in CANNOT_PACK:
         raise recipe.error(
             f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "

@@ -104,8 +104,6 @@ def read(path: Path, shown: str = "") -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _tree(text: str) -> dict[str, Any]:
     """OmegaConf's reading of a text, once per text; interpolations, which are verl's, stay as they are."""
-    if "*" in text:
-        _refuse_bomb(yaml.compose(text, Loader=yaml.SafeLoader), {})
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
     except OSError as error:  # how OmegaConf calls a file that holds a single value
@@ -115,48 +113,13 @@ def _tree(text: str) -> dict[str, Any]:
     return tree
 
 
-MOST_VALUES = 100_000
-
-
-def _refuse_bomb(node: yaml.Node | None, sizes: dict[yaml.Node, int]) -> int:
-    """Count the values of a tree with its aliases written out. Raises for a tree too large, or inside of itself."""
-    if node not in sizes and node is not None:
-        sizes[node] = MOST_VALUES + 1  # until it is known: a node that holds itself never ends
-        below = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        inside = sum(_refuse_bomb(part, sizes) for part in below) if isinstance(node, yaml.CollectionNode) else 0
-        sizes[node] = 1 + inside
-        if sizes[node] > MOST_VALUES:
-            problem = f"with its aliases written out it has more than {MOST_VALUES:,} values"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-    return sizes[node] if node is not None else 0
-
-
 def parse(text: str) -> Any:
-    """One value as YAML has it, with `1e-6` a number; text that is no YAML stays text.
-
-    In a mapping, Hydra wants no blank behind a colon and YAML does: `{a:0.5}` is read as Hydra reads it.
-    """
+    """One value as YAML has it, with `1e-6` a number; text that is no YAML stays text."""
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError):  # the last: a number of thousands of digits
         return text
-    return _of_hydra(tree["value"])
-
-
-def _of_hydra(value: Any) -> Any:
-    """The value with keys such as `a:0.5`, which YAML reads where Hydra reads a key and its value, taken apart."""
-    if isinstance(value, list):
-        return [_of_hydra(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    parted: dict[Any, Any] = {}
-    for key, item in value.items():
-        name, colon, text = str(key).partition(":")
-        if item is None and colon:
-            parted[name] = parse(text)
-        else:
-            parted[key] = _of_hydra(item)
-    return parted
+    return tree["value"]
 
 
 _TRUE, _FALSE, _NULL = ("1", "true", "yes", "on"), ("0", "false", "no", "off"), ("null", "none", "~")

@@ -17,7 +17,6 @@ from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Changes, Recipe, Source, leaves
 from recipes.config.schema.keys import DEFAULT
-from recipes.config.secrets import masked
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
@@ -190,7 +189,7 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
         recipe = changed(recipe, follows(recipe))
     for follows in (packing_undone, *((adapters_spread, filled_sizes) if recipe.hardware == "gpu" else ())):
         recipe = changed(recipe, follows(recipe))
-    for follows in (_critic, _defaults, _places):
+    for follows in (_defaults, _places):
         recipe = changed(recipe, follows(recipe))
     listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
     paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
@@ -214,15 +213,12 @@ def _places(recipe: Recipe) -> Changes:
     return changes
 
 
-_ACTOR, _CRITIC = "worker.actor.", "worker.critic."
-_OF_ITS_OWN = ("optim.", "model.lora.", "model.model_path", "loss_avg_mode")
-"""Keys that a value network has for itself; its `model_path` is the actor's if none is given."""
-
-
-_SIZES = ("global_batch_size", "micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience")
 _DERIVED = (
     "worker.rollout.max_num_seqs",
-    *(f"{role}{name}" for role in (_ACTOR, _CRITIC) for name in (*_SIZES, "model.enable_gradient_checkpointing")),
+    "worker.actor.global_batch_size",
+    "worker.actor.micro_batch_size_per_device_for_update",
+    "worker.actor.micro_batch_size_per_device_for_experience",
+    "worker.actor.model.enable_gradient_checkpointing",
 )
 """Keys that a file may leave to the machine, and that are never null in a derived recipe."""
 
@@ -231,20 +227,6 @@ def _defaults(recipe: Recipe) -> Changes:
     """The defaults of keys that a file leaves to the machine, on a machine that does not decide them."""
     source = Source("default", "null, which this machine does not decide")
     return {path: (leaves(Recipe)[path].default, source) for path in _DERIVED if recipe.value(path) is None}
-
-
-def _critic(recipe: Recipe) -> Changes:
-    """With GAE, keys of the critic that no layer set are the actor's: batch sizes, sharding, precision, offloading."""
-    changes: dict[str, tuple[Any, Source]] = {}
-    for path in leaves(Recipe) if recipe.has_critic else ():
-        name = path.removeprefix(_CRITIC)
-        leader = f"{_ACTOR}{name}"
-        own = path in recipe.sources and recipe.value(path) is not None
-        if name == path or name.startswith(_OF_ITS_OWN) or own or leader not in recipe.sources:
-            continue
-        source = recipe.source_of(leader)
-        changes[path] = (recipe.value(leader), Source("default", f"follows {leader}, from {source}", source.follows))
-    return changes
 
 
 def changed(recipe: Recipe, changes: Changes) -> Recipe:
@@ -267,10 +249,6 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """The recipe as YAML that loads again as the same recipe: every key that takes part, verl's own dotted.
-
-    Values with secret names are masked.
-    """
-    paths = [path for path in leaves(Recipe) if recipe.has_critic or not path.startswith("worker.critic.")]
-    tree = {RESOLVED: True, **nest({path: recipe.value(path) for path in paths if path != VERL})}
-    return dump(masked({**tree, VERL: recipe.verl} if recipe.verl else tree))
+    """The recipe as YAML that loads again as the same recipe: every key, verl's own dotted."""
+    tree = {RESOLVED: True, **nest({path: recipe.value(path) for path in leaves(Recipe) if path != VERL})}
+    return dump({**tree, VERL: recipe.verl} if recipe.verl else tree)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recipes.config import secrets
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.python_files import helpers, name_of, split_function
 
 WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
-HIDDEN, HIDDEN_FILE = ROOT / "recipes" / "engines" / "hidden_arguments.py", "RECIPES_REWARD_FILE"
-"""The file that the trainer loads instead of a reward with secret arguments, and the variable that names the reward."""
+WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "engines" / "reward_with_helpers.py", "RECIPES_REWARD_FILE"
+"""The file that the trainer loads instead of a reward that imports its neighbours, and the variable that names it."""
 OWN_ARGUMENTS = ("rewards", "weights")
 """Arguments of `weighted_reward.py` that the recipe's own keys make."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
@@ -45,24 +43,16 @@ def reward_call(recipe: Recipe) -> tuple[str, dict[str, Any]] | None:
     return str(WEIGHTED), {**arguments, "rewards": located, "weights": weights}
 
 
-def loaded_by_trainer(path: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The file of a reward that the trainer loads, and the arguments that it may print.
-
-    A reward that has secret arguments, or imports what lies beside it, comes through `hidden_arguments.py`.
-    """
-    visible, hidden = secrets.split(arguments)
-    return (str(HIDDEN) if hidden or helpers(Path(path)) else path), visible
+def loaded_by_trainer(path: str) -> str:
+    """The file that the trainer loads: the reward's own, or one that also finds the modules beside it."""
+    return str(WITH_HELPERS) if helpers(Path(path)) else path
 
 
 def reward_variables(recipe: Recipe) -> dict[str, str]:
-    """The variables that `hidden_arguments.py` reads; none where the trainer loads the reward itself."""
+    """The variables that `reward_with_helpers.py` reads; none where the trainer loads the reward itself."""
     call = reward_call(recipe)
-    if call is None:
-        return {}
-    (path, _), (_, hidden) = split_function(call[0]), secrets.split(call[1])
-    if loaded_by_trainer(path, call[1])[0] == path:
-        return {}
-    return {HIDDEN_FILE: path, secrets.VARIABLE: json.dumps(hidden)}
+    path = split_function(call[0])[0] if call else ""
+    return {REWARD_FILE: path} if call and loaded_by_trainer(path) != path else {}
 
 
 def shown_reward(recipe: Recipe) -> str:

@@ -62,8 +62,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
 
 
 _ON_CPUS = {
-    **{f"worker.{role}.fsdp.enable_rank0_init": False for role in ("actor", "critic", "ref")},
-    **{f"worker.{role}.padding_free": True for role in ("actor", "critic", "ref")},
+    **{f"worker.{role}.fsdp.enable_rank0_init": False for role in ("actor", "ref")},
+    **{f"worker.{role}.padding_free": True for role in ("actor", "ref")},
 }
 """Ranks read the weights themselves, since gloo sends no CPU tensors in FSDP's place of NCCL; and EasyR1's changes of
 transformers' models (mixed rows of Qwen2-VL) come with packing only."""
@@ -79,19 +79,14 @@ def _offloads(recipe: Recipe) -> dict[str, Any]:
 
 def _attention(recipe: Recipe) -> dict[str, Any]:
     """Values of the model's config without the attention's name, which EasyR1 chooses itself."""
-    places = [f"worker.{role}.model.override_config" for role in ("actor", "critic")]
-    return {
-        place: {name: value for name, value in recipe.value(place).items() if name != "attn_implementation"}
-        for place in places
-    }
+    key = "worker.actor.model.override_config"
+    return {key: {name: value for name, value in recipe.value(key).items() if name != "attn_implementation"}}
 
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
     """Keys whose null means another key's value, or something that EasyR1 would take otherwise."""
-    model = recipe.worker.actor.model.model_path
     keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
     keys["trainer.find_last_checkpoint"] = bool(recipe.trainer.find_last_checkpoint)
-    keys["worker.critic.model.model_path"] = recipe.worker.critic.model.model_path or model
     for name in ("train_files", "val_files"):
         files = recipe.value(f"data.{name}")
         if isinstance(files, list):
@@ -116,15 +111,13 @@ def reward(recipe: Recipe, for_trainer: bool = False) -> tuple[str, dict[str, An
     Asked of a recipe that has a reward function.
 
     Args:
-        for_trainer: leave out what the trainer may not print; `reward_variables` has it.
+        for_trainer: name the file that the trainer loads, which finds the reward's neighbours.
     """
-    location, given = reward_call(recipe) or ("", {})
+    location, arguments = reward_call(recipe) or ("", {})
     path, name = split_function(location)
     if name is None and _defined(Path(path)).isdisjoint({BATCH}) and "compute_score" in _defined(Path(path)):
-        path, arguments = loaded_by_trainer(path, given) if for_trainer else (path, given)
-        return f"{ADAPTER}:{BATCH}", {"path": path, "arguments": arguments}
-    path, arguments = loaded_by_trainer(path, given) if for_trainer else (path, given)
-    return f"{path}:{name or BATCH}", arguments
+        return f"{ADAPTER}:{BATCH}", {"path": loaded_by_trainer(path) if for_trainer else path, "arguments": arguments}
+    return f"{loaded_by_trainer(path) if for_trainer else path}:{name or BATCH}", arguments
 
 
 def _defined(file: Path) -> set[str]:

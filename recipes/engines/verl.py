@@ -259,9 +259,8 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     if call := reward_call(recipe):
         path, name = split_function(call[0])
-        path, arguments = loaded_by_trainer(path, call[1])
-        keys["reward.custom_reward_function.path"] = path
-        keys["reward.custom_reward_function.reward_kwargs"] = arguments
+        keys["reward.custom_reward_function.path"] = loaded_by_trainer(path)
+        keys["reward.custom_reward_function.reward_kwargs"] = call[1]
         keys["reward.custom_reward_function.name"] = name or "compute_score"
     if reward.overlong_buffer.enable:
         buffer = "reward.reward_kwargs.overlong_buffer_cfg"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recipes.config.rewards import WEIGHTED, reward_call
-from recipes.config.secrets import revealed
 from recipes.data.rewards import is_score, load_reward
 from recipes.engines.reward_metrics import is_right
 from recipes.errors import RecipeError
@@ -117,5 +115,4 @@ def recipe_reward(recipe: Recipe) -> Reward:
         f"reward_functions/{recipe.name}.py",
         recipe.worker.reward.reward_function_kwargs,
     )
-    where = "worker.reward.reward_function_kwargs"
-    return Reward(location, revealed(arguments, os.environ, where))
+    return Reward(location, arguments)

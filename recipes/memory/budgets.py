@@ -68,7 +68,6 @@ def token_budgets(
     ranks: int,
     longest: int,
     image_share: float = 0.0,
-    others: int = 0,
     adapters: bool = False,
     recompute: bool | None = None,
     liger: bool = True,
@@ -81,7 +80,6 @@ def token_budgets(
         ranks: GPUs that share the weights.
         longest: tokens of the longest prompt and response together, which a pass has to hold.
         image_share: share of the tokens that stand for images.
-        others: bytes of what stays of the other networks that are trained, which the ranks share too (`state_bytes`).
         adapters: whether only LoRA's adapters are trained.
         recompute: what the user decided; None: as memory asks.
         liger: as for `Shape.activations`.
@@ -89,7 +87,7 @@ def token_budgets(
     if model is None or memory is None:
         unknown = max(longest, TOKENS_OF_UNKNOWN_MODEL)
         return TokenBudgets(unknown, unknown, recompute is not False)
-    state = (state_bytes(model, adapters) + others) / ranks
+    state = state_bytes(model, adapters) / ranks
     free = USABLE_FRACTION * memory - RESERVED_BYTES - state - model.gathered(trained=not adapters)
 
     def fitting(most: int, recompute: bool) -> int:

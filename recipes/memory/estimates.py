@@ -66,7 +66,6 @@ class MemoryPlan:
     reference: bool = False  # a second copy of the model gives the KL
     reference_bytes: int = FULL  # of its numbers
     saves: bool = True  # whole models are saved
-    critic: MemoryPlan | None = None  # of a value network: its own shape, adapters, number types and offloading
     offload_params: bool = False  # weights rest on the host between their uses
     offload_optimizer: bool = False  # Adam's moments do
     offload_all: bool = False  # FSDP2 keeps weights, gradients and moments on the host, and Adam runs there
@@ -84,11 +83,6 @@ class MemoryPlan:
     def free(self) -> int:
         """Bytes of a GPU that nobody else holds."""
         return (self.gpu or 0) - self.in_use
-
-    @property
-    def networks(self) -> list[MemoryPlan]:
-        """The plans of the networks that are trained."""
-        return [self, *([self.critic] if self.critic else [])]
 
     @property
     def trained(self) -> int:
@@ -155,7 +149,6 @@ def phases(plan: MemoryPlan) -> list[Phase]:
 def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     """Yield what one GPU holds."""
     shape, resting = plan.shape, plan.resting()
-    critic = sum(plan.critic.resting().values()) if plan.critic else 0.0
     weights = 0.0 if plan.offload_all else plan.weights()
     generation = {"vLLM": plan.utilization * (plan.gpu or 0), **resting}
     forward = {
@@ -165,12 +158,12 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
         "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
         "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
     }
-    yield Phase(GENERATE, {**generation, "critic": critic}, plan.free, GROWTH + SYNC)
+    yield Phase(GENERATE, generation, plan.free, GROWTH + SYNC)
     for name, parts in ((FORWARD, forward), (BACKWARD, _backward(plan))):
-        yield Phase(name, {**parts, "critic": critic}, plan.free, RESERVED_BYTES, ESTIMATE_TOLERANCE)
+        yield Phase(name, parts, plan.free, RESERVED_BYTES, ESTIMATE_TOLERANCE)
     if plan.adam and not plan.offload_all:
         state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2), "Adam's copy": plan.share(1)}
-        yield Phase(STEP, {**state, "critic": critic}, plan.free, RESERVED_BYTES)
+        yield Phase(STEP, state, plan.free, RESERVED_BYTES)
 
 
 def _backward(plan: MemoryPlan) -> dict[str, float]:
@@ -201,17 +194,15 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
     first, each = PROCESSES["cpu" if on_host else "gpu"]
     processes = {"processes": float(first + each * (here - 1))}
     spread = ESTIMATE_TOLERANCE if on_host else math.inf
-    whole = {
-        each.weight_bytes * each.shape.parameters * (here if each.shape.tied else copies) for each in plan.networks
-    }
-    yield Phase(LOAD, {**processes, "whole models": float(max(whole))}, plan.host, spread=spread)
+    whole = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
+    yield Phase(LOAD, {**processes, "whole models": float(whole)}, plan.host, spread=spread)
     part = min(here, plan.ranks) / plan.ranks * copies  # of a model on this machine
-    weights = [each for each in plan.networks if on_host or each.offload_params or each.offload_all]
-    adam = [each for each in plan.networks if on_host or each.offload_optimizer or each.offload_all]
+    weights_here = on_host or plan.offload_params or plan.offload_all
+    adam_here = on_host or plan.offload_optimizer or plan.offload_all
     parts = {
         "reference": plan.reference_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
-        "weights": sum(each.weight_bytes * each.shape.parameters * part for each in weights),
-        "gradients and moments": sum(each.share(3 if on_host or each.offload_all else 2) * here for each in adam),
+        "weights": plan.weight_bytes * parameters * part if weights_here else 0.0,
+        "gradients and moments": plan.share(3 if on_host or plan.offload_all else 2) * here if adam_here else 0.0,
         "model being saved": float(plan.weight_bytes * parameters) if plan.saves else 0.0,
         "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }

@@ -17,17 +17,16 @@ from typing import Any
 from recipes.config import Recipe, path_keys
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
-from recipes.config.secrets import masked
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
 from recipes.python_files import contents
 
 SETTINGS = re.compile(
     r"monitor\..*|prepare|name|hardware|algorithm\.preset"
-    r"|trainer\.(?!save_model_only|critic_warmup).*"
+    r"|trainer\.(?!save_model_only).*"
     r"|data\.(train_files|val_.*|data_source|system_prompt|mini_rollout_batch_size|.*_workers)"
     r"|worker\.hybrid_engine"
-    r"|worker\.(actor|critic|ref)\.(micro_batch_.*|padding_free|dynamic_batching|max_token_len_.*|ulysses_size|offload\..*"
+    r"|worker\.(actor|ref)\.(micro_batch_.*|padding_free|dynamic_batching|max_token_len_.*|ulysses_size|offload\..*"
     r"|fsdp\.(enable_.*|use_orig_params|fsdp_size)|use_fused_kernels|use_torch_compile"
     r"|model\.(model_path|tokenizer_path|enable_gradient_checkpointing|use_liger|trust_remote_code))"
     r"|worker\.ref\.strategy"
@@ -71,33 +70,28 @@ def fingerprint(recipe: Recipe) -> Fingerprint:
     for key, leaf in leaves(Recipe).items():
         if key in ("engine", "verl") or UNRECORDED.fullmatch(key) or not recipe.uses(key):
             continue
-        value = masked({key.rpartition(".")[2]: recipe.value(key)})[key.rpartition(".")[2]]
+        value = recipe.value(key)
         if leaf.info.path and not SETTINGS.fullmatch(key):
             content[key] = _file(value)
         elif SETTINGS.fullmatch(key):
             settings[key] = _portable(value) if leaf.info.path else value
         else:
             content[key] = value
-    for key, value in masked(recipe.verl).items():
+    for key, value in recipe.verl.items():
         (settings if VERL_SETTINGS.fullmatch(key.lstrip("+")) else content)[f"verl.{key}"] = value
     return Fingerprint(*(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
 def _model(recipe: Recipe) -> dict[str, Any]:
-    """The content of the models: configuration, weights and tokenizer; None for what is not on this machine yet."""
-    roles = {MODEL: recipe.worker.actor.model}
-    if recipe.has_critic and recipe.worker.critic.model.model_path:
-        roles["critic's model"] = recipe.worker.critic.model
-    found: dict[str, Any] = {}
-    for role, model in roles.items():
-        folder = local_model(str(model.model_path))
-        tokenizer = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
-        found |= {
-            role: _digest([_weights(file) for file in weight_files(folder)]) if folder else None,
-            f"{role}: config.json": _file(str(folder / "config.json")) if folder else None,
-            f"{role}: tokenizer": _tokenizer(tokenizer) if tokenizer else None,
-        }
-    return found
+    """The content of the model: configuration, weights and tokenizer; None for what is not on this machine yet."""
+    model = recipe.worker.actor.model
+    folder = local_model(str(model.model_path))
+    tokenizer = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
+    return {
+        MODEL: _digest([_weights(file) for file in weight_files(folder)]) if folder else None,
+        f"{MODEL}: config.json": _file(str(folder / "config.json")) if folder else None,
+        f"{MODEL}: tokenizer": _tokenizer(tokenizer) if tokenizer else None,
+    }
 
 
 def _tokenizer(folder: Path) -> str:

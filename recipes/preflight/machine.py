@@ -140,7 +140,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     Shards have the type of the trained weights, and so have Adam's two moments. The model to load has that type too
     with verl, and with EasyR1 the type that passes compute in (`recipes.engines.easyr1.environment`).
     """
-    trainer, actor, critic = recipe.trainer, recipe.worker.actor, recipe.worker.critic
+    trainer, actor = recipe.trainer, recipe.worker.actor
 
     def shards(fsdp: Fsdp, lora_rank: int) -> int:
         """Bytes a parameter of what a network needs to go on."""
@@ -151,11 +151,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     sizes = shape(policy) if recipe.engine == "verl" and saves_adapters_alone(recipe) else None
     sharded = sizes.adapter_parameters(rank) * shards(actor.fsdp, 0) if sizes else whole * shards(actor.fsdp, rank)
     loadable = number_bytes(actor.fsdp.mp_param_dtype if recipe.engine == "easyr1" else actor.fsdp.torch_dtype)
-    total = whole * loadable * trainer.save_hf_model + sharded
-    if recipe.has_critic:
-        valued = parameters(local_model(critic.model.model_path or actor.model.model_path))
-        total += valued * shards(critic.fsdp, critic.model.lora.rank)
-    return total
+    return whole * loadable * trainer.save_hf_model + sharded
 
 
 def most_checkpoints(recipe: Recipe, saves: int) -> int:

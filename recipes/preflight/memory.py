@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from recipes.config import Recipe, kl
 from recipes.config.gpus import model_shape
 from recipes.config.schema.keys import settled
-from recipes.config.schema.worker import Updates
 from recipes.errors import RecipeError
 from recipes.memory import gpus
 from recipes.memory.budgets import GIGABYTE
@@ -49,14 +47,12 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         gpu: bytes of one GPU that nobody uses; None: of those that the run takes, the one with the least free.
     """
     actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
-    critic = recipe.worker.critic if recipe.has_critic else None
     sizes = model_shape(model.model_path)
-    value = model_shape(critic.model.model_path or model.model_path) if critic else sizes
     tightest = None
     if recipe.hardware == "gpu" and gpu is None:
         tightest = min(gpus.taken(recipe.trainer.n_gpus_per_node), key=lambda each: each.free, default=None)
         gpu = tightest.total if tightest else None
-    if sizes is None or value is None or (recipe.hardware == "gpu" and gpu is None):
+    if sizes is None or (recipe.hardware == "gpu" and gpu is None):
         return None
     longest, here = recipe.longest, recipe.n_gpus // recipe.trainer.nnodes
     sharing = actor.fsdp.fsdp_size if 0 < actor.fsdp.fsdp_size < recipe.n_gpus else recipe.n_gpus
@@ -67,7 +63,7 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
 
     update = tokens(actor.max_token_len_per_device, settled(actor.micro_batch_size_per_device_for_update))
     each = settled(actor.global_batch_size) * rollout.n * longest // max(1, recipe.n_gpus)
-    plan = MemoryPlan(
+    return MemoryPlan(
         shape=sizes,
         gpu=gpu if recipe.hardware == "gpu" else None,
         in_use=tightest.used if tightest else 0,
@@ -96,9 +92,12 @@ def plan_of(recipe: Recipe, gpu: int | None = None) -> MemoryPlan | None:
         sequences=rollout.max_num_seqs or 256,
         batched_tokens=rollout.max_num_batched_tokens,
         eager=rollout.enforce_eager,
-        **_of_network(actor),
+        weight_bytes=number_bytes(actor.fsdp.torch_dtype),
+        lora=model.lora.rank,
+        offload_params=actor.offload.offload_params,
+        offload_optimizer=actor.offload.offload_optimizer,
+        offload_all=actor.fsdp.enable_cpu_offload,
     )
-    return replace(plan, critic=replace(plan, shape=value, **_of_network(critic))) if critic else plan
 
 
 def _reference_bytes(recipe: Recipe) -> int:
@@ -108,17 +107,6 @@ def _reference_bytes(recipe: Recipe) -> int:
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
         return number_bytes(fsdp.torch_dtype or "bf16")
     return min(number_bytes(fsdp.torch_dtype), number_bytes(fsdp.mp_param_dtype))
-
-
-def _of_network(network: Updates) -> dict[str, Any]:
-    """What actor and critic each decide for themselves."""
-    return {
-        "weight_bytes": number_bytes(network.fsdp.torch_dtype),
-        "lora": network.model.lora.rank,
-        "offload_params": network.offload.offload_params,
-        "offload_optimizer": network.offload.offload_optimizer,
-        "offload_all": network.fsdp.enable_cpu_offload,
-    }
 
 
 def advice(plan: MemoryPlan, phase: str) -> str:
@@ -169,11 +157,9 @@ def check_memory(recipe: Recipe) -> list[str]:
     plan = plan_of(recipe)
     name = str(recipe.worker.actor.model.model_path or "")
     if plan is None:
-        critic = recipe.worker.critic.model.model_path if recipe.has_critic else None
-        names = " or ".join(each for each in (name, critic) if each and model_shape(each) is None)
         unknown = recipe.hardware == "gpu" and not gpus.chosen_gpus()
         reason = (
-            "the GPU's memory is not known" if unknown else f"the shape of {names} is not known before it is fetched"
+            "the GPU's memory is not known" if unknown else f"the shape of {name} is not known before it is fetched"
         )
         return [*lines, f"memory is not estimated: {reason}"]
     chosen = gpus.taken(recipe.trainer.n_gpus_per_node) if plan.gpu else []

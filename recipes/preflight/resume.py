@@ -42,14 +42,15 @@ CHANGED = "changed"
 """The value of trainer.find_last_checkpoint, and of RESUME, that goes on with other content."""
 BEGUN_ANEW = ".begun_anew"
 """In the folder of the checkpoints: steps without their place in the data, for a run that begins its data anew."""
+ROLES = ("actor",)
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
 IMPOSSIBLE = {
     "engine": "each engine writes checkpoints of its own form",
     "ranks": "each rank wrote a file of its own, so their number is fixed",
-    rf"({MODELS}|critic's model)(: config\.json)?": "the checkpoint belongs to that model",
-    r"worker\.(actor|critic)\.strategy": "FSDP 1 and 2 write weights in different forms",
-    r"worker\.(actor|critic)\.model\.lora\.(rank|target_modules|exclude_modules)": "the checkpoint has other adapters",
+    rf"{MODELS}(: config\.json)?": "the checkpoint belongs to that model",
+    r"worker\.actor\.strategy": "FSDP 1 and 2 write weights in different forms",
+    r"worker\.actor\.model\.lora\.(rank|target_modules|exclude_modules)": "the checkpoint has other adapters",
 }
 """Content, as a pattern of its name, that no checkpoint can go on with when it changed -> why."""
 ORDER = re.compile(
@@ -149,15 +150,13 @@ def start(recipe: Recipe) -> Start:
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
-    has_critic = recipe.has_critic and any(place.glob("global_step_*/critic"))  # `_refuse_impossible` tells of none
-    roles = ("actor", "critic") if has_critic else ("actor",)
-    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, roles, partial(_parts, attempts or ()))
+    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, ROLES, partial(_parts, attempts or ()))
     ours = fingerprint(recipe)
     if checkpoint is None:
         last = last_checkpoint(place)
         wrote = last.ranks() if last else None
         if wrote and wrote != recipe.n_gpus:  # told as what it is, not as files that are missing
-            expected = Expected(expected.layout, wrote, roles, expected.parts)
+            expected = Expected(expected.layout, wrote, ROLES, expected.parts)
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
             raise RecipeError(f"no checkpoint is whole: {problems[0]}", where=str(place), fix=_begin_anew(recipe))
@@ -272,13 +271,6 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
                 where=str(begin.checkpoint.folder),
                 fix=f"keep the old one, or {_begin_anew(recipe, begin.checkpoint)}",
             )
-    missing = [role for role in ("critic",) if recipe.has_critic and not (begin.checkpoint.folder / role).is_dir()]
-    if missing:
-        raise RecipeError(
-            "a resumed run cannot change this: algorithm.adv_estimator is gae now, and the checkpoint has no critic",
-            where=str(begin.checkpoint.folder),
-            fix=f"keep the old estimator, or {_begin_anew(recipe, begin.checkpoint)}",
-        )
     if _lacking(begin) and not LAYOUTS[recipe.engine].takes_parts:
         raise RecipeError(
             f"step {begin.checkpoint.step} was saved without {_lacking(begin)}, which EasyR1 always opens",
@@ -327,9 +319,7 @@ def for_trainer(recipe: Recipe) -> Recipe:
     changes: dict[str, Any] = {}
     if _lacking(begin) and recipe.engine == "verl":
         held = [VERL_PARTS[part] for part in sorted(begin.parts, key=list(VERL_PARTS).index)]
-        roles = {"actor_rollout_ref.actor": True, "critic": recipe.has_critic}
-        parts = {f"{role}.checkpoint.load_contents": held for role, trained in roles.items() if trained}
-        changes["verl"] = {**recipe.verl, **parts}
+        changes["verl"] = {**recipe.verl, "actor_rollout_ref.actor.checkpoint.load_contents": held}
     if begin.begins_data_anew:
         changes["trainer.load_checkpoint_path"] = str(_without_place(folder(recipe), begin.checkpoint))
     return replaced(recipe, changes, "what the checkpoint holds") if changes else recipe
@@ -339,11 +329,9 @@ def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
     """A step's folder with links to the weights of a checkpoint, and nothing on how far the data was read."""
     step = place / BEGUN_ANEW / checkpoint.folder.name
     step.mkdir(parents=True, exist_ok=True)
-    for role in ("actor", "critic"):
-        link, target = step / role, checkpoint.folder / role
-        link.unlink(missing_ok=True)
-        if target.is_dir():
-            link.symlink_to(target.absolute(), target_is_directory=True)
+    link = step / "actor"
+    link.unlink(missing_ok=True)
+    link.symlink_to((checkpoint.folder / "actor").absolute(), target_is_directory=True)
     return step
 
 

@@ -18,7 +18,6 @@ from typing import Literal
 import psutil
 
 from recipes.config import Recipe, accounting, load
-from recipes.config.secrets import is_secret
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.errors import RecipeError, counted, nearest
@@ -97,12 +96,7 @@ def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environm
 def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """The trainer's command as a script that runs by itself."""
     lines = ["#!/usr/bin/env bash", "# What the launcher started; it watches the trainer, this script does not."]
-    lines += [
-        f': "${{{name}:?is secret and written down nowhere: export it first}}"'
-        if is_secret(name)
-        else f"export {name}={shlex.quote(value)}"
-        for name, value in sorted(environment.items())
-    ]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
     first, *rest = command
     arguments = "".join(f" \\\n    {shlex.quote(argument)}" for argument in rest)
     return "\n".join([*lines, f"exec {shlex.quote(first)}{arguments}"]) + "\n"

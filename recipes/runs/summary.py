@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recipes.config import Recipe
-from recipes.config.secrets import masked_word
 from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Best, Checkpoint
 from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
@@ -90,7 +89,7 @@ def next_commands(
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
         kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
-        again = "".join(f" {shlex.quote(masked_word(word))}" for part in kept for word in part)
+        again = "".join(f" {shlex.quote(word)}" for part in kept for word in part)
         steps = 2 * max(total, checkpoint.step)  # a checkpoint may have more than this run was to make
         commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(recipe.name)}{again}"))
     return commands

@@ -73,9 +73,9 @@ _UNREMARKABLE = ("algorithm.use_kl_in_reward", "algorithm.kl_loss_type", "worker
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """Groups first, the critic last."""
+    """GRPO and its relatives first."""
     estimator = resolve.algorithm(name).values["algorithm.adv_estimator"]
-    return {"grpo": 0, "gae": 2}.get(estimator, 1), "" if name == "grpo" else name
+    return int(estimator != "grpo"), "" if name == "grpo" else name
 
 
 def _runs_on(engine: str, values: dict[str, Any]) -> bool:

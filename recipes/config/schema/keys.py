@@ -57,9 +57,6 @@ VERL_GROUPS = {
     "worker.actor.fsdp": "actor_rollout_ref.actor.fsdp_config",
     "worker.ref": "actor_rollout_ref.ref",
     "worker.ref.fsdp": "actor_rollout_ref.ref.fsdp_config",
-    "worker.critic": "critic",
-    "worker.critic.model": "critic.model",
-    "worker.critic.fsdp": "critic.fsdp",
     "worker.rollout": "actor_rollout_ref.rollout",
     "worker.reward": "reward",
 }
@@ -214,7 +211,7 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
 
 
 def _placed(info: KeyInfo, group: str, name: str) -> KeyInfo:
-    """Fill in verl's groups in names such as `{role}.strategy`, which actor, reference and critic share."""
+    """Fill in verl's groups in names such as `{role}.strategy`, which actor and reference share."""
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
     same = VERL_GROUPS.get(known, "") + group.removeprefix(known)
     role = ".".join(group.split(".")[:2])
@@ -224,7 +221,7 @@ def _placed(info: KeyInfo, group: str, name: str) -> KeyInfo:
 
 
 def describe_type(annotation: Any) -> str:
-    """A type in a user's words: `int`, `int or null`, `one of grpo, gae`, `list of str`."""
+    """A type in a user's words: `int`, `int or null`, `one of grpo, rloo`, `list of str`."""
     origin, args = get_origin(annotation), get_args(annotation)
     if annotation is type(None):
         return "null"

@@ -141,11 +141,9 @@ class Data(Section):
 
 
 AdvantageEstimator = Literal[
-    "gae", "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg",
+    "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg",
     "grpo_vectorized", "rloo_vectorized",
 ]  # fmt: skip
-# EasyR1 lists gae, but cannot run it: EasyR1/verl/workers/fsdp_workers.py:452 (`DataParallelPPOCritic(`) hands its
-# critic the whole worker's configuration.
 EASYR1_ESTIMATORS = ("grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo")
 # verl 0.9.1 still lists remax, but its V1 trainer never computes the greedy baseline that remax subtracts.
 VERL_ESTIMATORS = tuple(name for name in get_args(AdvantageEstimator) if name != "remax")
@@ -161,8 +159,7 @@ class Algorithm(Section):
     preset: str | None = key(
         None, "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"
     )
-    gamma: float = key(1.0, "discount of GAE", verl=SAME, ge=0, le=1)
-    lam: float = key(1.0, "lambda of GAE", verl=SAME, ge=0, le=1)
+    gamma: float = key(1.0, "discount of later tokens' rewards (reinforce_plus_plus)", verl=SAME, ge=0, le=1)
     adv_estimator: AdvantageEstimator = key(
         "grpo", "advantage estimator", verl=SAME, values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
     )
@@ -306,7 +303,6 @@ class Trainer(Section):
         verl="algorithm.filter_groups.max_num_gen_batches",
         computed=True,
     )
-    critic_warmup: int = key(0, "steps in which only the critic learns", verl=SAME, ge=0)
     val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
     val_before_train: bool = key(True, "validate at step 0", verl=SAME)
     val_only: bool = key(False, "validate and stop", verl=SAME)
@@ -315,7 +311,7 @@ class Trainer(Section):
     save_limit: int = key(
         -1,
         "checkpoints to keep; -1: all",
-        verl=("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+        verl="trainer.max_actor_ckpt_to_keep",
         computed=True,
     )
     keep_best: bool = key(False, "keep the checkpoint with the best validation as best/, whatever save_limit says")
@@ -412,15 +408,8 @@ class Recipe(Resolved):
         """Number of GPUs on all machines together; without GPUs, of ranks."""
         return self.trainer.nnodes * self.trainer.n_gpus_per_node
 
-    @property
-    def has_critic(self) -> bool:
-        """Return whether there is a value network."""
-        return self.algorithm.adv_estimator == "gae"
-
     def uses(self, path: str) -> bool:
-        """Return whether a key has an effect: a critic's only with GAE, an adapter's only with a rank above 0."""
-        if path.startswith("worker.critic.") and not self.has_critic:
-            return False
+        """Return whether a key has an effect: an adapter's only with a rank above 0."""
         group, _, name = path.rpartition(".")
         return not group.endswith(".lora") or name == "rank" or self.value(f"{group}.rank") > 0
 

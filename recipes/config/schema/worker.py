@@ -1,4 +1,4 @@
-"""Keys under `worker`: actor, reference, critic, rollout and reward."""
+"""Keys under `worker`: actor, reference, rollout and reward."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Model(Section):
 
     model_path: str | None = key(
         None,
-        "model folder or name on a hub (critic: null is the actor's)",
+        "model folder or name on a hub",
         verl="{model}.path",
         computed=True,
         alias=True,
@@ -156,50 +156,6 @@ class Offload(Section):
     offload_optimizer: bool = key(False, "optimiser state rests in CPU memory", verl="{fsdp}.optimizer_offload")
 
 
-class Updates(Section):
-    """Settings of every trained network: batch sizes, clipping, packing, and its model."""
-
-    strategy: Literal["fsdp", "fsdp2"] = key(
-        "fsdp", "FSDP version", verl=("{role}.strategy", "{fsdp}.strategy"), values_on={"easyr1": ("fsdp",)}
-    )
-    global_batch_size: int | None = key(
-        256,
-        "prompts (not responses) an update sees; null: all of a step's",
-        verl="{role}.ppo_mini_batch_size",
-        gt=0,
-    )
-    micro_batch_size_per_device_for_update: int | None = key(
-        4,
-        "responses in one forward and backward pass of a GPU; null: 4, or fewer where they have to divide",
-        verl="{role}.ppo_micro_batch_size_per_gpu",
-        gt=0,
-    )
-    max_grad_norm: float = key(
-        1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
-    )
-    ppo_epochs: int = key(1, "passes over a step's responses", verl=SAME, gt=0)
-    padding_free: bool = key(True, "pack responses without padding", verl="{model}.use_remove_padding")
-    dynamic_batching: bool = key(
-        True,
-        "fill micro-batches by tokens, up to max_token_len_per_device",
-        verl="{role}.use_dynamic_bsz",
-        computed=True,
-    )
-    max_token_len_per_device: int | None = key(
-        None,
-        "tokens of a dynamic micro-batch; null: as many as fit a GPU (verl), or micro-batch size x (prompt + response)",
-        verl="{role}.ppo_max_token_len_per_gpu",
-        computed=True,
-        not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
-        gt=0,
-    )
-    ulysses_size: int = key(1, "GPUs that share one sequence", verl="{role}.ulysses_sequence_parallel_size", gt=0)
-    model: Model = Model()
-    optim: Optim = Optim()
-    fsdp: Fsdp = Fsdp()
-    offload: Offload = Offload()
-
-
 _LENGTH_PENALTY = only_verl("on EasyR1 the reward function has to do this")
 
 
@@ -254,7 +210,7 @@ class Reward(Section):
     )
     reward_function_kwargs: dict[str, Any] = key(
         dict,
-        "further arguments of the function; those with names such as api_key or token are written down nowhere",
+        "further arguments of the function; the run's files show them: a secret belongs in an environment variable",
         verl="reward.custom_reward_function.reward_kwargs",
     )
     skip_special_tokens: bool = key(
@@ -366,9 +322,48 @@ EASYR1_LOSSES = ("default", "gspo", "gspo_token", "cispo", "sapo")
 AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
-class Actor(Updates):
+class Actor(Section):
     """The policy that is trained."""
 
+    strategy: Literal["fsdp", "fsdp2"] = key(
+        "fsdp", "FSDP version", verl=("{role}.strategy", "{fsdp}.strategy"), values_on={"easyr1": ("fsdp",)}
+    )
+    global_batch_size: int | None = key(
+        256,
+        "prompts (not responses) an update sees; null: all of a step's",
+        verl="{role}.ppo_mini_batch_size",
+        gt=0,
+    )
+    micro_batch_size_per_device_for_update: int | None = key(
+        4,
+        "responses in one forward and backward pass of a GPU; null: 4, or fewer where they have to divide",
+        verl="{role}.ppo_micro_batch_size_per_gpu",
+        gt=0,
+    )
+    max_grad_norm: float = key(
+        1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
+    )
+    ppo_epochs: int = key(1, "passes over a step's responses", verl=SAME, gt=0)
+    padding_free: bool = key(True, "pack responses without padding", verl="{model}.use_remove_padding")
+    dynamic_batching: bool = key(
+        True,
+        "fill micro-batches by tokens, up to max_token_len_per_device",
+        verl="{role}.use_dynamic_bsz",
+        computed=True,
+    )
+    max_token_len_per_device: int | None = key(
+        None,
+        "tokens of a dynamic micro-batch; null: as many as fit a GPU (verl), or micro-batch size x (prompt + response)",
+        verl="{role}.ppo_max_token_len_per_gpu",
+        computed=True,
+        not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
+        gt=0,
+    )
+    ulysses_size: int = key(1, "GPUs that share one sequence", verl="{role}.ulysses_sequence_parallel_size", gt=0)
+    model: Model = Model()
+    optim: Optim = Optim()
+    fsdp: Fsdp = Fsdp()
+    offload: Offload = Offload()
     micro_batch_size_per_device_for_experience: int | None = key(
         16,
         "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, "
@@ -455,24 +450,6 @@ class Ref(Section):
     offload: Offload = Offload()
 
 
-class Critic(Updates):
-    """The value network of adv_estimator gae, laid out as the actor is unless a key says otherwise."""
-
-    micro_batch_size_per_device_for_experience: int | None = key(
-        16, "responses in one forward pass of a GPU, for values", verl="{role}.forward_micro_batch_size_per_gpu", gt=0
-    )
-    cliprange_value: float = key(0.5, "clip of the value", verl=SAME, gt=0)
-    loss_avg_mode: Literal["token", "seq"] = key(
-        "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
-    )
-    padding_free: bool = key(
-        False,
-        "pack responses without padding",
-        verl=("{model}.use_remove_padding", "{fsdp}.use_remove_padding"),
-        computed=True,
-    )
-
-
 class Worker(Section):
     """The networks, generation and the reward."""
 
@@ -481,6 +458,5 @@ class Worker(Section):
     )
     actor: Actor = Actor()
     ref: Ref = Ref()
-    critic: Critic = Critic()
     rollout: Rollout = Rollout()
     reward: Reward = Reward()
