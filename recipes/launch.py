@@ -43,7 +43,7 @@ def main(
     task: Annotated[str | None, typer.Argument(help="a recipe in configs/, or the path of one")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="--option value or key=value, the last layer")] = None,
     help: Annotated[bool, typer.Option("--help", "-h", help="show tasks, options and variables")] = False,
-    dry: Annotated[bool, typer.Option("--dry_run", "--dry-run", help="print what would run, and stop")] = False,
+    dry: Annotated[bool, typer.Option("--dry_run", help="print what would run, and stop")] = False,
 ) -> None:
     """Train a recipe with GRPO on the real trainer."""
     console = Console(highlight=False, markup=False, soft_wrap=True)

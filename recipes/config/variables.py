@@ -322,10 +322,9 @@ def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIA
 def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> Iterator[Argument]:
     """One option; its value may be the next word, or those up to the next option or `key=value`."""
     typed, equals, text = word[2:].partition("=")
-    name = typed.replace("-", "_").lower()
-    variable = options(variables).get(name)
-    if variable is None and name not in CONTROL_OPTIONS:
-        meant = resembling(name, [*options(variables), *CONTROL_OPTIONS, *FLAGS])[:3]
+    variable = options(variables).get(typed)
+    if variable is None and typed not in CONTROL_OPTIONS:
+        meant = resembling(typed.replace("-", "_"), [*options(variables), *CONTROL_OPTIONS, *FLAGS])[:3]
         raise RecipeError(
             f"unknown option --{typed}",
             where="arguments",
@@ -341,5 +340,5 @@ def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> I
             texts.append(waiting.pop(0))
     else:
         texts = [text]
-    for path in variable.keys if variable else (name,):
+    for path in variable.keys if variable else (typed,):
         yield Argument(path, listed(variable, texts) if variable else texts[0], (word,) if equals else (word, *texts))

@@ -44,7 +44,7 @@ class Layout:
     write: Callable[[int, str], str]
     takes_parts: bool
 
-    def files_of(self, step: Path, ranks: int, roles: Iterable[str], parts: Iterable[str]) -> list[Path]:
+    def files_of(self, step: Path, ranks: int, parts: Iterable[str]) -> list[Path]:
         """The files that the engine opens when it goes on from the folder of a step.
 
         verl: verl/utils/checkpoint/fsdp_checkpoint_manager.py:176 (`def load_checkpoint`) and
@@ -53,11 +53,10 @@ class Layout:
         Args:
             step: `global_step_<n>`.
             ranks: that train, on all machines.
-            roles: the trained networks: actor, and critic where there is one.
             parts: what the step was saved with.
         """
         names = [f"{part}_world_size_{ranks}_rank_{rank}.pt" for part in sorted(parts) for rank in range(ranks)]
-        return [*(step / role / name for role in roles for name in names), step / self.loader]
+        return [*(step / "actor" / name for name in names), step / self.loader]
 
 
 def _easyr1_tracker(step: int, before: str) -> str:
@@ -131,13 +130,11 @@ class Expected:
     Attributes:
         layout: of the engine.
         ranks: that train, on all machines.
-        roles: the trained networks.
         parts: what a step was saved with, by its number; None where nobody has written that down.
     """
 
     layout: Layout
     ranks: int
-    roles: tuple[str, ...]
     parts: Callable[[int], frozenset[str] | None]
 
     def damage(self, checkpoint: Checkpoint) -> str:
@@ -147,7 +144,7 @@ class Expected:
         """
         parts = self.parts(checkpoint.step) or (checkpoint.holds() | {MODEL})
         root = checkpoint.folder.parent
-        for file in self.layout.files_of(checkpoint.folder, self.ranks, self.roles, parts):
+        for file in self.layout.files_of(checkpoint.folder, self.ranks, parts):
             if problem := _damage(file):
                 return f"{file.relative_to(root)} {problem}"
         return ""

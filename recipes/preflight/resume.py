@@ -42,7 +42,6 @@ CHANGED = "changed"
 """The value of trainer.find_last_checkpoint, and of RESUME, that goes on with other content."""
 BEGUN_ANEW = ".begun_anew"
 """In the folder of the checkpoints: steps without their place in the data, for a run that begins its data anew."""
-ROLES = ("actor",)
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
 IMPOSSIBLE = {
@@ -150,13 +149,13 @@ def start(recipe: Recipe) -> Start:
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
-    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, ROLES, partial(_parts, attempts or ()))
+    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, partial(_parts, attempts or ()))
     ours = fingerprint(recipe)
     if checkpoint is None:
         last = last_checkpoint(place)
         wrote = last.ranks() if last else None
         if wrote and wrote != recipe.n_gpus:  # told as what it is, not as files that are missing
-            expected = Expected(expected.layout, wrote, ROLES, expected.parts)
+            expected = Expected(expected.layout, wrote, expected.parts)
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
             raise RecipeError(f"no checkpoint is whole: {problems[0]}", where=str(place), fix=_begin_anew(recipe))

@@ -94,9 +94,7 @@ def test_one_record_alone_is_refused_with_the_minimum(tmp_path):
 def leave_what_a_run_leaves(recipe):
     resume.record(recipe)
     step, layout = resume.folder(recipe) / "global_step_1", LAYOUTS[recipe.engine]
-    for file in layout.files_of(
-        step, recipe.n_gpus, ("actor", "critic") if recipe.has_critic else ("actor",), EVERYTHING
-    ):
+    for file in layout.files_of(step, recipe.n_gpus, EVERYTHING):
         file.parent.mkdir(parents=True, exist_ok=True)
         with ZipFile(file, "w") as archive:
             for name in ("data.pkl", "data/0"):

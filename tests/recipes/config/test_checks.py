@@ -55,7 +55,6 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("algorithm.preset=dapo algorithm.kl_coef=0.5", ["has no effect: there is no KL"]),
         ("algorithm.kl_loss_coef=0.1", ["algorithm.kl_loss_coef 0.1 has no effect", "USE_KL_LOSS"]),
         ("algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2", ["weight of its own"]),
-        ("worker.critic.optim.lr=1e-5", ["no effect", "grpo has no critic", "ALGORITHM=ppo"]),
         ("algorithm.filter_key=accuracy", ["no groups are dropped"]),
         ("worker.actor.model.lora.alpha=16", ["worker.actor.model.lora.rank is 0"]),
     ],
@@ -105,6 +104,7 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ("algorithm.kl_ctrl.target_kl=0.2", "algorithm.kl_target 0.2 changes nothing: algorithm.kl_type is fixed"),
     ):
         assert [words] == [remark[: len(words)] for remark in remarks(resolve(argument))]
-    assert remarks(resolve("algorithm.gamma=0.9", ALGORITHM="ppo", CLIP_RATIO_HIGH="0.3", GLOBAL_BATCH_SIZE="16")) == []
+    several = {"ALGORITHM": "reinforce_plus_plus", "CLIP_RATIO_HIGH": "0.3", "GLOBAL_BATCH_SIZE": "16"}
+    assert remarks(resolve("algorithm.gamma=0.9", **several)) == []
     for name in algorithms():
         assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []

@@ -88,12 +88,12 @@ def eight_gpus(monkeypatch):
 
 def test_without_flash_attention_torch_packs(eight_gpus):
     eight_gpus(torch_packs=True)
-    recipe = load("countdown", environ={"ALGORITHM": "ppo"}, hardware="gpu")
-    for network in (recipe.worker.actor, recipe.worker.critic):
-        assert network.padding_free
-        assert network.dynamic_batching
-        assert network.model.override_config == {"attn_implementation": "torch_varlen_flash"}
-        assert not network.model.use_liger
+    recipe = load("countdown", environ={}, hardware="gpu")
+    actor = recipe.worker.actor
+    assert actor.padding_free
+    assert actor.dynamic_batching
+    assert actor.model.override_config == {"attn_implementation": "torch_varlen_flash"}
+    assert not actor.model.use_liger
     assert "flash-attn" in recipe.source_of("worker.actor.model.override_config").where
     check(recipe, 8)
     other = load("countdown", environ={"ENGINE": "easyr1"}, hardware="gpu")
@@ -104,13 +104,13 @@ def test_without_flash_attention_torch_packs(eight_gpus):
 @pytest.mark.parametrize("task", ["countdown", "number_game"])
 def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, eight_gpus):
     eight_gpus(torch_packs=False)
-    for algorithm in ("grpo", "ppo"):
-        recipe = load(task, environ={"ALGORITHM": algorithm}, hardware="gpu")
-        actor = recipe.worker.actor
-        assert not any((actor.padding_free, actor.dynamic_batching, recipe.worker.critic.dynamic_batching))
-        assert actor.model.override_config == {"attn_implementation": "sdpa"}
-        assert actor.model.enable_gradient_checkpointing
-        check(recipe, 8)
+    recipe = load(task, environ={}, hardware="gpu")
+    actor = recipe.worker.actor
+    assert not any((actor.padding_free, actor.dynamic_batching))
+    assert actor.model.override_config == {"attn_implementation": "sdpa"}
+    assert actor.model.enable_gradient_checkpointing
+    check(recipe, 8)
+
     one_short = {"ROLLOUT_BATCH_SIZE": "24", "GLOBAL_BATCH_SIZE": "24", "MICRO_BATCH_SIZE": "7"}
     with pytest.raises(RecipeError, match="not a multiple of worker.actor.micro_batch_size_per_device_for_update 7"):
         check(load(task, environ=one_short, hardware="gpu"), 8)
@@ -125,12 +125,11 @@ H200, H100 = 143_771 << 20, 81_559 << 20
     memory_size=st.integers(8, 200),
     ranks=st.sampled_from([1, 2, 4, 8, 64]),
     longest=st.integers(16, 20_000),
-    networks=st.sampled_from([1, 2]),
     asked=st.sampled_from([None, True, False]),
 )
-def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, networks, asked):
+def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, asked):
     shape = shapes.shape_of(QWEN3_4B)
-    options = {"longest": longest, "others": (networks - 1) * passes.state_bytes(shape, adapters=False)}
+    options = {"longest": longest}
     small, large, shared = (
         passes.token_budgets(shape, size * passes.GIGABYTE, ranks=r, recompute=asked, **options)
         for size, r in ((memory_size, ranks), (memory_size + 40, ranks), (memory_size, 2 * ranks))
@@ -141,7 +140,7 @@ def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, 
     assert max(large.recompute, shared.recompute) <= small.recompute
     if large.recompute == small.recompute:
         assert large.update >= small.update
-    state = networks * 16 * shape.parameters / ranks
+    state = 16 * shape.parameters / ranks
     need = state + small.update * shape.activations(small.recompute)
     assert small.update == longest or need < passes.USABLE_FRACTION * memory_size * passes.GIGABYTE
 
@@ -157,21 +156,6 @@ def on_gpus(monkeypatch, tmp_path):
         return load("countdown", arguments=arguments, environ={"MODEL_PATH": str(tmp_path), **environ}, hardware="gpu")
 
     return build
-
-
-def test_tokens_leave_room_for_the_critics_own_state(on_gpus):
-    """A smaller value network, or one with adapters, leaves more than a second network like the actor."""
-
-    def tokens(*arguments: str, **environ: str) -> int:
-        critic = ("algorithm.adv_estimator=gae", "worker.actor.model.enable_gradient_checkpointing=false")
-        recipe = on_gpus(H200, *critic, *arguments, GPUS_PER_NODE="4", **environ)
-        return recipe.worker.actor.max_token_len_per_device
-
-    alike = tokens()
-    assert tokens("worker.critic.model.model_path=Qwen/Qwen3-0.6B") > alike
-    assert tokens("worker.critic.model.lora.rank=8") > alike
-    assert tokens("worker.critic.model.model_path=Qwen/Qwen2.5-7B") < alike
-    assert tokens("worker.critic.model.model_path=/of/unknown/size") == passes.TOKENS_OF_UNKNOWN_MODEL
 
 
 def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):

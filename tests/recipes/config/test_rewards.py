@@ -27,7 +27,7 @@ def custom(*words, **environ):
     ("words", "environ"),
     [
         (("--reward_func", "a.py", "b.py:mine", "--reward_weights", "1", "0.2"), {}),
-        (("--reward_func", "a.py", "b.py:mine", "trainer.max_steps=3", "--reward-weights=1,0.2"), {}),
+        (("--reward_func", "a.py", "b.py:mine", "trainer.max_steps=3", "--reward_weights=1,0.2"), {}),
         ((), {"REWARD_FUNCTION": "a.py b.py:mine", "REWARD_WEIGHTS": "1 0.2"}),
         ((), {"REWARD_FUNC": "a.py, b.py:mine", "REWARD_WEIGHTS": "1, 0.2"}),
         (("worker.reward.reward_function=[a.py,'b.py:mine']", "worker.reward.reward_weights=[1,0.2]"), {}),

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from recipes.paths import ROOT
-
 
 def _compose(overrides: list[str]) -> DictConfig:
     """verl's configuration with these arguments of its command line."""
@@ -29,8 +27,6 @@ def _composed(task: str, hardware: str, algorithm: str, *arguments: str) -> Dict
     from recipes.engines import verl
 
     environ = {"ALGORITHM": algorithm} if algorithm else {}
-    if algorithm:  # to check a critic, verl reads its model's configuration and tokenizer
-        environ["MODEL_PATH"] = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
     return _compose(verl.overrides(load(task, arguments=arguments, environ=environ, hardware=hardware)))
 
 

@@ -51,9 +51,6 @@ def reference_advantages(name: str) -> torch.Tensor:
     for i, (score, length) in enumerate(zip(SCORES, LENGTHS, strict=True)):
         others = [other for j, other in enumerate(SCORES) if UIDS[j] == UIDS[i] and j != i]
         group = [*others, score]
-        if name == "ppo":  # gamma and lambda are 1: what is still to come, minus what the critic expected
-            rows.append([score - float(VALUES[i, token]) for token in range(length)])
-            continue
         standardised = (score - mean(group)) / (stdev(group) + 1e-6)
         of_response = {
             "dr_grpo": score - mean(group),
@@ -62,7 +59,7 @@ def reference_advantages(name: str) -> torch.Tensor:
             "reinforce_plus_plus_baseline": score - mean(group),
         }.get(name, standardised)
         rows.append([of_response] * length)
-    if name in ("ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"):  # whitened over the batch's tokens
+    if name in ("reinforce_plus_plus", "reinforce_plus_plus_baseline"):  # whitened over the batch's tokens
         flat = [value for row in rows for value in row]
         rows = [[(value - mean(flat)) / stdev(flat) for value in row] for row in rows]
     return padded(rows)
@@ -158,7 +155,7 @@ def test_losses_and_gradients(configured, name):
         torch.testing.assert_close(new.grad, expected.grad)
 
 
-KL_IN_REWARD = {"reinforce_plus_plus", "rloo", "ppo"}
+KL_IN_REWARD = {"reinforce_plus_plus", "rloo"}
 KL_IN_LOSS = {"grpo", "reinforce_plus_plus_baseline"}
 
 

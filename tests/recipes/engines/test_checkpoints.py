@@ -35,15 +35,15 @@ def archive(file: Path, *names: str) -> None:
 def whole(folder: Path, step: int, layout=VERL, parts=EVERYTHING) -> Path:
     """A step as the engine leaves it: torch's files are zip archives."""
     saved = folder / f"global_step_{step}"
-    for file in layout.files_of(saved, RANKS, ("actor",), parts):
+    for file in layout.files_of(saved, RANKS, parts):
         archive(file, "data/0")
     tracker = folder / layout.tracker
     tracker.write_text(layout.write(step, tracker.read_text() if tracker.exists() else ""))
     return saved
 
 
-def expected(layout=VERL, parts=EVERYTHING, roles=("actor",)) -> Expected:
-    return Expected(layout, RANKS, roles, lambda step: parts)
+def expected(layout=VERL, parts=EVERYTHING) -> Expected:
+    return Expected(layout, RANKS, lambda step: parts)
 
 
 def remove(saved: Path, pattern: str) -> None:
@@ -87,14 +87,13 @@ def test_a_run_goes_on_from_the_last_whole_checkpoint(tmp_path, damage, step, pr
     assert resumable(tmp_path, expected()) == (found, [])
 
 
-def test_two_damaged_ones_are_both_passed_over_and_a_critic_is_asked_for(tmp_path):
+def test_two_damaged_ones_are_both_passed_over(tmp_path):
     for step in (1, 2, 3):
         whole(tmp_path, step)
     remove(tmp_path / "global_step_3", "actor/model*")
     remove(tmp_path / "global_step_2", "actor/optim*")
     found, problems = resumable(tmp_path, expected())
     assert (found.step, len(problems)) == (1, 2)
-    assert "global_step_1/critic/" in resumable(tmp_path, expected(roles=("actor", "critic")))[1][-1]
 
 
 def test_what_a_step_was_saved_with_decides_what_is_asked_of_it(tmp_path):

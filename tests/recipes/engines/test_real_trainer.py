@@ -1,6 +1,6 @@
 """The real trainer on the CPU: Ray, FSDP over gloo and vLLM on Countdown's tiny model, started from recipes.
 
-Eight starts show what only a run can: weights reach vLLM, a run resumes, ranks agree, adapters and critics are saved, a
+Eight starts show what only a run can: weights reach vLLM, a run resumes, ranks agree, adapters are saved, a
 failed sync or reward ends a run, and what the trainer reports of advantages follows from the responses that it wrote
 down.
 """
@@ -109,9 +109,8 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-PPO = {
+THREE_STEPS = {
     "algorithm.kl_coef": KL_COEFFICIENT,
-    "worker.critic.optim.lr": 1e-3,
     "trainer.max_steps": 3,
     "trainer.save_freq": 2,
     "trainer.val_freq": 1,
@@ -121,8 +120,8 @@ PPO = {
 
 @pytest.fixture(scope="module")
 def three_steps() -> Run:
-    """PPO on one rank, KL taken from the reward, validation at every step, checkpoints at steps 2 and 3."""
-    return trained("three", PPO, ALGORITHM="ppo")
+    """GRPO on one rank, KL taken from the reward, validation at every step, checkpoints at steps 2 and 3."""
+    return trained("three", THREE_STEPS)
 
 
 def test_vllm_samples_from_the_weights_that_fsdp_trains(three_steps: Run) -> None:
@@ -146,17 +145,16 @@ def test_a_resumed_run_goes_on_with_weights_data_and_optimizer(three_steps: Run)
     import torch
 
     checkpoint = str(three_steps.checkpoints / "global_step_2")
-    resumed = trained("resumed", {**PPO, "trainer.load_checkpoint_path": checkpoint}, ALGORITHM="ppo")
+    resumed = trained("resumed", {**THREE_STEPS, "trainer.load_checkpoint_path": checkpoint})
     assert resumed.answers(2) == three_steps.answers(2) != three_steps.answers(0)
     assert resumed.metrics[3]["training/rollout_probs_diff_max"] < EXACT
     # The reference is the model that training began with, not the checkpoint.
     assert abs(resumed.metrics[3]["actor/reward_kl_penalty"]) > 1e-4
     prompts = [sorted(entry["input"] for entry in run.dumped("rollouts", 3)) for run in (resumed, three_steps)]
     assert prompts[0] == prompts[1]
-    for role in ("actor", "critic"):
-        file = resumed.checkpoints / f"global_step_3/{role}/optim_world_size_1_rank_0.pt"
-        states = torch.load(file, weights_only=False)["state"].values()
-        assert {int(state["step"]) for state in states} == {3}
+    file = resumed.checkpoints / "global_step_3/actor/optim_world_size_1_rank_0.pt"
+    states = torch.load(file, weights_only=False)["state"].values()
+    assert {int(state["step"]) for state in states} == {3}
 
 
 def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> None:
@@ -171,15 +169,6 @@ def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> Non
     assert ends[0] == ends[1]
     assert str(AutoModelForCausalLM.from_pretrained(saved, dtype="auto").dtype) == "torch.float32"
     assert "attn_implementation" not in json.loads((saved / "config.json").read_text(encoding="utf-8"))
-
-
-def test_a_critic_is_trained(three_steps: Run) -> None:
-    metrics = three_steps.metrics[1]
-    assert metrics["critic/vf_loss"] > 0
-    assert metrics["critic/grad_norm"] > 0
-    assert metrics["critic/lr"] == pytest.approx(1e-3)
-    assert metrics["critic/returns/max"] == pytest.approx(metrics["critic/score/max"]), "gamma is 1"
-    assert metrics["critic/advantages/mean"] == pytest.approx(0, abs=1e-4)
 
 
 # Greedy, so that one and two ranks train on the same responses; no group, so that these have advantages.

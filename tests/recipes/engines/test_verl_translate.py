@@ -25,17 +25,15 @@ LORA, IMAGES = "worker.actor.model.lora.rank", "worker.rollout.limit_images"
 # A recipe in which every key takes part.
 ALL_ON: dict[str, Any] = {
     "hardware": "gpu",
-    "algorithm.adv_estimator": "gae",
+    "algorithm.adv_estimator": "reinforce_plus_plus",
     "algorithm.use_kl_loss": True,
     "algorithm.use_kl_in_reward": True,
     "algorithm.kl_loss_coef": 0.5,
     "algorithm.kl_loss_type": "abs",
     "algorithm.online_filtering": True,
     "worker.actor.strategy": "fsdp2",
-    "worker.critic.strategy": "fsdp2",
     "worker.actor.model.model_path": "org/model",
     "worker.actor.model.lora.rank": 4,
-    "worker.critic.model.lora.rank": 4,
     "worker.rollout.limit_images": 1,
     "worker.rollout.tensor_parallel_size": 1,
     "worker.reward.reward_function": "/rewards/file.py",
@@ -50,13 +48,11 @@ NEIGHBOURS: dict[str, dict[str, Any]] = {
     "trainer.find_last_checkpoint": {"trainer.load_checkpoint_path": None},
 }
 # Keys that one value translates: verl has no other.
-ONE_VALUE = {"worker.actor.optim.strategy", "worker.critic.optim.strategy"}
+ONE_VALUE = {"worker.actor.optim.strategy"}
 OTHERS: dict[str, Any] = {
     "data.override_chat_template": __file__,
     "worker.actor.model.lora.target_modules": "q_proj,k_proj",
-    "worker.critic.model.lora.target_modules": "q_proj,k_proj",
     "worker.actor.optim.betas": [0.9, 0.95],
-    "worker.critic.optim.betas": [0.9, 0.95],
     "trainer.save_limit": 3,
     "worker.rollout.cudagraph_capture_sizes": [4],
     "worker.actor.loss_agg_mode": "token-sum",
@@ -118,11 +114,7 @@ def test_another_value_shows_in_verls_keys(leaf):
 
 
 REFUSED = [
-    (engine, leaf)
-    for leaf in leaves(Recipe).values()
-    for engine in leaf.info.not_on
-    if leaf.path not in LAUNCHERS
-    and not (engine == "easyr1" and leaf.path.startswith("worker.critic."))  # GAE is refused
+    (engine, leaf) for leaf in leaves(Recipe).values() for engine in leaf.info.not_on if leaf.path not in LAUNCHERS
 ]
 
 

@@ -78,7 +78,6 @@ def large(files):
         (["trainer.max_steps=40", "trainer.save_limit=2", "trainer.keep_best=true"], 3, 16),
         (["trainer.max_steps=4", "trainer.save_limit=2", "trainer.keep_best=true"], 2, 16),
         (["trainer.max_steps=40", "trainer.save_limit=2", "engine=easyr1"], 2, 16),
-        (["trainer.max_steps=4", "algorithm.adv_estimator=gae"], 2, 16 + 12),  # a critic has nothing to load
     ],
 )
 def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, checkpoints_kept, megabytes):

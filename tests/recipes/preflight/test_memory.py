@@ -32,9 +32,8 @@ def test_estimates_are_within_15_percent_of_what_was_measured_or_above(what, mea
     tokens=st.integers(1_024, 40_000),
     offload=st.booleans(),
     liger=st.booleans(),
-    critic=st.booleans(),
 )
-def test_what_saves_memory_never_costs_any(rank, ranks, tokens, offload, liger, critic):
+def test_what_saves_memory_never_costs_any(rank, ranks, tokens, offload, liger):
     plan = memory.MemoryPlan(
         published_shape("Qwen/Qwen2.5-VL-3B-Instruct@main"),
         H100,
@@ -48,7 +47,6 @@ def test_what_saves_memory_never_costs_any(rank, ranks, tokens, offload, liger, 
         liger=liger,
         utilization=0.5,
     )
-    plan = replace(plan, critic=plan if critic else None)
     need = {phase.name: phase.need for phase in memory.gpu_phases(plan)}
     savings = [
         {"ranks": 2 * ranks},
@@ -58,7 +56,6 @@ def test_what_saves_memory_never_costs_any(rank, ranks, tokens, offload, liger, 
         {"offload_params": True},
         {"offload_all": True},
         {"update_tokens": tokens // 2, "forward_tokens": tokens // 2},
-        {"critic": None},
         {"accumulates": False},
         *([{"lora": 64}] if not rank else []),
     ]
@@ -150,32 +147,6 @@ def test_the_host_holds_vllms_weights_while_it_sleeps_where_nobody_sends_all_of_
     assert asleep(LORA_RANK="8") == 2 * each
     assert asleep("worker.rollout.tensor_parallel_size=2", LORA_RANK="8") == each
     assert asleep(ENGINE="easyr1") == 2 * each
-
-
-def test_the_critic_holds_what_its_own_settings_say(monkeypatch):
-    def held(*arguments: str, **environ: str) -> list[float]:
-        """Bytes of the critic on a GPU while it rests, and of both networks on the host, for each weight of the 4B."""
-        keys = ("algorithm.adv_estimator=gae", "trainer.n_gpus_per_node=1", *arguments)
-        plan = memory.plan_of(recipe_on(monkeypatch, H200, 1, *keys, task="custom", **{"MODEL_PATH": FOUR, **environ}))
-        (training,) = (phase for phase in memory.host_phases(plan) if phase.name == memory.HOST)
-        on_host = training.parts["weights"] + training.parts["gradients and moments"]
-        (critic,) = {phase.parts["critic"] for phase in memory.gpu_phases(plan)}
-        return [round(size / published_shape(FOUR).parameters, 1) for size in (critic, on_host)]
-
-    critic, offload = "worker.critic", "offload_params=true"
-    assert held() == [12, 0]
-    assert held(LORA_RANK="8") == [12, 0], "of the actor"
-    assert held(f"{critic}.model.lora.rank=8") == [4, 0]
-    assert held(f"{critic}.model.model_path=Qwen/Qwen3-0.6B") == [1.8, 0]
-    assert held(f"{critic}.fsdp.torch_dtype=bf16") == [6, 0]
-    assert held(f"{critic}.offload.{offload}") == [8, 4]
-    assert held(f"{critic}.offload.{offload}", f"{critic}.offload.offload_optimizer=true") == [0, 12]
-    assert held(f"worker.actor.offload.{offload}", f"{critic}.offload.offload_params=false") == [12, 4]
-    assert held(f"worker.actor.offload.{offload}") == [8, 8], "the critic follows"
-    unknown = recipe_on(monkeypatch, H200, 1, "algorithm.adv_estimator=gae", f"{critic}.model.model_path=/a/b")
-    assert memory.check_memory(unknown) == [
-        "memory is not estimated: the shape of /a/b is not known before it is fetched"
-    ]
 
 
 def training_on_the_host(plan) -> dict[str, float]:

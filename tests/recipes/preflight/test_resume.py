@@ -22,7 +22,7 @@ from tests.recipes.preflight.conftest import write_rows
 def save(recipe, step=2, parts=EVERYTHING):
     folder = resume.folder(recipe)
     saved = folder / f"global_step_{step}"
-    for file in VERL.files_of(saved, recipe.n_gpus, ("actor",), parts):
+    for file in VERL.files_of(saved, recipe.n_gpus, parts):
         archive(file, "data/0")
     (folder / VERL.tracker).write_text(str(step))
     return saved
@@ -144,7 +144,6 @@ def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_se
         ("trainer.n_gpus_per_node=2", "ranks: 1 -> 2: each rank wrote a file"),
         ("worker.actor.strategy=fsdp2", "FSDP 1 and 2"),
         ("worker.actor.model.lora.rank=4", "other adapters"),
-        ("algorithm.adv_estimator=gae", "has no critic"),
         ("trainer.find_last_checkpoint=false", "would write over them"),
     ],
 )
@@ -233,12 +232,11 @@ def test_a_checkpoint_of_another_run_is_compared_too(make, files):
 
 def test_every_key_is_content_or_a_setting(make):
     """A new key is content until somebody lists it; the list names nothing that is gone."""
-    parts = fingerprint(make("algorithm.adv_estimator=gae"))
+    parts = fingerprint(make())
     assert not parts.content.keys() & parts.settings.keys()
     assert {
         "algorithm.kl_coef",
         "worker.actor.optim.lr",
-        "worker.critic.optim.lr",
         "worker.rollout.temperature",
     } <= set(parts.content)
     assert all(SETTINGS.fullmatch(key) for key in parts.settings)

@@ -173,7 +173,7 @@ def test_arguments_that_nothing_reads_are_refused(tried, source, unread):
 
 def test_the_shipped_rewards_have_no_such_argument(make):
     with pytest.raises(RecipeError, match="reads format_credits, which worker.reward.reward_function_kwargs gives"):
-        reward.check_reward(make("worker.reward.reward_function_kwargs={format_credits:0.5}"))
+        reward.check_reward(make("worker.reward.reward_function_kwargs={format_credits: 0.5}"))
 
 
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form(tried):

@@ -39,18 +39,16 @@ countdown = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(countdown)
 
 
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, api_key="", **kwargs):
-    assert api_key == "sk-1234", "the reward did not get its key"
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     result = countdown.compute_score(data_source, solution_str, ground_truth, extra_info)
     return {{**result, "score": result["score"] + bonus.BONUS}}
 """
-SECRET = "sk-1234"
 LR, NEW_LR = 1e-4, 3e-4
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Countdown on its tiny model, which saves each step, with a reward of its own that takes a secret argument."""
+    """Countdown on its tiny model, which saves each step, with a reward of its own."""
 
     folder: Path
 
@@ -66,7 +64,6 @@ class Experiment:
     def keys(self) -> list[str]:
         return [
             f"worker.reward.reward_function={self.folder / 'rewards' / 'mine.py'}",
-            f"worker.reward.reward_function_kwargs.api_key={SECRET}",
             *("data.max_response_length=32", "worker.rollout.n=4", "trainer.save_freq=1", "trainer.val_freq=-1"),
             "trainer.val_before_train=false",
         ]
@@ -137,9 +134,8 @@ def test_what_a_start_makes_of_the_checkpoints_before_it(tmp_path, monkeypatch):
     (rewards / "mine.py").write_text(REWARD)
     (rewards / "bonus.py").write_text("BONUS = 0.0\n")
     experiment = Experiment(tmp_path)
-    first = experiment.start(MAX_STEPS="3")
+    experiment.start(MAX_STEPS="3")
     assert checkpoint_at(experiment.checkpoints, 3).holds() == EVERYTHING
-    assert SECRET not in first
     monkeypatch.setenv("ARTIFACTS_DIR", experiment.environ["ARTIFACTS_DIR"])
 
     rows = []
@@ -203,13 +199,7 @@ def test_what_a_start_makes_of_the_checkpoints_before_it(tmp_path, monkeypatch):
     shutil.rmtree(experiment.checkpoints)
     assert "has no checkpoint: the run begins" in experiment.decision(RESUME="changed")
     rows.append(["`RESUME=changed` without a checkpoint", "says so, and begins"])
-    _require_no_secret(tmp_path / "artifacts")
     _write(rows)
-
-
-def _require_no_secret(folder: Path) -> None:
-    held = [file for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
-    assert not held
 
 
 def _write(rows: list[list[str]]) -> None:
