@@ -62,7 +62,5 @@ setup(
     },
     entry_points={
         "console_scripts": ["grpo-recipes = recipes.commands:main"],
-        # torch calls this at the end of its import, in every process; it does nothing where torch has CUDA.
-        "torch.backends": ["recipes_cuda_wheels = recipes.engines.verl_cpu.cuda_wheels:tolerate"],
     },
 )

@@ -8,7 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from recipes import torchvision_operators
+
 __version__ = "0.2.0"
+torchvision_operators.tolerate()
 
 
 def __getattr__(name: str) -> Any:

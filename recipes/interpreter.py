@@ -11,8 +11,8 @@ from recipes.paths import ROOT
 
 ENVIRONMENTS = (".venv", ".venv.cpu", ".venv.gpu")
 """Environments of scripts/setup_env.sh, the machine's natural one first."""
-NEEDED = "typer"
-"""Every script imports it, and the set-up installs it."""
+NEEDED = ("typer", "omegaconf", "pydantic", "pyarrow", "psutil")
+"""Packages of the set-up that the scripts import, and that another Python rarely has all of."""
 
 
 def ensure() -> None:
@@ -20,7 +20,7 @@ def ensure() -> None:
 
     Ends the process with exit code 2 and a message where the set-up has not been run.
     """
-    if find_spec(NEEDED) is not None:
+    if all(find_spec(name) is not None for name in NEEDED):
         return
     for name in ENVIRONMENTS:
         python = ROOT / name / "bin" / "python"

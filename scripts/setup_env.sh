@@ -135,17 +135,20 @@ make_venv() {
 }
 
 install_torch() {
-    local torch
+    local torch torchvision place=()
     torch="$("$PY" -m recipes.installation pins cpu | grep '^torch==')+cpu"
+    torchvision="$("$PY" -m recipes.installation pins cpu | grep '^torchvision==')+cpu"
     log "$torch, a build without CUDA"
     if pip_install 1200 --no-deps --timeout 60 --retries 2 "$torch"; then
         log "  from what pip is configured with"
-    elif pip_install 1200 --no-deps --timeout 20 --retries 1 --extra-index-url "$TORCH_CPU_INDEX" "$torch"; then
+    elif place=(--extra-index-url "$TORCH_CPU_INDEX") && pip_install 1200 --no-deps --timeout 20 --retries 1 "${place[@]}" "$torch"; then
         log "  from $TORCH_CPU_INDEX"
     else
         explain "$torch is neither in pip's configured sources nor to be had from $TORCH_CPU_INDEX" \
             "check the network, or point pip at a folder that has the wheel: PIP_FIND_LINKS=/folder"
     fi
+    pip_install 300 --no-deps --timeout 20 --retries 1 ${place[@]+"${place[@]}"} "$torchvision" ||
+        log "  $torchvision is not there: PyPI's build for CUDA is taken (docs/INSTALLATION.md)"
 }
 
 install_cpu() {

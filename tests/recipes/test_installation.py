@@ -7,11 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 
-from recipes import installation
+from recipes import installation, interpreter
 from recipes.paths import ROOT
 
 
@@ -67,16 +66,21 @@ print(typer.NAME, sys.argv[1:])
 """
 
 
+@pytest.mark.parametrize("has_typer", [False, True])
 @pytest.mark.parametrize(("environment", "is_whole"), [(".venv", True), (".venv.cpu", True), (".venv", False)])
-def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_path, environment, is_whole):
+def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_path, environment, is_whole, has_typer):
+    """From a Python without the packages, and from one that has the first of them alone."""
+    variables = {"PYTHONPATH": str(tmp_path / "other")} if has_typer else {}
     (tmp_path / "recipes").mkdir()
-    for name in ("__init__.py", "interpreter.py", "paths.py", "errors.py"):
+    for name in ("__init__.py", "interpreter.py", "paths.py", "errors.py", "torchvision_operators.py"):
         shutil.copy(ROOT / "recipes" / name, tmp_path / "recipes" / name)
     (tmp_path / "script.py").write_text(SCRIPT.format(root=str(tmp_path)))
     base = os.path.realpath(sys.executable)
-    packages = tmp_path / environment / "packages"
-    packages.mkdir(parents=True)
-    (packages / "typer.py").write_text(f"NAME = {environment!r}\n")
+    packages, other = tmp_path / environment / "packages", tmp_path / "other"
+    for folder, names in ((packages, interpreter.NEEDED), (other, ["typer"])):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / f"{name}.py").write_text(f"NAME = {environment!r}\n")
     python = tmp_path / environment / "bin" / "python"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {base} "$@"\n')
@@ -84,26 +88,10 @@ def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_pat
     if is_whole:
         (tmp_path / environment / ".complete").write_text("x")
     command = [base, "-S", str(tmp_path / "script.py"), "a b"]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.environ["PATH"], **variables})
     if is_whole:
         assert (done.returncode, done.stdout) == (0, f"{environment} ['a b']\n"), done.stderr
     else:
         assert done.returncode == 2
         assert "fix:   bash scripts/setup_env.sh" in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_the_installed_package_has_its_entry_points():
-    """Without the one of torch every process with torchvision's wheel of PyPI stops at its import."""
-    try:
-        registered = {each.name for each in distribution("grpo-recipes").entry_points}
-    except PackageNotFoundError:
-        pytest.skip("the package is not installed in this environment")
-    assert registered >= {"recipes_cuda_wheels", "grpo-recipes"}
-
-
-def test_the_wheel_has_the_package_alone(tmp_path):
-    """Maintainers' programs stay outside."""
-    words = ["setup.py", "-q", "egg_info", "-e", tmp_path, "build_py", "-d", tmp_path / "lib"]
-    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
-    assert [folder.name for folder in (tmp_path / "lib").iterdir()] == ["recipes"]

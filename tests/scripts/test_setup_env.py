@@ -35,7 +35,7 @@ case "$*" in
         esac
         exit 0
         ;;
-    "-m recipes.installation pins"*) printf 'torch==2.13.0\\nverl==0.9.1\\n' ;;
+    "-m recipes.installation pins"*) printf 'torch==2.13.0\\ntorchvision==0.28.0\\nverl==0.9.1\\n' ;;
     "-m recipes.installation repair"*) echo "$*" >>"$FAKE/pip.calls" ;;
     "-m recipes.installation verify"* | "-m compileall"* | "-c import sysconfig"*) exit 0 ;;
     *) exit 1 ;;
@@ -100,7 +100,7 @@ def checkout(tmp_path):
 
 
 def wait_for_pip(checkout: Checkout) -> None:
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + 30
     while not checkout.calls and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -109,8 +109,9 @@ def test_the_first_time_installs_the_second_does_nothing_and_what_changed_is_ins
     code, out, err = checkout.run()
     assert (code, out) == (0, checkout.python)
     assert err.strip().endswith("ready")
-    torch, pins, package = [call for call in checkout.calls if "pip install" in call]
+    torch, torchvision, pins, package = [call for call in checkout.calls if "pip install" in call]
     assert "--no-deps" in torch and "torch==2.13.0+cpu" in torch  # noqa: PT018
+    assert "torchvision==0.28.0+cpu" in torchvision
     assert "--no-deps -r" in pins, "the pins are not resolved again"
     assert "--no-build-isolation -e ." in package
     before = checkout.calls

@@ -14,7 +14,7 @@ import psutil
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-from recipes.engines.verl_cpu import cuda_wheels, patches
+from recipes.engines.verl_cpu import patches
 
 
 def _no_op(*args: Any, **kwargs: Any) -> None:
@@ -97,6 +97,5 @@ class CpuPlatform(PlatformBase):
         }
 
 
-cuda_wheels.tolerate()
 patches.name_vllm()
 patches.apply_to_verl()

@@ -41,6 +41,7 @@ def serve() -> None:
         for name, value in {**settings.VLLM, **settings.CACHE}.items():
             os.environ.setdefault(name, value)
         patches.name_vllm()
+        patches.inspect_models_here()
     from vllm.entrypoints.cli.main import main as vllm
 
     sys.argv.insert(1, "serve")

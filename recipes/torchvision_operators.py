@@ -1,0 +1,40 @@
+"""Import torchvision beside a torch for which its C++ library was not built.
+
+PyPI's wheel of torchvision is built for CUDA. Beside a CPU build of torch its library cannot be loaded, and its import
+stops at `register_fake("torchvision::nms")` (torchvision/_meta_registrations.py:163 (`torchvision::nms`)), and with it
+every import of transformers' models. Declaring the schemas of the two operators that torchvision registers there is
+enough for its transforms and for transformers' processors; calling the operators still fails.
+
+Importing this package puts `OperatorFinder` on `sys.meta_path`. It acts once torchvision has found that its library
+cannot be loaded, and never elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+
+SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_libraries: list[object] = []
+"""torch removes the operators of a library that is garbage-collected."""
+
+
+class OperatorFinder(MetaPathFinder):
+    """Declares torchvision's operators before they are registered; the other finders find the modules."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "torchvision._meta_registrations" and not sys.modules["torchvision.extension"]._has_ops():
+            import torch
+
+            library = torch.library.Library("torchvision", "FRAGMENT")
+            for schema in SCHEMAS:
+                library.define(schema)
+            _libraries.append(library)
+
+
+def tolerate() -> None:
+    """Let this process import torchvision."""
+    sys.meta_path.insert(0, OperatorFinder())
