@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.console import Console
 from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
+from recipes.errors import RecipeError, did_you_mean
 from recipes.evaluation.options import Options
 from recipes.evaluation.result import Result
 from recipes.paths import run_dir
@@ -45,26 +47,31 @@ class TrainingResult:
         return found
 
 
-def train(task: str, keys: Mapping[str, object] | None = None, **options: object) -> TrainingResult:
+def train(
+    task: str, keys: Mapping[str, object] | None = None, *, dry_run: bool = False, **options: object
+) -> TrainingResult:
     """Train a recipe as its launcher does, and return what it wrote; environment variables count as they do there.
 
     Args:
         task: a recipe in `configs/`, or the path of one.
         keys: dotted keys of docs/CONFIGURATION_REFERENCE.md, such as `{"worker.rollout.n": 8}`.
+        dry_run: print what would run, and check it; nothing is trained.
         options: the launcher's options without their dashes, such as `max_steps=1` or `data="my.json"`.
 
     Raises:
         RecipeError: what a user can mend, before the trainer starts.
     """
-    arguments = [f"{key}={_typed(value)}" for key, value in (keys or {}).items()]
+    arguments = [f"{key}={_typed(key, value)}" for key, value in (keys or {}).items()]
     for name, value in options.items():
-        arguments += [f"--{name}", _typed(value)]
+        arguments += [f"--{name}", _typed(name, value)]
     recipe = load(task, arguments=arguments)
-    code = launch.run(recipe, Console(highlight=False, markup=False, soft_wrap=True), arguments)
-    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
-    metrics = folder / "metrics.jsonl"
-    steps = read_history(metrics) if metrics.is_file() else []
-    return TrainingResult(code, folder, steps, last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path))))
+    if dry_run:
+        code = launch.show_plan(recipe)
+    else:
+        code = launch.run(recipe, Console(highlight=False, markup=False, soft_wrap=True), task, arguments)
+    folder = run_dir(str(recipe.trainer.experiment_name))
+    checkpoint = last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path)))
+    return TrainingResult(code, folder, read_history(folder / "metrics.jsonl"), checkpoint)
 
 
 def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Result:
@@ -80,6 +87,9 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     """
     from recipes.evaluation.cli import evaluated
 
+    known = [field.name for field in fields(Options)]
+    if unknown := [name for name in options if name not in known]:
+        raise RecipeError(f"unknown option {unknown[0]}", where="evaluate", fix=did_you_mean(unknown[0], known))
     paths = ("run", "data_path", "filter_out", "output_dir")
     values = {name: Path(str(value)) if name in paths else value for name, value in options.items()}
     words = [word for word in (task, "analyse" if analyse else "reward") if word]
@@ -92,8 +102,17 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         return pool.submit(evaluated, chosen).result()[0]
 
 
-def _typed(value: object) -> str:
-    """Return a value as one would type it."""
+def _typed(name: str, value: object) -> str:
+    """A value as one would type it. Raises RecipeError for one that no command line has, such as a function."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "null")
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    parts = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(part, str | int | float | Path) for part in parts):
+        raise RecipeError(
+            f"{name} is a {type(value).__name__} of Python's, not text, a number or a path",
+            where=f"the argument {name}",
+            fix="give a path: a reward as 'file.py' or 'file.py:function', data as a file of rows",
+        )
+    return ",".join(map(str, parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,16 +21,16 @@ from recipes.data.prepare import make_missing
 from recipes.data.rows import row_count
 from recipes.engines import easyr1, verl
 from recipes.engines.checkpoints import best_checkpoint, last_checkpoint, withdraw_stop
-from recipes.errors import reported_errors
+from recipes.errors import counted, reported_errors
 from recipes.paths import ROOT, python_path, relative_to_cwd
-from recipes.preflight import cluster, duration, resume
+from recipes.preflight import cluster, resume
 from recipes.preflight.data_files import without_filter
+from recipes.runs import duration, model_card, rollout_mismatch
 from recipes.runs import folder as runs
-from recipes.runs import model_card, rollout_mismatch
 from recipes.runs.best import BestCheckpoint
-from recipes.runs.groups import Groups, Rollouts
+from recipes.runs.groups import Responses
 from recipes.runs.health import Health
-from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, read_history
+from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.progress import Progress
 from recipes.runs.summary import failure, next_commands, summary, table
@@ -54,90 +54,77 @@ def main(
         recipe = load(task, arguments=overrides or ())
         if dry or dry_run(os.environ):
             raise typer.Exit(show_plan(recipe))
-        raise typer.Exit(run(recipe, console, overrides or ()))
+        raise typer.Exit(run(recipe, console, task, overrides or ()))
 
 
-def run(recipe: Recipe, console: Console, overrides: Sequence[str] = ()) -> int:
-    """Check, train, and sum up.
+def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = ()) -> int:
+    """Make the data, check, train, and sum up.
 
     Args:
-        overrides: the arguments of the command, which the next command repeats.
+        task, overrides: what the user typed, which the next command repeats.
 
     Returns:
         The exit code of the launcher.
     """
     console.print(preflight.heading(recipe))
-    recipe = checked(recipe, console)
-    experiment = recipe.trainer.experiment_name or recipe.name
-    total = accounting(recipe, row_count(recipe)).total_steps or None
-    with runs.opened(experiment) as files:
-        resume.repair(recipe)
-        last, done = resume.steps_done(recipe), []
-        if last:
-            if mark_lost_step(files.metrics, last):
-                console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
-            history, limits = read_history(files.metrics), rollout_mismatch.bounds(recipe, os.environ)
-            rollout_mismatch.refuse_checkpoint_after_mismatch(
-                history, last, limits, str(relative_to_cwd(resume.folder(recipe)))
-            )
-            done = [step for step in history if step.step <= last]
-        outcome = None
-        if total and last >= total:
-            console.print(f"nothing to do: the experiment {experiment} has all {total} steps; `more steps` goes on")
-        else:
-            if total:
-                console.print(duration.estimate(recipe, total))
-            outcome = train(recipe, files, total, console, done)
-        return close(recipe, files, total, outcome, console, overrides)
-
-
-def checked(recipe: Recipe, console: Console) -> Recipe:
-    """Make or convert the data where that is needed, and run every check. Returns the recipe with its final paths."""
     notes = preflight.check_before_data(recipe)
     make_missing(recipe, console.print)
     recipe = ready(recipe, console.print)
-    for remark in [*notes, *preflight.run_checks(recipe)]:
-        console.print(f"note: {remark}")
-    return recipe
+    for note in [*notes, *preflight.run_checks(recipe)]:
+        console.print(f"note: {note}")
+    total = accounting(recipe, row_count(recipe)).total_steps or None
+    with runs.opened(str(recipe.trainer.experiment_name)) as files:
+        resume.repair(recipe)
+        last = resume.steps_done(recipe)
+        history = checked_history(recipe, files, last, console) if last else []
+        outcome = None
+        if total and last >= total:
+            console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
+        else:
+            if total:
+                console.print(duration.estimate(recipe, total - last))
+            outcome = train(recipe, files, total, history, console)
+        return close(recipe, files, total, outcome, console, task, overrides)
 
 
-def train(recipe: Recipe, files: runs.RunFiles, total: int | None, console: Console, done: list[Step]) -> Outcome:
-    """Start the trainer and watch it until it ends; `done` are the steps up to the checkpoint that it goes on from."""
-    variables = trainer_variables(recipe, files.attempt)
-    trained = resume.for_trainer(recipe)
-    command = ENGINES[recipe.engine].command(without_filter(trained, console.print))
+def checked_history(recipe: Recipe, files: runs.RunFiles, last: int, console: Console) -> list[Step]:
+    """The steps up to the checkpoint of step `last`. Raises RecipeError where one of them saw another image in vLLM."""
+    if mark_lost_step(files.metrics, last):
+        console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
+    history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
+    place = str(relative_to_cwd(resume.folder(recipe)))
+    rollout_mismatch.refuse_checkpoint_after_mismatch(history, rollout_mismatch.bounds(recipe, os.environ), place)
+    return history
+
+
+def train(recipe: Recipe, files: runs.RunFiles, total: int | None, history: list[Step], console: Console) -> Outcome:
+    """Start the trainer and watch it until it ends; `history` has the steps that it goes on from."""
     limits = Limits.from_environment(os.environ)
+    command = ENGINES[recipe.engine].command(without_filter(resume.for_trainer(recipe), console.print))
+    variables = trainer_variables(recipe, files.attempt)
     cluster.wait_for_nodes(recipe, console.print)
     resume.record(recipe)
+    withdraw_stop(resume.folder(recipe))
     offset = runs.begin_attempt(files, to_yaml(recipe), command, variables)
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
-    folder = recipe.trainer.rollout_data_dir
-    rollouts = Rollouts(Path(folder) if folder else None)
-    watching = [Health(recipe, done, rollouts, console.print).add_step]
-    if recipe.trainer.keep_best:
-        watching.append(BestCheckpoint(recipe, console.print).add_step)
-    withdraw_stop(resume.folder(recipe))
-    start = time.time()
 
-    def responses(step: int) -> Groups | None:
-        return rollouts.of(step, since=start)
-
-    def after_step(step: Step) -> None:
-        for add_step in watching:
-            add_step(step)
-
+    written = Responses.of(recipe.trainer, since=time.time())
+    responses = written.training.of if recipe.trainer.rollout_data_dir else None
+    on_step: list[Callable[[Step], str | None]] = [
+        partial(rollout_mismatch.disagreement, limits=rollout_mismatch.bounds(recipe, os.environ)),
+        Health(recipe, history, written, console.print).add_step,
+        *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
+    ]
     with shared_memory_cleared(), Progress(console, total, responses) as progress:
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
             child=Child(command, {**os.environ, **variables}, files.log, ROOT),
             log=files.log,
             offset=offset,
-            metrics=MetricsFollower(files.attempt, files.metrics),
+            metrics=MetricsFollower(files.attempt, files.metrics, recipe),
             progress=progress,
             limits=limits,
-            rollouts_ready=lambda step: folder is None or responses(step) is not None,
-            judge=partial(rollout_mismatch.disagreement, limits=rollout_mismatch.bounds(recipe, os.environ)),
-            after_step=after_step,
+            on_step=on_step,
         )
 
 
@@ -157,15 +144,15 @@ def close(
     total: int | None,
     outcome: Outcome | None,
     console: Console,
+    task: str,
     overrides: Sequence[str],
 ) -> int:
     """Print how the run ended and what to type next. Returns the exit code."""
     checkpoint = last_checkpoint(resume.folder(recipe))
     if outcome and outcome.exit_code:
-        for line in failure(outcome, files.log, checkpoint):
-            console.print(line)
+        console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
-    commands = next_commands(recipe, checkpoint, total, os.environ, overrides)
+    commands = next_commands(recipe, task, checkpoint, total, os.environ, overrides)
     if checkpoint:
         commands += model_card.closing_lines(recipe, checkpoint)
     best = best_checkpoint(resume.folder(recipe))
@@ -192,7 +179,7 @@ def show_plan(recipe: Recipe) -> int:
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
     if plan.total_steps:
-        notes.append(duration.estimate(recipe, plan.total_steps))
+        notes.append(duration.estimate(recipe, plan.total_steps - resume.steps_done(recipe)))
     findings = preflight.dry(recipe)
     for line in [*notes, *(f"note: {remark}" for remark in findings.remarks)]:
         print(f"# {line}")

@@ -135,6 +135,7 @@ CONTROLS: tuple[Control, ...] = (
         "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a model",
     ),
     Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
+    Control("EASYR1_HOME", "folder with EasyR1's source; default: .easyr1, which scripts/setup_env.sh easyr1 clones"),
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
     Control(
         "MAX_ROLLOUT_KL",

@@ -16,8 +16,7 @@ from recipes.config.rewards import functions
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint
 from recipes.paths import relative_to_cwd
 from recipes.python_files import contents
-from recipes.runs.metrics import Step, mean_validation
-from recipes.runs.progress import number
+from recipes.runs.metrics import Step, mean_validation, number
 
 
 class BestCheckpoint:

@@ -11,7 +11,7 @@ from recipes.drawing import BLUE, STYLE, WEAK, draw_accuracy
 from recipes.errors import RecipeError, counted
 from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run
-from recipes.runs.progress import KL, number
+from recipes.runs.metrics import KL, number
 from recipes.runs.validations import Paired, accuracy, pair, why_not
 from recipes.statistics import SIGNIFICANCE, Interval
 

@@ -18,15 +18,18 @@ from typing import Literal
 import psutil
 
 from recipes.config import Recipe, accounting, load
+from recipes.config.schema.recipe import Trainer
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.errors import RecipeError, counted, nearest
 from recipes.files import run_lock
 from recipes.paths import artifacts, checkpoint_dir, run_dir
+from recipes.runs.groups import Responses, Rollouts
 from recipes.runs.metrics import (
     Step,
     adopt_leftovers,
     mean_validation,
+    per_token,
     read_history,
     seconds_per_step,
     unreadable_lines,
@@ -83,8 +86,9 @@ def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environm
         The length of the log so far, where this attempt's part begins.
     """
     if files.config.is_file() and files.config.read_text(encoding="utf-8") != config:
-        taken = len(list(files.folder.glob("config.*.yaml")))
-        files.config.rename(files.folder / f"config.{taken + 1}.yaml")
+        numbers = (file.suffixes[0].removeprefix(".") for file in files.folder.glob("config.*.yaml"))
+        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+        files.config.rename(files.folder / f"config.{last + 1}.yaml")
     files.config.write_text(config, encoding="utf-8")
     files.command.write_text(script(command, environment), encoding="utf-8")
     files.command.chmod(0o755)
@@ -148,11 +152,15 @@ class Run:
             return None
         return max(0, self.total - self.step) * typical
 
-    @property
-    def rollouts(self) -> Path:
-        """Folder of the training responses."""
-        configured = self.recipe.trainer.rollout_data_dir if self.recipe else None
-        return Path(configured) if configured and Path(configured).is_dir() else self.folder / "rollouts"
+    def responses(self) -> Responses:
+        """The responses that it wrote; where its recipe names no folder that is there, those beside its metrics."""
+        named = self.recipe.trainer if self.recipe else Trainer()
+        return Responses(
+            *(
+                Rollouts(folder if folder and Path(folder).is_dir() else self.folder / name)
+                for folder, name in ((named.rollout_data_dir, "rollouts"), (named.validation_data_dir, "validation"))
+            )
+        )
 
 
 def folders() -> list[Path]:
@@ -197,6 +205,7 @@ def read(folder: Path) -> Run:
         notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
     if history and not any("critic/score/mean" in step.data or mean_validation(step) is not None for step in history):
         notes.append(f"{files.metrics.name} has no known metric: another version or program may have written it")
+    history = [per_token(step, recipe) for step in history]
     alive = _alive(files.lock)
     done = files.summary.is_file() or bool(total and max((step.step for step in history), default=0) >= total)
     state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"

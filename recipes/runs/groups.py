@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
 
+from recipes.config.schema.recipe import Trainer
 from recipes.errors import RecipeError
 from recipes.runs.dumps import Dump, read_dump
 
@@ -37,6 +40,8 @@ class Groups:
     all_right: int
     accuracy: float
     by_source: Mapping[str, float] = field(default_factory=dict)
+    error: float = 0.0
+    """Standard error of the accuracy, over the groups."""
 
     @property
     def zero_variance_share(self) -> float:
@@ -47,27 +52,24 @@ class Rollouts:
     """The responses of a run's steps; each file is read once.
 
     Args:
-        folder: `trainer.rollout_data_dir`, with a file `<step>.jsonl` for each step; None where it has none.
+        folder: has a file `<step>.jsonl` for each step; None where the run writes none.
+        since: seconds since the epoch; an older file is an earlier attempt's, of a step that is done again.
     """
 
     MOST = 120
     """Files read for a long run: those of its end, and others evenly spread. A file may have tens of megabytes."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: str | Path | None, since: float = 0.0) -> None:
+        self._folder, self._since = Path(folder) if folder else None, since
         self._known: dict[int, Groups] = {}
 
-    def of(self, step: int, since: float = 0.0) -> Groups | None:
-        """The responses of one step; None where they are not written (yet).
-
-        Args:
-            since: seconds since the epoch; an older file is an earlier attempt's, of a step that is done again.
-        """
+    def of(self, step: int) -> Groups | None:
+        """The responses of one step; None where they are not written (yet)."""
         if step in self._known or self._folder is None:
             return self._known.get(step)
         file = self._folder / f"{step}.jsonl"
         try:
-            dump = read_dump(file) if file.is_file() and file.stat().st_mtime >= since else None
+            dump = read_dump(file) if file.is_file() and file.stat().st_mtime >= self._since else None
         except (OSError, RecipeError):
             return None  # still being written, or another program's
         if dump is None or dump.torn:
@@ -80,6 +82,18 @@ class Rollouts:
         read = {*steps[-self.MOST // 2 :], *steps[: -self.MOST // 2 : max(1, 2 * len(steps) // self.MOST)]}
         known = {step: self.of(step) for step in steps if step in read or step in self._known}
         return {step: groups for step, groups in known.items() if groups}
+
+
+class Responses(NamedTuple):
+    """The training and the validation responses of a run by step."""
+
+    training: Rollouts
+    validation: Rollouts
+
+    @classmethod
+    def of(cls, trainer: Trainer, since: float = 0.0) -> Responses:
+        """Those in the folders that a recipe names; training responses written since a time, in seconds."""
+        return cls(Rollouts(trainer.rollout_data_dir, since), Rollouts(trainer.validation_data_dir))
 
 
 def measured(dump: Dump) -> Groups:
@@ -95,4 +109,10 @@ def measured(dump: Dump) -> Groups:
         all_right=sum(all(response.right for response in group) for group in flat),
         accuracy=sum(response.right for response in dump.responses) / len(dump.responses),
         by_source=shares if len(shares) > 1 else {},
+        error=_standard_error([fmean(response.right for response in group) for group in dump.groups.values()]),
     )
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """The standard error of a mean; 0 where all values are the same."""
+    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0

@@ -1,8 +1,7 @@
-"""Health rules: judge a run by its metrics, over windows of steps.
+"""Health rules: each judges the metrics of a run over windows of steps, and gives a status with its evidence.
 
-A rule looks at the first and the last window (`monitor.window` steps) and gives a status with its evidence. What the
-status usually means, and what to try, stands beside the rule in `RULES`. The bounds are keys under `monitor`. A rule
-changes nothing in a run; what ends one is `rollout_mismatch.py` (a wrong image) and the watchdog.
+A rule compares the first and the last window (`monitor.window` steps); its bounds are keys under `monitor`. `RULES`
+says what a warning usually means and what to try. Rules change nothing in a run.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean, median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, kl
 from recipes.config.resolve import algorithm
@@ -22,19 +21,27 @@ from recipes.engines.verl import is_on_policy
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import Run
-from recipes.runs.groups import Groups, Rollouts
-from recipes.runs.metrics import Step, mean_validation
-from recipes.runs.progress import TIMINGS, number
+from recipes.runs.groups import Groups, Responses
+from recipes.runs.metrics import TIMINGS, Step, mean_validation, number
 from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
-Verdict = tuple[Status, str]
 Series = list[tuple[int, float]]
+"""(step, value), in order."""
+UNSURE = 2.0
+"""Standard errors by which two validations must differ."""
+
+
+class Verdict(NamedTuple):
+    """What a rule says of a run."""
+
+    status: Status
+    evidence: str
 
 
 class Unknown(Exception):
-    """A rule cannot judge, and why: too few steps, or no such metric."""
+    """Raised by a rule that cannot judge; its text says why."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +51,21 @@ class Evidence:
     Attributes:
         history: every step, validations alone among them.
         recipe: the recipe, where its file can be read; without it the bounds are the defaults.
-        groups: step -> its groups, where the rollouts were written.
+        groups: step -> its training responses, where they were written.
+        validations: step -> its validation responses; step 0 is the model before training.
         silent_s: seconds since the last sign of life; None for a run that has ended.
     """
 
     history: Sequence[Step]
     recipe: Recipe | None = None
     groups: Mapping[int, Groups] = field(default_factory=dict)
+    validations: Mapping[int, Groups] = field(default_factory=dict)
     silent_s: float | None = None
 
     @cached_property
     def steps(self) -> list[Step]:
         """The trained steps, in order."""
         return [step for step in self.history if "timing_s/step" in step.data or "critic/score/mean" in step.data]
-
-    @cached_property
-    def validations(self) -> dict[int, float]:
-        """Step -> held-out accuracy, the mean over data sources; step 0 is the model before training."""
-        return {step.step: value for step in self.history if (value := mean_validation(step)) is not None}
 
     @property
     def bounds(self) -> Monitor:
@@ -83,16 +87,29 @@ class Evidence:
         """The values of the last window."""
         return [value for _, value in series[-self.bounds.window :]]
 
-    def windows(self, series: Series, least: int = 2) -> tuple[list[float], list[float]]:
-        """Values of the first and of the last window, which do not overlap. A short run has smaller windows.
+    def windows(self, series: Series) -> tuple[list[float], list[float]]:
+        """Values of the first and of the last window, which do not overlap; a short run has smaller windows.
 
-        Raises Unknown where they have fewer than `least` steps.
+        Raises Unknown where they have fewer than two steps.
         """
         size = min(self.bounds.window, len(series) // 2)
-        if size < least:
+        if size < 2:
             raise Unknown("too few steps")
         values = [value for _, value in series]
         return values[:size], values[-size:]
+
+    @cached_property
+    def last_groups(self) -> list[Groups]:
+        """The training responses of the last window of steps."""
+        return [self.groups[step] for step in sorted(self.groups)[-self.bounds.window :]]
+
+
+def _warning_if(alarming: bool, evidence: str) -> Verdict:
+    return Verdict("warning" if alarming else "ok", evidence)
+
+
+def _changed(first: float, last: float, factor: float) -> bool:
+    return last > factor * first or last * factor < first
 
 
 def _numbers(run: Evidence) -> Verdict:
@@ -104,84 +121,72 @@ def _numbers(run: Evidence) -> Verdict:
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
     ]
     if not broken:
-        return "ok", f"every value of {counted(len(run.steps), 'step')} is finite"
-    recent = {step.step for step in run.steps[-run.bounds.window :]}
+        return Verdict("ok", f"every value of {counted(len(run.steps), 'step')} is finite")
+    (first, _), (last, _) = broken[0], broken[-1]
     names = ", ".join(dict.fromkeys(name for _, name in broken))
-    evidence = f"{names}: not a number, first at step {broken[0][0]}, last at step {broken[-1][0]}"
-    return "failure" if broken[-1][0] in recent else "warning", evidence
+    recent = last >= run.steps[-run.bounds.window :][0].step
+    return Verdict(
+        "failure" if recent else "warning", f"{names}: not a number, first at step {first}, last at step {last}"
+    )
 
 
 def _entropy(run: Evidence) -> Verdict:
     series = run.series("actor/entropy")
-    last = fmean(value for _, value in series[-2:])
-    if last < run.bounds.entropy_collapse:
-        return "failure", f"{number(last)} nats a token over the last steps: entropy collapse"
+    latest = fmean(value for _, value in series[-2:])
+    if latest < run.bounds.entropy_collapse:
+        return Verdict("failure", f"{number(latest)} nats a token over the last steps: entropy collapse")
     first, last = map(fmean, run.windows(series))
-    changed = last > run.bounds.entropy_change * first or last * run.bounds.entropy_change < first
-    evidence = f"{number(first)} at first, {number(last)} now, nats a token"
-    return ("warning" if changed or last < run.bounds.entropy_low else "ok"), evidence
+    alarming = _changed(first, last, run.bounds.entropy_change) or last < run.bounds.entropy_low
+    return _warning_if(alarming, f"{number(first)} at first, {number(last)} now, nats a token")
 
 
 def _kl(run: Evidence) -> Verdict:
-    if off := _kl_is_off(run.recipe):
-        return off
-    in_loss = run.recipe is not None and kl.in_loss(run.recipe)
+    recipe = run.recipe
+    terms = [term for term in (kl.in_reward(recipe), kl.in_loss(recipe)) if term] if recipe else []
+    if recipe and not terms:
+        preset = recipe.algorithm.preset
+        if preset and algorithm(preset).values.get(kl.NO_KL):
+            return Verdict("explained", f"{preset} has no KL term: the distance to the reference is not measured")
+        return Verdict("warning", f"{kl.NO_KL} is true: nothing holds the policy near the reference")
+    if terms and not any(term.coefficient > 0 for term in terms):
+        return Verdict("warning", "the coefficient is 0: KL is measured and has no effect")
+    in_loss = recipe is not None and kl.in_loss(recipe)
     names = ("actor/kl_loss",) if in_loss else ("actor/reward_kl_penalty", "actor/kl_loss")
-    if run.recipe and run.steps and not run.values(*names):
-        return "warning", "KL is asked for, and no step logs it"
+    if recipe and run.steps and not run.values(*names):
+        return Verdict("warning", "KL is asked for, and no step logs it")
     series = run.series(*names)
-    last = fmean(value for _, value in series[-2:])
-    if last > run.bounds.kl:
-        return "warning", f"{number(last)} nats a token over the last steps, bound {run.bounds.kl:g}"
+    latest = fmean(value for _, value in series[-2:])
+    if latest > run.bounds.kl:
+        return Verdict("warning", f"{number(latest)} nats a token over the last steps, bound {run.bounds.kl:g}")
     size = len(run.windows(series)[1])
     before, now = (fmean(value for _, value in part) for part in (series[-2 * size : -size], series[-size:]))
     grows = now > run.bounds.kl / 5 and now > run.bounds.kl_growth * max(before, 0.0)
     evidence = f"{number(before)} in the window before, {number(now)} in the last, nats a token"
-    return ("warning" if grows else "ok"), evidence
-
-
-def _kl_is_off(recipe: Recipe | None) -> Verdict | None:
-    """The verdict on a run that nothing holds near the reference; None where a KL term acts."""
-    if recipe is None:
-        return None
-    terms = [term for term in (kl.in_reward(recipe), kl.in_loss(recipe)) if term]
-    if any(term.coefficient > 0 for term in terms):
-        return None
-    preset = recipe.algorithm.preset
-    if not terms and preset and algorithm(preset).values.get(kl.NO_KL):
-        return "explained", f"{preset} has no KL term: the distance to the reference is not measured"
-    if terms:
-        return "warning", "the coefficient is 0: KL is measured and has no effect"
-    return "warning", f"{kl.NO_KL} is true: nothing holds the policy near the reference or measures how far it is"
+    if recipe and not in_loss:
+        evidence += "; taken from the reward, so actor/kl_loss is absent or 0 by design"
+    return _warning_if(grows, evidence)
 
 
 def _grad_norm(run: Evidence) -> Verdict:
     series = run.series("actor/grad_norm")
     last, typical = run.last(series), median(value for _, value in series)
-    spikes = [step for step, value in series[-run.bounds.window :] if value > run.bounds.grad_norm_spike * typical > 0]
-    if max(last) == 0 and _is_solved(run):
-        return "explained", "0, as it has to be: every response of the last steps is right"
+    if max(last) == 0 and run.last_groups and all(each.all_right == each.groups for each in run.last_groups):
+        return Verdict("explained", "0, as it has to be: every response of the last steps is right")
     if max(last) == 0:
-        return "failure", f"0 over the last {counted(len(last), 'step')}: no response has an advantage"
+        return Verdict("failure", f"0 over the last {counted(len(last), 'step')}: no response has an advantage")
+    spikes = [step for step, value in series[-run.bounds.window :] if value > run.bounds.grad_norm_spike * typical > 0]
     evidence = f"median {number(median(last))} over the last {len(last)} steps, {number(typical)} over all"
-    if spikes:
-        return "warning", f"{evidence}; spike at step {', '.join(map(str, spikes))}"
-    return ("warning" if median(last) > run.bounds.grad_norm else "ok"), evidence
-
-
-def _is_solved(run: Evidence) -> bool:
-    """Return whether every response of the last window is right."""
-    last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
-    return bool(last) and all(each.all_right == each.groups for each in last)
+    evidence += f"; spike at step {', '.join(map(str, spikes))}" if spikes else ""
+    return _warning_if(bool(spikes) or median(last) > run.bounds.grad_norm, evidence)
 
 
 def _groups(run: Evidence) -> Verdict:
-    last = [run.groups[step] for step in sorted(run.groups)[-run.bounds.window :]]
+    last = run.last_groups
     if not last:
         highest, lowest = (run.last(run.series(f"critic/advantages/{end}")) for end in ("max", "min"))
         if highest == lowest:
-            return "failure", f"all advantages are equal over the last {counted(len(highest), 'step')}"
-        return "ok", "advantages differ; the share of groups is not known, since no rollouts were written"
+            return Verdict("failure", f"all advantages are equal over the last {counted(len(highest), 'step')}")
+        return Verdict("ok", "advantages differ; the share of groups is not known, since no rollouts were written")
     if len(last) < 2:
         raise Unknown("too few steps")
     count, zero_variance = sum(each.groups for each in last), sum(each.zero_variance for each in last)
@@ -190,17 +195,17 @@ def _groups(run: Evidence) -> Verdict:
         f"{zero_variance} of {count} groups have zero variance ({right} all right), over the last {len(last)} steps"
     )
     if right == count:
-        return "explained", f"{evidence}: the task is solved, and nothing is left to learn from it"
+        return Verdict("explained", f"{evidence}: the task is solved, and nothing is left to learn from it")
     if zero_variance == count:
-        return "failure", evidence
-    return ("warning" if zero_variance > run.bounds.zero_variance_groups * count else "ok"), evidence
+        return Verdict("failure", evidence)
+    return _warning_if(zero_variance > run.bounds.zero_variance_groups * count, evidence)
 
 
 def _clipping(run: Evidence) -> Verdict:
     last = fmean(run.last(run.series("actor/pg_clipfrac")))
     if last == 0 and run.recipe and is_on_policy(run.recipe):
-        return "explained", "0, as it has to be: with one update a step the ratio is 1 and nothing is clipped"
-    return ("warning" if last > run.bounds.clip_fraction else "ok"), f"{number(last)} of the tokens"
+        return Verdict("explained", "0, as it has to be: with one update a step the ratio is 1 and nothing is clipped")
+    return _warning_if(last > run.bounds.clip_fraction, f"{number(last)} of the tokens")
 
 
 def truncated(step: Step, limit: int) -> float | None:
@@ -223,13 +228,12 @@ def _truncation(run: Evidence) -> Verdict:
     limit = run.recipe.data.max_response_length
     shares = [share for step in run.steps if (share := truncated(step, limit)) is not None]
     last = fmean(shares[-run.bounds.window :])
-    return ("warning" if last > run.bounds.truncation else "ok"), f"{number(last)} of the responses are truncated"
+    return _warning_if(last > run.bounds.truncation, f"{number(last)} of the responses are truncated")
 
 
 def _length(run: Evidence) -> Verdict:
     first, last = map(fmean, run.windows(run.series("response_length/mean")))
-    changed = last > run.bounds.length_change * first or last * run.bounds.length_change < first
-    return ("warning" if changed else "ok"), f"{first:.0f} tokens at first, {last:.0f} now"
+    return _warning_if(_changed(first, last, run.bounds.length_change), f"{first:.0f} tokens at first, {last:.0f} now")
 
 
 def _rollout(run: Evidence) -> Verdict:
@@ -238,36 +242,33 @@ def _rollout(run: Evidence) -> Verdict:
     evidence = f"at most {number(worst)} nats a token over the last steps, bound {run.bounds.rollout_kl:g}"
     if difference := run.last(run.values(rollout_mismatch.DIFFERENCE)):
         evidence += f"; single tokens' probabilities differ by {number(max(difference))} at most"
-    else:
-        evidence += "; single tokens are not compared, since no pass computes old log-probabilities"
-    if worst <= run.bounds.rollout_kl:
-        return "ok", evidence
-    return "failure", evidence
+    return Verdict("ok" if worst <= run.bounds.rollout_kl else "failure", evidence)
 
 
 _SHARE_OF_GAIN = 0.1
-"""Held-out accuracy that gains less than this part of what the score gains is counted as no gain."""
+"""A validation that gains less than this part of what the training score gains is counted as no gain."""
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
     steps = sorted(run.validations)
-    if len(steps) >= 2:
-        kind, first, last, then = "validation", run.validations[steps[0]], run.validations[steps[-1]], steps[-1]
-        if (best := max(run.validations.values())) - last > run.bounds.reward_gain:
-            first = best  # what is paid for may help at first
-    else:
-        known = [(step, run.groups[step].accuracy) for step in sorted(run.groups)]
-        first, last = map(fmean, run.windows(known, least=5))  # each step has other prompts
-        kind, then = "training accuracy", known[-1][0]
-    scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= then]
+    if len(steps) < 2:
+        raise Unknown("fewer than two validations")
+    last, measured = run.validations[steps[-1]], [run.validations[step] for step in steps]
+    if all(each.error == 0 for each in measured):
+        raise Unknown("every question has the same value in each validation")
+    scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= steps[-1]]
     before, now = map(fmean, run.windows(scores))
     gain = max(now - before, _rise(scores))
-    evidence = (
-        f"training score {number(before)} -> {number(now)}, {kind} {number(first)} -> {number(last)}, to step {then}"
+    best = max(measured, key=lambda each: each.accuracy)
+    falls = best.accuracy - last.accuracy > max(run.bounds.reward_gain, UNSURE * math.hypot(best.error, last.error))
+    first = best if falls else measured[0]
+    lag, noise = gain - (last.accuracy - first.accuracy), UNSURE * math.hypot(first.error, last.error)
+    hollow = gain > run.bounds.reward_gain and lag > max((1 - _SHARE_OF_GAIN) * gain, noise)
+    return _warning_if(
+        falls or hollow,
+        f"training score {number(before)} -> {number(now)}, validation {number(first.accuracy)} -> "
+        f"{number(last.accuracy)} on {counted(last.groups, 'question')}, to step {steps[-1]}",
     )
-    falls = first - last > run.bounds.reward_gain
-    hollow = gain > run.bounds.reward_gain and last - first < _SHARE_OF_GAIN * gain
-    return ("warning" if falls or hollow else "ok"), evidence
 
 
 def _rise(series: Series) -> float:
@@ -282,17 +283,19 @@ def _rise(series: Series) -> float:
 
 
 def _step_time(run: Evidence) -> Verdict:
-    """Validation and saving are not in it, and the first step, which warms up, is left out where it can be."""
+    """Validation and saving are left out, and so is the first step, which warms up."""
     times = [
-        (step.step, seconds - (step.get("timing_s/save_checkpoint") or 0.0))
+        seconds - (step.get("timing_s/save_checkpoint") or 0.0)
         for step in run.steps[1:]
         if (seconds := step.get("timing_s/step")) is not None
     ]
     size = run.bounds.window  # and no smaller one, since the time of single steps jumps
-    before, now = map(median, run.windows(times, least=size))
+    if len(times) < 2 * size:
+        raise Unknown("too few steps")
+    before, now = median(times[:size]), median(times[-size:])
     evidence = f"{before:.1f} s at first, {now:.1f} s now"
     if now <= run.bounds.step_time * before:
-        return "ok", evidence
+        return Verdict("ok", evidence)
 
     def spent(steps: Sequence[Step], names: Sequence[str]) -> float:
         return sum(step.get(name) or 0.0 for step in steps for name in names)
@@ -302,32 +305,20 @@ def _step_time(run: Evidence) -> Verdict:
         for phase, names in TIMINGS
         if phase not in ("validate", "save")
     }
-    return "warning", f"{evidence}; most of it in: {max(growth, key=growth.__getitem__)}"
+    return Verdict("warning", f"{evidence}; most of it in: {max(growth, key=growth.__getitem__)}")
 
 
 def _silence(run: Evidence) -> Verdict:
     if run.silent_s is None:
-        return "ok", "the run has ended"
+        return Verdict("ok", "the run has ended")
     usual = median([step.get("timing_s/step") or 0.0 for step in run.steps] or [0.0])
     longest = max([step.get("timing_s/testing") or 0.0 for step in run.steps] or [0.0])
     allowed = max(120.0, run.bounds.silence * usual, 2 * longest)
     evidence = f"last sign of life {run.silent_s:.0f} s ago, usual for a step {usual:.0f} s"
-    return ("failure" if run.silent_s > allowed else "ok"), evidence
+    return Verdict("failure" if run.silent_s > allowed else "ok", evidence)
 
 
-def _kl_loss(run: Evidence) -> Verdict:
-    if run.recipe is None:
-        raise Unknown("the recipe is not known")
-    if kl.in_loss(run.recipe):
-        return "ok", "KL is a term of the loss, and actor/kl_loss is its value"
-    if kl.in_reward(run.recipe):
-        by_design = "actor/kl_loss is absent or 0 by design: KL is taken from the reward, see actor/reward_kl_penalty"
-        return "explained", by_design
-    return "explained", "there is no KL term"
-
-
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule with what its warning usually means.
 
     Attributes:
@@ -430,12 +421,10 @@ RULES = (
         meaning="a hung worker or a very long response; the launcher's watchdog ends the run after WATCHDOG_MINUTES",
         advice="see the end of train.log",
     ),
-    Rule(name="kl_loss", judge=_kl_loss, healthy="0 when KL is taken from the reward", meaning="", advice=""),
 )
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """Verdict of one rule on a run."""
 
     rule: Rule
@@ -456,21 +445,21 @@ class Finding:
 
 def findings(run: Evidence) -> list[Finding]:
     """Return what every rule says, in the order of `RULES`."""
-    return [_judged(rule, run) for rule in RULES]
+    found = []
+    for rule in RULES:
+        try:
+            found.append(Finding(rule, *rule.judge(run)))
+        except Unknown as unknown:
+            found.append(Finding(rule, "unknown", str(unknown)))
+    return found
 
 
-def findings_of(run: Run, rollouts: Rollouts | None = None) -> list[Finding]:
-    """Return what every rule says of a run's folder. Pass the same `Rollouts` again: they read files once."""
-    steps = [step.step for step in run.history if step.step]
-    measured = (rollouts or Rollouts(run.rollouts)).among(steps)
-    return findings(Evidence(run.history, run.recipe, measured, run.silent_s))
-
-
-def _judged(rule: Rule, run: Evidence) -> Finding:
-    try:
-        return Finding(rule, *rule.judge(run))
-    except Unknown as unknown:
-        return Finding(rule, "unknown", str(unknown))
+def findings_of(run: Run, responses: Responses | None = None) -> list[Finding]:
+    """Return what every rule says of a run's folder. Pass the same `Responses` again: they read files once."""
+    written = responses or run.responses()
+    steps = [step.step for step in run.history]
+    groups, validations = written.training.among([step for step in steps if step]), written.validation.among(steps)
+    return findings(Evidence(run.history, run.recipe, groups, validations, run.silent_s))
 
 
 class Health:
@@ -479,20 +468,24 @@ class Health:
     Args:
         recipe: of the run.
         history: its steps up to the checkpoint that it goes on from.
-        rollouts: its training responses.
+        responses: those that it writes.
         log: prints a line to the user.
     """
 
-    def __init__(self, recipe: Recipe, history: Sequence[Step], rollouts: Rollouts, log: Callable[[str], None]) -> None:
-        self._recipe, self._history, self._rollouts, self._log = recipe, list(history), rollouts, log
+    def __init__(
+        self, recipe: Recipe, history: Sequence[Step], responses: Responses, log: Callable[[str], None]
+    ) -> None:
+        self._recipe, self._history, self._responses, self._log = recipe, list(history), responses, log
         self._known: dict[str, Status] = {}
 
     def add_step(self, step: Step) -> None:
         """Take in a step's metrics, and print what changed."""
         self._history.append(step)
-        steps = [each.step for each in self._history if "timing_s/step" in each.data]
-        recent = self._rollouts.among(steps[-4 * self._recipe.monitor.window :])
-        for finding in findings(Evidence(self._history, self._recipe, recent)):
+        trained = [each.step for each in self._history if "timing_s/step" in each.data]
+        validated = [each.step for each in self._history if mean_validation(each) is not None]
+        groups = self._responses.training.among(trained[-4 * self._recipe.monitor.window :])
+        evidence = Evidence(self._history, self._recipe, groups, self._responses.validation.among(validated))
+        for finding in findings(evidence):
             name, before = finding.rule.name, self._known.get(finding.rule.name, "ok")
             self._known[name] = finding.status
             if finding.alarming and finding.status != before:

@@ -8,6 +8,21 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
+from recipes.config import Recipe, loss
+
+KL = ("actor/reward_kl_penalty", "actor/kl_loss")
+"""verl's names of the KL in the reward and in the loss; the first that is there counts."""
+TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("generate", ("timing_s/gen",)),
+    ("reward", ("timing_s/reward",)),
+    ("log-probs", ("timing_s/old_log_prob", "timing_s/ref")),
+    ("update", ("timing_s/update_actor", "timing_s/update_critic")),
+    ("sync", ("timing_s/update_weights",)),
+    ("validate", ("timing_s/testing",)),
+    ("save", ("timing_s/save_checkpoint",)),
+)
+"""Phase of a step -> verl's metrics of the seconds that it took."""
+
 
 class Step(NamedTuple):
     """The metrics of one step; step 0 is the validation before training."""
@@ -30,10 +45,11 @@ class MetricsFollower:
     Args:
         attempt: the file that the trainer writes (`VERL_FILE_LOGGER_PATH`).
         history: `metrics.jsonl` of the run.
+        recipe: whose loss decides the scale of some metrics (`per_token`).
     """
 
-    def __init__(self, attempt: Path, history: Path) -> None:
-        self._attempt, self._history, self._offset = attempt, history, 0
+    def __init__(self, attempt: Path, history: Path, recipe: Recipe | None = None) -> None:
+        self._attempt, self._history, self._recipe, self._offset = attempt, history, recipe, 0
 
     def poll(self) -> list[Step]:
         """The steps that were completed since the last call; they are in the history when this returns."""
@@ -47,7 +63,7 @@ class MetricsFollower:
         if whole:
             with self._history.open("ab") as history:
                 history.write(whole)
-        return [step for line in whole.splitlines() if (step := _parsed(line))]
+        return [per_token(step, self._recipe) for line in whole.splitlines() if (step := _parsed(line))]
 
 
 def adopt_leftovers(attempts: list[Path], history: Path) -> None:
@@ -77,6 +93,31 @@ def read_history(*files: Path) -> list[Step]:
             earlier = steps.get(step.step)
             steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
     return [steps[number] for number in sorted(steps)]
+
+
+AGGREGATED = ("actor/entropy", "actor/kl_loss")
+"""Metrics that verl aggregates over tokens and responses as the loss (`agg_loss`, verl/trainer/ppo/core_algos.py)."""
+
+
+def per_token(step: Step, recipe: Recipe | None) -> Step:
+    """The step with entropy and KL in nats a token, so that runs with different losses compare.
+
+    A loss that sums over tokens, as Dr. GRPO's, has verl sum these metrics too. The mean length of the step's responses
+    turns the sums back into means; the file keeps verl's values.
+    """
+    length = step.get("response_length/mean")
+    if recipe is None or not length:
+        return step
+    n, mode = recipe.worker.rollout.n, loss.average(recipe)
+    scales = dict.fromkeys(AGGREGATED, 1.0)
+    if mode == "token-sum":  # over the responses of a step, and of an update
+        sizes = recipe.data.rollout_batch_size, recipe.worker.actor.global_batch_size
+        scales = {name: 1 / ((size or 1) * n * length) for name, size in zip(AGGREGATED, sizes, strict=True)}
+    elif mode in ("seq-mean-token-sum", loss.CONSTANT_LENGTH):
+        constant = loss.constant_length(recipe) if mode == loss.CONSTANT_LENGTH else 1
+        scales = dict.fromkeys(AGGREGATED, (constant or 1) / length)
+    scaled = {name: value * scale for name, scale in scales.items() if (value := step.get(name)) is not None}
+    return Step(step.step, {**step.data, **scaled})
 
 
 LOST = "training/metrics_lost"
@@ -154,3 +195,21 @@ def _parsed(line: bytes) -> Step | None:
         return Step(int(entry["step"]), {name: data[own] for own, name in _OF_UPDATE.items() if own in data} | data)
     except (ValueError, KeyError, TypeError, OverflowError):  # a step may be written as Infinity
         return None
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for a line; a dash where the trainer gave none."""
+    if value is None:
+        return "-"
+    if value != 0 and abs(value) < 10**-digits:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that a reader takes: `40 s`, `12 min`, `3.4 h`; a dash for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

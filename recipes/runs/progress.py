@@ -11,43 +11,14 @@ from typing import TYPE_CHECKING
 from recipes.engines.reward_metrics import PART, logged_parts
 from recipes.errors import counted
 from recipes.runs.groups import Groups
-from recipes.runs.metrics import Step, seconds_per_step, validation
+from recipes.runs.metrics import KL, TIMINGS, Step, duration, number, seconds_per_step, validation
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Metric names of verl, the first one that is there counts. KL comes from the reward or from the loss.
-KL = ("actor/reward_kl_penalty", "actor/kl_loss")
-TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("generate", ("timing_s/gen",)),
-    ("reward", ("timing_s/reward",)),
-    ("log-probs", ("timing_s/old_log_prob", "timing_s/ref")),
-    ("update", ("timing_s/update_actor", "timing_s/update_critic")),
-    ("sync", ("timing_s/update_weights",)),
-    ("validate", ("timing_s/testing",)),
-    ("save", ("timing_s/save_checkpoint",)),
-)
 _SHOWN_FROM_S = 0.05
 SILENCE_S = (10.0, 60.0)
 """Seconds between two lines where there is no terminal: until the first step, and after it."""
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A number for a line; a dash where the trainer gave none."""
-    if value is None:
-        return "-"
-    if value != 0 and abs(value) < 10**-digits:
-        return f"{value:.1e}"
-    return f"{value:.{digits}f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds in the unit that a reader takes: `40 s`, `12 min`, `3.4 h`; a dash for None."""
-    if seconds is None:
-        return "-"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def time_left(recent: Sequence[Step], total: int | None) -> str:
@@ -109,7 +80,7 @@ class Progress(AbstractContextManager["Progress"]):
     Args:
         console: where to.
         total: steps of the run, where known.
-        responses: step number -> its training responses, where they are written.
+        responses: step number -> its training responses, once they are written; None where the run writes none.
         clock: seconds.
     """
 
@@ -117,7 +88,7 @@ class Progress(AbstractContextManager["Progress"]):
         self,
         console: Console,
         total: int | None,
-        responses: Callable[[int], Groups | None] = lambda step: None,
+        responses: Callable[[int], Groups | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._total, self._responses, self._clock = console, total, responses, clock
@@ -147,7 +118,8 @@ class Progress(AbstractContextManager["Progress"]):
         if step.get("timing_s/step") is not None:
             self._recent.append(step)
             left = time_left([*self._recent], self._total)
-            self.note(step_line(step, self._total, self._responses(step.step), left))
+            responses = self._responses(step.step) if self._responses else None
+            self.note(step_line(step, self._total, responses, left))
         if line := validation_line(step):
             self.note(line)
         if self._total is None or step.step < self._total:
@@ -155,6 +127,10 @@ class Progress(AbstractContextManager["Progress"]):
             self._now(f"step {step.step + 1}{of}" + (f" ({left})" if left else ""))
         else:
             self._now("closing")
+
+    def has_responses(self, step: Step) -> bool:
+        """Return whether the responses of a step are written, or never will be."""
+        return self._responses is None or self._responses(step.step) is not None
 
     def note(self, text: str) -> None:
         """Print a line."""

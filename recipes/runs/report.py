@@ -23,7 +23,7 @@ from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
 from recipes.runs.groups import Rollouts
 from recipes.runs.health import Finding, findings_of, truncated
 from recipes.runs.log import LogReader, first_error
-from recipes.runs.progress import KL, duration, number
+from recipes.runs.metrics import KL, duration, number
 from recipes.runs.validations import accuracy
 from recipes.statistics import Interval
 
@@ -38,10 +38,10 @@ MOST_VALIDATIONS = 5
 def write(folder: Path, output: Path) -> Path:
     """Write the report of the run in `folder` to `output`, whole or not at all. Returns its absolute path."""
     run = read(folder)
-    rollouts = Rollouts(run.rollouts)
-    findings = findings_of(run, rollouts)
+    responses = run.responses()
+    findings = findings_of(run, responses)
     validations, notes = _validations(run)
-    page = _page(run, findings, validations, rollouts, notes)
+    page = _page(run, findings, validations, responses.training, notes)
     write_whole(output, page)
     return output.absolute()
 

@@ -61,15 +61,14 @@ def disagreement(step: Step, limits: Bounds) -> str | None:
     return f"step {step.step}: vLLM and the trainer do not see the same image ({'; '.join(over)})"
 
 
-def refuse_checkpoint_after_mismatch(history: list[Step], upto: int, limits: Bounds, folder: str) -> None:
+def refuse_checkpoint_after_mismatch(history: list[Step], limits: Bounds, folder: str) -> None:
     """Raise where a run would go on from a checkpoint that such a step has made.
 
     Args:
-        history: the experiment's steps.
-        upto: the step of the checkpoint.
+        history: the steps up to the checkpoint.
         folder: where the checkpoints are.
     """
-    mismatch = next((text for step in history if step.step <= upto and (text := disagreement(step, limits))), None)
+    mismatch = next((text for step in history if (text := disagreement(step, limits))), None)
     if mismatch:
         raise RecipeError(
             f"the checkpoint to go on from was trained on a wrong image: {mismatch}",

@@ -13,8 +13,7 @@ from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Best, Checkpoint
 from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
-from recipes.runs.metrics import Step, validation
-from recipes.runs.progress import number
+from recipes.runs.metrics import Step, number, validation
 from recipes.runs.supervise import Outcome
 
 
@@ -60,16 +59,17 @@ def table(rows: list[tuple[str, str]]) -> str:
 
 
 def launcher(task: str) -> str:
-    """The task's launcher where there is one and no other, else the general one."""
+    """The command of a task or of a recipe by its path: its own launcher where it has exactly one, else the general."""
     execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
     launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
     if len(launchers) == 1:
         return f"bash {relative_to_cwd(launchers[0])}"
-    return f"bash {relative_to_cwd(ROOT / 'scripts' / 'launch.sh')} {task}"
+    return f"bash {relative_to_cwd(ROOT / 'scripts' / 'launch.sh')} {shlex.quote(task)}"
 
 
 def next_commands(
     recipe: Recipe,
+    task: str,
     checkpoint: Checkpoint | None,
     total: int | None,
     environ: Mapping[str, str],
@@ -78,6 +78,7 @@ def next_commands(
     """Return what a user may want next: the report, evaluating the checkpoint, and training on.
 
     Args:
+        task: what the user named: a task, or the path of a recipe.
         total: steps of the run, where known.
         environ: the variables that the user set are repeated in the command, and so are the arguments, `overrides`.
     """
@@ -91,7 +92,7 @@ def next_commands(
         kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
         again = "".join(f" {shlex.quote(word)}" for part in kept for word in part)
         steps = 2 * max(total, checkpoint.step)  # a checkpoint may have more than this run was to make
-        commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(recipe.name)}{again}"))
+        commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(task)}{again}"))
     return commands
 
 

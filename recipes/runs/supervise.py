@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,28 +178,26 @@ class _Follower:
     """Prints what is new since the last call: log lines, and steps in order, each when its responses are written.
 
     Attributes:
-        fault: what `judge` says of the first step that it objects to.
+        fault: the first text that one of `on_step` returned.
     """
 
     def __init__(
         self,
-        reader: LogReader,
+        log: LogReader,
         metrics: MetricsFollower,
         watchdog: Watchdog,
         progress: Progress,
-        rollouts_ready: Callable[[int], bool],
-        judge: Callable[[Step], str | None],
-        after_step: Callable[[Step], None],
+        on_step: Sequence[Callable[[Step], str | None]],
     ) -> None:
-        self._reader, self._metrics, self._watchdog, self._progress = reader, metrics, watchdog, progress
-        self._ready, self._judge, self._after_step = rollouts_ready, judge, after_step
+        self._log, self._metrics, self._watchdog = log, metrics, watchdog
+        self._progress, self._on_step = progress, on_step
         self._waiting: deque[tuple[float, Step]] = deque()
         self.fault: str | None = None
 
     def read(self, last: bool = False) -> None:
         """Take in what is new; at the last look no step waits for its responses."""
         now = time.monotonic()
-        if lines := self._reader.read():
+        if lines := self._log.read():
             self._watchdog.note_output(now, any(is_alarming(line) for line in lines))
         for phase in filter(None, map(phase_of, lines)):
             self._progress.phase(phase)
@@ -209,12 +207,12 @@ class _Follower:
         while self._waiting and (last or self._is_complete(*self._waiting[0], now)):
             _, step = self._waiting.popleft()
             self._progress.step(step)
-            self._after_step(step)
-        self.fault = self.fault or next((fault for step in steps if (fault := self._judge(step))), None)
+            faults = [act(step) for act in self._on_step]
+            self.fault = self.fault or next(filter(None, faults), None)
 
     def _is_complete(self, since: float, step: Step, now: float) -> bool:
         trained = step.get("timing_s/step") is not None
-        return not trained or self._ready(step.step) or now - since > _RESPONSES_WAIT_S
+        return not trained or self._progress.has_responses(step) or now - since > _RESPONSES_WAIT_S
 
 
 def supervise(
@@ -224,9 +222,7 @@ def supervise(
     metrics: MetricsFollower,
     progress: Progress,
     limits: Limits,
-    rollouts_ready: Callable[[int], bool] = lambda _: True,
-    judge: Callable[[Step], str | None] = lambda _: None,
-    after_step: Callable[[Step], None] = lambda _: None,
+    on_step: Sequence[Callable[[Step], str | None]] = (),
 ) -> Outcome:
     """Watch until the trainer ends; afterwards no process of the run is left.
 
@@ -236,12 +232,10 @@ def supervise(
         metrics: follows the attempt's metrics.
         progress: prints to the user.
         limits: of the watchdog.
-        rollouts_ready: whether the responses of a step are written.
-        judge: returns what is wrong with a step, or None; a fault ends the run.
-        after_step: called with each step after its line.
+        on_step: called with each step after its line; a text that one returns is a fault, which ends the run.
     """
     watchdog = Watchdog(limits, time.monotonic(), crowding=crowding)
-    new = _Follower(LogReader(log, offset), metrics, watchdog, progress, rollouts_ready, judge, after_step)
+    new = _Follower(LogReader(log, offset), metrics, watchdog, progress, on_step)
     looked_at_processes, hung = 0.0, None
     with _caught_signals() as caught:
         while child.poll() is None and not caught:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.runs.folder import Run, read
-from recipes.runs.groups import Rollouts
+from recipes.runs.groups import Responses
 from recipes.runs.health import Status, findings_of
-from recipes.runs.metrics import mean_validation
-from recipes.runs.progress import KL, duration, number, step_line
+from recipes.runs.metrics import KL, duration, mean_validation, number
+from recipes.runs.progress import step_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -72,7 +72,7 @@ def listing(runs: Iterable[Run]) -> Table:
     return table
 
 
-def view(run: Run, rollouts: Rollouts) -> RenderableType:
+def view(run: Run, responses: Responses) -> RenderableType:
     """One run: head, curves, rules, notes."""
     from rich.console import Group
     from rich.markup import escape
@@ -90,7 +90,7 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
         if values:
             curves.add_row(name, sparkline(values), " → ".join(map(number, values[:: max(1, len(values) - 1)])))
     lights = Table(box=None, pad_edge=False, show_header=False)
-    for finding in findings_of(run, rollouts):
+    for finding in findings_of(run, responses):
         colour, light = LIGHTS[finding.status]
         text = escape(finding.evidence)
         if finding.alarming:
@@ -98,7 +98,7 @@ def view(run: Run, rollouts: Rollouts) -> RenderableType:
         lights.add_row(f"[{colour}]{light}[/]", finding.rule.name, text)
     last = "no step yet"
     if trained:
-        last = escape(step_line(trained[-1], run.total, rollouts.of(trained[-1].step)))
+        last = escape(step_line(trained[-1], run.total, responses.training.of(trained[-1].step)))
     notes = [f"[yellow]note: {escape(note)}[/]" for note in run.notes]
     return Group(head, "", curves, "", lights, "", last, *notes)
 
@@ -115,15 +115,15 @@ def watch(
     from rich.live import Live
 
     run = read(folder)
-    rollouts = Rollouts(run.rollouts)
+    responses = run.responses()
     if once or not console.is_terminal:
-        console.print(view(run, rollouts))
+        console.print(view(run, responses))
         return
-    with Live(view(run, rollouts), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+    with Live(view(run, responses), console=console, auto_refresh=False, vertical_overflow="visible") as live:
         try:
             while run.state in ("starting", "running"):
                 sleep(every_s)
                 run = read(folder)
-                live.update(view(run, rollouts), refresh=True)
+                live.update(view(run, responses), refresh=True)
         except KeyboardInterrupt:
             return

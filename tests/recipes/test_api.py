@@ -14,7 +14,7 @@ from recipes.errors import RecipeError
 def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     seen = []
-    monkeypatch.setattr(launch, "run", lambda recipe, console, words: seen.append((recipe, words)) or 3)
+    monkeypatch.setattr(launch, "run", lambda recipe, console, task, words: seen.append((recipe, words)) or 3)
     result = recipes.train("countdown", {"worker.rollout.n": 8}, hardware="cpu", max_steps=1, experiment_name="mine")
     ((recipe, words),) = seen
     assert (recipe.worker.rollout.n, recipe.trainer.max_steps, recipe.hardware) == (8, 1, "cpu")
@@ -22,6 +22,20 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
     assert (result.exit_code, result.folder, result.steps, result.accuracy) == (3, tmp_path / "runs" / "mine", [], {})
     with pytest.raises(RecipeError, match="max_step"):
         recipes.train("countdown", max_step=1)
+
+
+@pytest.mark.parametrize("option", [{"reward_function": len}, {"data": [{"prompt": "1 + 1 =", "answer": "2"}]}])
+def test_what_cannot_be_typed_is_named(option):
+    with pytest.raises(RecipeError) as error:
+        recipes.train("custom", **option)
+    assert next(iter(option)) in error.value.where
+
+
+def test_a_dry_run_plans_and_trains_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    result = recipes.train("countdown", dry_run=True, hardware="cpu", max_steps=1)
+    assert (result.exit_code, result.steps) == (0, [])
+    assert "# total steps: 1" in capsys.readouterr().out
 
 
 def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):
@@ -32,6 +46,9 @@ def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):
 
     with pytest.raises(RecipeError):
         asyncio.run(cell())
+    with pytest.raises(RecipeError) as error:
+        api.evaluate("countdown", limits=3)
+    assert "limit" in error.value.fix
 
 
 def test_the_installed_command_has_every_door():

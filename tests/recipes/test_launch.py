@@ -51,7 +51,7 @@ class Launcher:
         self._monkeypatch.setitem(launch.ENGINES, "verl", fake_engine(mode, steps, self._folder))
         recipe = load("countdown", arguments=(*KEYS[: 4 - len(keys)], *keys), environ={}, hardware="cpu")
         out = io.StringIO()
-        code = launch.run(recipe, Console(file=out, width=300))
+        code = launch.run(recipe, Console(file=out, width=300), "countdown")
         return code, out.getvalue()
 
 

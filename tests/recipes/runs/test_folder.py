@@ -46,6 +46,10 @@ def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what
     assert files.log.read_text().startswith("first attempt\n==== attempt of ")
     assert files.log.read_bytes()[offset:] == b"second\n"
     with runs.opened("exp") as files:
+        (files.folder / "config.1.yaml").unlink()
+        runs.begin_attempt(files, "lr: 4\n", ["python"], {})
+        assert (files.folder / "config.2.yaml").read_text() == "lr: 2\n", "kept, though another was removed"
+        assert (files.folder / "config.3.yaml").read_text() == "lr: 3\n"
         assert [step.step for step in read_history(files.metrics)] == [1]
         files.attempt.write_text(json.dumps({"step": 2, "data": {}}) + "\n")
     assert [step.step for step in read_history(files.metrics)] == [1, 2]

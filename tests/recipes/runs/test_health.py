@@ -60,7 +60,8 @@ def alarms(found):
 
 def test_a_healthy_runs_zeros_are_explained():
     found = judged(run())
-    assert found["kl_loss"].status == found["clipping"].status == "explained"
+    assert found["clipping"].status == "explained"
+    assert "by design" in found["KL"].evidence
 
 
 @pytest.mark.parametrize("task", ["countdown", "gsm8k"])
@@ -75,7 +76,10 @@ def test_the_recorded_runs_of_the_documents_raise_no_false_alarm(task):
                 data["val-core/x/acc/mean@1"] = accuracy[entry["step"]]
             history.append(Step(entry["step"], data))
             # Other programs slowed the machine down in two of these runs, and that is said.
-            assert alarms(judged(history)).keys() <= {"step time"}, curve["run"]
+            measured = {
+                at: Groups(256, 0, 0, value, error=0.03) for at, value in accuracy.items() if at <= entry["step"]
+            }
+            assert alarms(judged(history, validations=measured)).keys() <= {"step time"}, curve["run"]
 
 
 ILLNESSES = {
@@ -89,11 +93,6 @@ ILLNESSES = {
     "never ends": (lambda step: {"response_length/clip_ratio": 0.9}, "truncation", "warning"),
     "longer and longer": (lambda step: {"response_length/mean": 90}, "length", "warning"),
     "blind": (lambda step: {"rollout_corr/kl": 1.3}, "vLLM and trainer", "failure"),
-    "hacked": (
-        lambda step: {"critic/score/mean": 0.9} | ({"val-core/countdown/acc/mean@1": 0.1} if step % 5 == 0 else {}),
-        "reward and validation",
-        "warning",
-    ),
     "slower": (lambda step: {"timing_s/step": 60.0, "timing_s/gen": 50.0}, "step time", "warning"),
 }
 
@@ -104,6 +103,23 @@ def test_each_illness_is_named(illness):
     found = judged(run(ill), *(["algorithm.kl_coef=0"] if illness == "coefficient forgotten" else []))
     assert found[rule].status == status, found[rule]
     assert alarms(found).keys() <= {rule, "numbers"}
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "status"),
+    [
+        ((0.40, 0.41), 0.03, "warning"),  # the score rises by half, and nothing else does
+        ((0.40, 0.60, 0.30), 0.03, "warning"),  # helped at first
+        ((0.40, 0.85), 0.03, "ok"),
+        ((0.40, 0.30), 0.14, "ok"),  # 13 questions: a fall of one or two is noise
+        ((0.40,), 0.03, "unknown"),
+        ((0.0, 0.0), 0.0, "unknown"),  # every question has the same value
+    ],
+)
+def test_a_score_that_rises_alone_is_named_where_the_validation_can_tell(values, error, status):
+    measured = {10 * index: Groups(8, 0, 0, value, error=error) for index, value in enumerate(values)}
+    history = [Step(step, {"critic/score/mean": 0.3 + 0.025 * step}) for step in range(21)]
+    assert judged(history, validations=measured)["reward and validation"].status == status
 
 
 def test_responses_as_long_as_the_batchs_longest_are_no_truncated_ones():

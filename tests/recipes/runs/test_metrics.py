@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from recipes.config import load
 from recipes.runs.metrics import (
     LOST,
     MetricsFollower,
     Step,
     adopt_leftovers,
     mark_lost_step,
+    per_token,
     read_history,
 )
 
@@ -41,3 +45,18 @@ def test_what_an_abandoned_attempt_wrote_is_adopted_once_and_a_saved_step_withou
     assert (history.read_text(), attempt.exists()) == (line(1) + line(2), False)
     assert [mark_lost_step(history, saved) for saved in (2, 3, 3, 9)] == [False, True, False, False]
     assert read_history(history)[-1] == Step(3, {LOST: 1})
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", "token-sum"])
+def test_entropy_and_kl_are_per_token_whatever_the_loss_averages_over(mode):
+    """As verl aggregates them; with responses of one length all averages agree."""
+    torch = pytest.importorskip("torch")
+    agg_loss = pytest.importorskip("verl.trainer.ppo.core_algos").agg_loss
+    keys = (f"worker.actor.loss_agg_mode={mode}", "data.rollout_batch_size=2", "worker.rollout.n=3")
+    recipe = load("countdown", arguments=(*keys, "worker.actor.global_batch_size=2"), environ={}, hardware="cpu")
+    limit = recipe.data.max_response_length
+    entropy, mask = torch.full((6, limit), 0.138), torch.zeros(6, limit)
+    mask[:, :10] = 1
+    logged = float(agg_loss(entropy, mask, mode))
+    step = per_token(Step(1, {"actor/entropy": logged, "actor/kl_loss": logged, "response_length/mean": 10.0}), recipe)
+    assert (step.get("actor/entropy"), step.get("actor/kl_loss")) == pytest.approx((0.138, 0.138))

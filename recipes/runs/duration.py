@@ -8,9 +8,7 @@ from recipes.config import Recipe
 from recipes.config.layers import flatten, read
 from recipes.errors import RecipeError, counted
 from recipes.paths import run_dir
-from recipes.preflight import resume
-from recipes.runs.metrics import read_history, seconds_per_step
-from recipes.runs.progress import duration
+from recipes.runs.metrics import duration, read_history, seconds_per_step
 
 SIZES = (
     *("name", "engine", "hardware", "trainer.nnodes", "trainer.n_gpus_per_node", "algorithm.adv_estimator"),
@@ -22,9 +20,10 @@ LOOKED_AT = 10
 """So many runs, the last ones, are looked at."""
 
 
-def estimate(recipe: Recipe, total: int) -> str:
-    """A line on the time that the run's remaining steps will take, and on what that is measured."""
-    steps = total - resume.steps_done(recipe)
+def estimate(recipe: Recipe, steps: int) -> str:
+    """A line on the time that so many further steps will take, by a run that was measured here."""
+    if steps <= 0:
+        return "time: none, every step is saved already"
     own = run_dir(recipe.trainer.experiment_name or recipe.name)
     others = [path.parent for path in own.parent.glob("*/metrics.jsonl") if path.parent != own]
     others.sort(key=lambda folder: (folder / "metrics.jsonl").stat().st_mtime, reverse=True)
