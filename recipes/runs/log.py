@@ -172,7 +172,7 @@ GPU_PHASES: tuple[tuple[str, str, str], ...] = (
         "lower worker.actor.max_token_len_per_device_for_experience, or set worker.actor.use_fused_kernels=true",
     ),
     (
-        r"update_actor|update_critic|train_(mini_)?batch|backward",
+        r"update_actor|train_(mini_)?batch|backward",
         "the update",
         "lower worker.actor.max_token_len_per_device, or set worker.actor.model.enable_gradient_checkpointing=true",
     ),

@@ -16,7 +16,7 @@ TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("generate", ("timing_s/gen",)),
     ("reward", ("timing_s/reward",)),
     ("log-probs", ("timing_s/old_log_prob", "timing_s/ref")),
-    ("update", ("timing_s/update_actor", "timing_s/update_critic")),
+    ("update", ("timing_s/update_actor",)),
     ("sync", ("timing_s/update_weights",)),
     ("validate", ("timing_s/testing",)),
     ("save", ("timing_s/save_checkpoint",)),
