@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from recipes.config.accounting import Accounting, accounting
 from recipes.config.checks import check, remarks
-from recipes.config.gpus import visible_gpus
 from recipes.config.path_keys import PathKey, path_keys
 from recipes.config.resolve import load, tasks, to_yaml
 from recipes.config.schema import Recipe
 from recipes.config.variables import dry_run
+from recipes.memory.gpus import visible_gpus
 
 __all__ = [
     "Accounting",

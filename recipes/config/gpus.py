@@ -1,42 +1,22 @@
-"""GPUs: those of this machine, its kernels for them, and the settings that both decide.
-
-Decided are packing, the tokens of a pass, recomputation, and what vLLM decodes at once.
-"""
+"""The kind of machine, the kernels that its GPUs have, and the settings that follow: packing, attention, adapters."""
 
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
+from recipes.config.fit import model_folder
 from recipes.config.layers import Setting
 from recipes.config.schema import Changes, Recipe, Source
 from recipes.errors import RecipeError, did_you_mean
-from recipes.memory import budgets, gpus
-from recipes.memory.gpus import nvidia_smi
-from recipes.memory.shape import Shape, model_type, published_shape, shape
-from recipes.model_files import local_model, model_config, text_config
-from recipes.paths import ROOT
+from recipes.memory.gpus import visible_gpus
+from recipes.memory.shape import model_type
 
 KINDS = ("cpu", "gpu")
-
-
-def visible_gpus(environ: Mapping[str, str]) -> int:
-    """NVIDIA GPUs that a process may use: those of the machine, cut down by CUDA_VISIBLE_DEVICES."""
-    present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
-    if not present:  # as on WSL, where the devices are not files under /dev
-        present = sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
-    chosen = environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None or not present:
-        return present
-    listed = [part.strip() for part in chosen.split(",") if part.strip()]
-    usable = listed[: listed.index("-1")] if "-1" in listed else listed
-    return min(present, len(usable))
 
 
 def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str]) -> str:
@@ -98,21 +78,13 @@ WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: 
 CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 """Model types whose attention takes the bounds of packed sequences without flash-attn."""
 
-RECOMPUTE = "worker.actor.model.enable_gradient_checkpointing"
-SHARE = "worker.rollout.gpu_memory_utilization"
-UPDATE, FORWARD = "worker.actor.max_token_len_per_device", "worker.actor.max_token_len_per_device_for_experience"
 STRATEGY = "worker.actor.strategy"
-DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
-FUSED = "worker.actor.use_fused_kernels"
-CHANGED_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Keys of a model's configuration by which it changes logits after the head; a fused head takes the weight alone."""
-FUSED_WIDTH = 128
-"""Hidden sizes of Triton's fused head: verl/utils/kernel/kernels.py:596 (`hidden_size % 128 == 0`)."""
 
 
 def packing_undone(recipe: Recipe) -> Changes:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
-    architecture, key = model_type(_folder(recipe.worker.actor.model.model_path)), "worker.actor.model.override_config"
+    key = "worker.actor.model.override_config"
+    architecture = model_type(model_folder(recipe.worker.actor.model.model_path))
     if recipe.hardware == "cpu":  # recipes/engines/verl_cpu/settings.py names the attention
         chosen = recipe.source_of("worker.actor.padding_free").layer == "hardware"
         source = Source("hardware", f"{architecture} cannot be packed on CPUs")
@@ -136,93 +108,6 @@ def adapters_spread(recipe: Recipe) -> Changes:
     if not adapters or recipe.source_of(STRATEGY).by_user:
         return {}
     return {STRATEGY: ("fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))}
-
-
-def filled_sizes(recipe: Recipe) -> Changes:
-    """Replace nulls that depend on the sizes of model and GPU, once it is settled whether responses are packed."""
-    actor = recipe.worker.actor
-    model = model_shape(actor.model.model_path)
-    changes = {**_vllm(recipe), **_room(recipe)}
-    if actor.use_fused_kernels and (name := _changes_logits(_folder(actor.model.model_path))):
-        changes[FUSED] = (False, Source("hardware", f"the model changes logits after the head ({name})"))
-    if actor.dynamic_batching and actor.padding_free and recipe.engine == "verl":
-        return {**changes, **_token_budgets(recipe, model)}
-    if actor.model.enable_gradient_checkpointing is None:
-        source = Source("hardware", "memory is foreseen with verl and packed responses only")
-        changes[RECOMPUTE] = (True, source)
-    return changes
-
-
-def _folder(name: str | None) -> Path | None:
-    return local_model(name) or local_model(str(ROOT / (name or "")))
-
-
-def _changes_logits(folder: Path | None) -> str | None:
-    """The key of a model's `config.json` by which it changes logits after the head, if there is one."""
-    config = text_config(model_config(folder)) if folder else {}
-    return next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
-
-
-def model_shape(name: str | None) -> Shape | None:
-    """The sizes of a model that is here, or of a published one by its name; None where they are not known."""
-    return shape(_folder(name)) or published_shape(name or "")
-
-
-def _vllm(recipe: Recipe) -> Changes:
-    """Responses that vLLM decodes at once, and the batch sizes with a CUDA graph."""
-    rollout = recipe.worker.rollout
-    changes: dict[str, tuple[Any, Source]] = {}
-    sequences = rollout.max_num_seqs
-    if sequences is None:
-        engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
-        sequences = budgets.max_num_seqs(-(-recipe.data.rollout_batch_size * rollout.n // engines))
-        changes[DECODING] = (sequences, Source("hardware", "a step's responses over vLLM's engines"))
-    if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
-        changes[GRAPHS] = (budgets.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
-    return changes
-
-
-def _room(recipe: Recipe) -> Changes:
-    """Take what others hold of the GPUs out of the recipe's share for vLLM; a share that the user set stays."""
-    busy = [gpu for gpu in gpus.taken(recipe.trainer.n_gpus_per_node) if gpu.used > gpus.IDLE]
-    if not busy or recipe.source_of(SHARE).by_user:
-        return {}
-    share, fullest = recipe.worker.rollout.gpu_memory_utilization, max(busy, key=lambda gpu: gpu.used / gpu.total)
-    left = math.floor(100 * (share - fullest.used / fullest.total)) / 100
-    source = Source("hardware", f"{fullest.used / 1e9:.1f} GB of a GPU are in use, of {share:.0%} for vLLM")
-    return {SHARE: (left, source)} if left > 0 else {}
-
-
-def _token_budgets(recipe: Recipe, model: Shape | None) -> Changes:
-    """Recomputation of activations, and the tokens of passes with and without gradients."""
-    actor, prompt = recipe.worker.actor, recipe.data.max_prompt_length
-    free = min((gpu.free for gpu in gpus.taken(recipe.trainer.n_gpus_per_node)), default=None)
-    passes = budgets.token_budgets(
-        model,
-        free,
-        ranks=actor.fsdp.fsdp_size if actor.fsdp.fsdp_size > 0 else recipe.n_gpus,
-        longest=-(-recipe.longest // actor.ulysses_size),
-        image_share=prompt / recipe.longest if recipe.worker.rollout.limit_images else 0.0,
-        adapters=actor.model.lora.rank > 0,
-        recompute=actor.model.enable_gradient_checkpointing,
-        liger=actor.model.use_liger,
-    )
-    known = model and free is not None
-    source = Source(
-        "hardware", "what fits the free memory of a GPU" if known else "the model or its GPU is not known yet"
-    )
-    changes: dict[str, tuple[Any, Source]] = {}
-    if actor.model.enable_gradient_checkpointing is None:
-        changes[RECOMPUTE] = (passes.recompute, source)
-    # A micro-batch size that the user set takes the place of a token budget.
-    micro = "worker.actor.micro_batch_size_per_device_for_"
-    update = actor.max_token_len_per_device
-    if update is None and not recipe.source_of(f"{micro}update").by_user:
-        changes[UPDATE] = (passes.update, source)
-    if actor.max_token_len_per_device_for_experience is None and not recipe.source_of(f"{micro}experience").by_user:
-        follows = update is not None and recipe.source_of(UPDATE).by_user
-        changes[FORWARD] = (update if follows else passes.forward, source)
-    return changes
 
 
 def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from recipes.config import kl
 from recipes.config.accounting import filled_batches
-from recipes.config.gpus import adapters_spread, filled_sizes, kind_of_machine, packing_undone, without_libraries
+from recipes.config.fit import memory_filled, vllm_filled
+from recipes.config.gpus import adapters_spread, kind_of_machine, packing_undone, without_libraries
 from recipes.config.layers import VERL, Setting, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, check_verl_value
@@ -19,6 +20,7 @@ from recipes.config.schema import Changes, Recipe, Source, leaves
 from recipes.config.schema.keys import DEFAULT
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
+from recipes.memory.gpus import Gpu, described
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
 
 PRESET = "algorithm.preset"
@@ -56,8 +58,10 @@ def load(
     tree = read(path, shown)
     given = {setting.path: setting for setting in argument_settings(arguments, canonical)}
     controls = {name: str(given.pop(name).value) for name in CONTROL_OPTIONS if name in given}
-    kind = _hardware(hardware, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
-    user = [*variable_settings(environ), *given.values()]
+    planned, size = _planned_gpus(controls.get("gpus"), environ)
+    asked_for = "gpu" if planned else hardware
+    kind = _hardware(asked_for, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
+    user = [*variable_settings(environ), *given.values(), *size]
 
     block = settings_of(Recipe, tree.pop("embedded", None) or {}, Source("embedded", f"{shown}, embedded"), canonical)
     is_resolved = bool(tree.pop(RESOLVED, False))
@@ -71,8 +75,9 @@ def load(
     values, sources = merge(Recipe, _with_algorithm(files, user))
     for name, value in values.get(VERL, {}).items():
         check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
-    recipe = derive(validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources), environ)
-    recipe._embedded_on = embedded
+    recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
+    recipe._embedded_on, recipe._planned_gpus = embedded, planned
+    recipe = derive(recipe, environ)
     if block and other and asked is None and kind == "cpu":
         recipe._notes.append(
             f"{other}: data and sizes of {shown}, embedded, belong to its tiny model and do not apply (EMBEDDED=1)"
@@ -157,6 +162,16 @@ def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str
     return kind_of_machine(kind, where, environ)
 
 
+def _planned_gpus(argument: str | None, environ: Mapping[str, str]) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
+    """The GPUs that a plan is made for without having them, as `--gpus 1x24` names them, and their number as a key."""
+    text = argument or environ.get("PLAN_GPUS", "").strip()
+    if not text:
+        return None, []
+    where = f"argument gpus={text}" if argument else f"variable PLAN_GPUS={text}"
+    planned = tuple(described(text, where))
+    return planned, [Setting("trainer.n_gpus_per_node", len(planned), Source("argument", where))]
+
+
 def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting], user: list[Setting]) -> list[Setting]:
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
@@ -187,7 +202,8 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
     for follows in (kl.switched_off, filled_batches):
         recipe = changed(recipe, follows(recipe))
-    for follows in (packing_undone, *((adapters_spread, filled_sizes) if recipe.hardware == "gpu" else ())):
+    by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
+    for follows in (packing_undone, *by_gpus):
         recipe = changed(recipe, follows(recipe))
     for follows in (_defaults, _places):
         recipe = changed(recipe, follows(recipe))
@@ -219,6 +235,10 @@ _DERIVED = (
     "worker.actor.micro_batch_size_per_device_for_update",
     "worker.actor.micro_batch_size_per_device_for_experience",
     "worker.actor.model.enable_gradient_checkpointing",
+    "worker.actor.optim.fused",
+    "worker.actor.offload.offload_params",
+    "worker.actor.offload.offload_optimizer",
+    "worker.rollout.gpu_memory_utilization",
 )
 """Keys that a file may leave to the machine, and that are never null in a derived recipe."""
 
@@ -238,7 +258,7 @@ def changed(recipe: Recipe, changes: Changes) -> Recipe:
     fresh = validated(
         Recipe, {**values, **{path: value for path, (value, _) in changes.items()}}, {**recipe.sources, **sources}
     )
-    fresh._embedded_on = recipe.embedded_on
+    fresh._embedded_on, fresh._planned_gpus = recipe.embedded_on, recipe.planned_gpus
     fresh._notes.extend(recipe.notes)
     return fresh
 

@@ -134,6 +134,7 @@ CONTROLS: tuple[Control, ...] = (
         "EMBEDDED",
         "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a model",
     ),
+    Control("PLAN_GPUS", "plan for GPUs that are not here, with DRY_RUN=1 or preflight.py: 1x24 is one GPU of 24 GB"),
     Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
     Control("EASYR1_HOME", "folder with EasyR1's source; default: .easyr1, which scripts/setup_env.sh easyr1 clones"),
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
@@ -242,7 +243,7 @@ def dry_run(environ: Mapping[str, str]) -> bool:
     return bool(is_on(environ, "DRY_RUN"))
 
 
-CONTROL_OPTIONS = ("hardware", "embedded")
+CONTROL_OPTIONS = ("hardware", "embedded", "gpus")
 """Options that steer the launcher and are arguments too: `hardware=cpu`."""
 
 FLAGS = ("dry_run", "help")

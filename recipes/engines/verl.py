@@ -12,7 +12,8 @@ from typing import Any
 
 from recipes.config import kl, loss
 from recipes.config.checks import require_supported
-from recipes.config.gpus import FUSED_WIDTH, has_atomic_compile_cache, model_shape
+from recipes.config.fit import FUSED_WIDTH, model_shape
+from recipes.config.gpus import has_atomic_compile_cache
 from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
 from recipes.config.names import verl_defaults
@@ -139,6 +140,8 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
     if fused:
         kernel = "torch" if model and model.hidden % FUSED_WIDTH else "triton"
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
+    if recipe.worker.actor.optim.fused:
+        keys[f"{ACTOR}.optim.override_optimizer_config.fused"] = True
     if recipe.hardware == "gpu":
         keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
     return keys

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from recipes.memory.budgets import GIGABYTE, RESERVED_BYTES
 from recipes.memory.shape import Shape
+
+GIGABYTE = 10**9
+RESERVED_BYTES = 6 * GIGABYTE
+"""Of a GPU, for vLLM asleep and the CUDA contexts of its processes."""
 
 HALF, FULL = 2, 4
 """Bytes of a number."""
@@ -55,6 +58,8 @@ class MemoryPlan:
     update_tokens: int = 0  # of a pass with gradients
     forward_tokens: int = 0  # of a pass without
     longest: int = 0  # tokens of prompt and response together
+    prompt: int = 0  # tokens of the longest prompt
+    tokens: int = 0  # of an update on one GPU, where all responses have full length; 0 for many
     dynamic: bool = True  # passes are filled by tokens
     image_share: float = 0.0  # of the tokens
     recompute: bool = True  # activations are computed again
@@ -72,6 +77,7 @@ class MemoryPlan:
     accumulates: bool = True  # an update has several passes, so that gradients are there when one begins
     moments: bool = True  # Adam's moments are there: not in the first step, nor in trials without an optimiser
     adam: bool = True  # Adam takes its step
+    fused_adam: bool = False  # in one kernel, without a copy of the weights
     tensor: int = 1  # GPUs that share vLLM's weights
     keeps_weights_asleep: bool = False  # vLLM moves its weights to the host while it sleeps: nobody sends all of them
     utilization: float = 0.0  # vLLM's share of a GPU
@@ -81,7 +87,7 @@ class MemoryPlan:
 
     @property
     def free(self) -> int:
-        """Bytes of a GPU that nobody else holds."""
+        """Free bytes of a GPU, before the run starts."""
         return (self.gpu or 0) - self.in_use
 
     @property
@@ -99,7 +105,7 @@ class MemoryPlan:
         return copies * self.weight_bytes * self.trained / self.ranks
 
     def resting(self) -> dict[str, float]:
-        """Bytes on a GPU while this network is not at work."""
+        """Bytes that the trainer keeps on a GPU while vLLM generates."""
         weights = 0.0 if self.offload_params or self.offload_all else self.weights()
         moments = self.share(2) if self.moments and not (self.offload_optimizer or self.offload_all) else 0.0
         return {"weights": weights, "moments": moments}
@@ -150,7 +156,6 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     """Yield what one GPU holds."""
     shape, resting = plan.shape, plan.resting()
     weights = 0.0 if plan.offload_all else plan.weights()
-    generation = {"vLLM": plan.utilization * (plan.gpu or 0), **resting}
     forward = {
         **resting,
         "weights": weights,
@@ -158,12 +163,13 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
         "activations": plan.forward_tokens * (shape.layer_activations(plan.liger) + 8 * shape.hidden),
         "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
     }
-    yield Phase(GENERATE, generation, plan.free, GROWTH + SYNC)
+    vllm = plan.utilization * (plan.gpu or 0)
+    yield Phase(GENERATE, {"vLLM": vllm, **resting}, plan.free, GROWTH + SYNC)
     for name, parts in ((FORWARD, forward), (BACKWARD, _backward(plan))):
         yield Phase(name, parts, plan.free, RESERVED_BYTES, ESTIMATE_TOLERANCE)
     if plan.adam and not plan.offload_all:
-        state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2), "Adam's copy": plan.share(1)}
-        yield Phase(STEP, state, plan.free, RESERVED_BYTES)
+        state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2)}
+        yield Phase(STEP, {**state, "Adam's copy": plan.share(0 if plan.fused_adam else 1)}, plan.free, RESERVED_BYTES)
 
 
 def _backward(plan: MemoryPlan) -> dict[str, float]:
@@ -197,12 +203,12 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
     whole = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
     yield Phase(LOAD, {**processes, "whole models": float(whole)}, plan.host, spread=spread)
     part = min(here, plan.ranks) / plan.ranks * copies  # of a model on this machine
-    weights_here = on_host or plan.offload_params or plan.offload_all
-    adam_here = on_host or plan.offload_optimizer or plan.offload_all
+    weights = on_host or plan.offload_params or plan.offload_all
+    moments = on_host or plan.offload_optimizer or plan.offload_all
     parts = {
         "reference": plan.reference_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
-        "weights": plan.weight_bytes * parameters * part if weights_here else 0.0,
-        "gradients and moments": plan.share(3 if on_host or plan.offload_all else 2) * here if adam_here else 0.0,
+        "weights": plan.weight_bytes * parameters * part if weights else 0.0,
+        "gradients and moments": plan.share(3 if on_host or plan.offload_all else 2) * here if moments else 0.0,
         "model being saved": float(plan.weight_bytes * parameters) if plan.saves else 0.0,
         "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }
@@ -220,9 +226,8 @@ def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
     logits = plan.sequences * shape.vocabulary * 2 * FULL
     graphs = 0 if plan.eager else GRAPHS
     weights = HALF * shape.parameters / plan.tensor
-    return plan.utilization * (plan.gpu or 0) - weights - work - logits - graphs, (
-        2 * HALF * shape.layers * shape.keys / plan.tensor
-    )
+    token = 2 * HALF * shape.layers * shape.keys / plan.tensor
+    return plan.utilization * (plan.gpu or 0) - weights - work - logits - graphs, token
 
 
 CGROUPS = (

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+
+from recipes.errors import RecipeError
 
 IDLE = 1 << 30
 """Bytes that an idle GPU may show as used: the driver's own."""
@@ -37,7 +41,7 @@ class Gpu:
 
     @property
     def free(self) -> int:
-        """Bytes that nobody holds."""
+        """Free bytes."""
         return self.total - self.used
 
     def __str__(self) -> str:
@@ -52,14 +56,47 @@ def gpus_here() -> list[Gpu]:
     return [Gpu(*sizes, processes=tuple(processes.get(sizes[1], ()))) for sizes in read_sizes(text)]
 
 
+def visible_devices(environ: Mapping[str, str]) -> list[str] | None:
+    """Return the indices and ids in `CUDA_VISIBLE_DEVICES`, up to -1 as CUDA reads it; None where it is not set."""
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return None
+    names = [part.strip() for part in chosen.split(",") if part.strip()]
+    return names[: names.index("-1")] if "-1" in names else names
+
+
+def visible_gpus(environ: Mapping[str, str]) -> int:
+    """Return how many GPUs a process may use: those of the machine, cut down by `CUDA_VISIBLE_DEVICES`."""
+    present = len([entry for entry in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", entry.name)])
+    if not present:  # as on WSL, where the devices are not files under /dev
+        present = sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
+    names = visible_devices(environ)
+    return present if names is None else min(present, len(names))
+
+
 def chosen_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Return the GPUs that a process may use: those of the machine, cut down by `CUDA_VISIBLE_DEVICES`."""
-    listed = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES", "")
-    names = [part.strip() for part in listed.split(",") if part.strip()]
+    """Return the GPUs that a process may use, with their memory; none where `nvidia-smi` does not tell."""
+    names = visible_devices(os.environ if environ is None else environ)
     every = gpus_here()
-    if not names:
+    if names is None:
         return every
     return [gpu for name in names for gpu in every if name == gpu.index or gpu.uuid.startswith(name)]
+
+
+LABELS_MIB = {"16": 15_360, "24": 23_028, "40": 40_536, "48": 46_068, "80": 81_559, "96": 95_830, "141": 143_771}
+"""GB in a GPU's name -> MiB that `nvidia-smi` shows: T4, A10, A100, L40S, H100, H100 NVL, H200."""
+
+
+def described(text: str, where: str) -> list[Gpu]:
+    """Return GPUs that are not here, idle, from `1x24`: their number and the GB of each. Raises RecipeError."""
+    found = re.fullmatch(r"\s*(\d{1,2})\s*[x*]\s*(\d{1,3})(?:\s*GB)?\s*", text, re.IGNORECASE)
+    count, label = (int(found[1]), found[2].lstrip("0")) if found else (0, "")
+    if not count or not label:
+        raise RecipeError(
+            f"{text!r} is not a number of GPUs and the GB of each", where=where, fix="for instance 1x24 or 8x80"
+        )
+    size = LABELS_MIB.get(label, int(label) * 1_024 * 96 // 100) << 20
+    return [Gpu(str(index), f"GPU-{index}", 0, size) for index in range(count)]
 
 
 def model() -> tuple[str, tuple[int, int]] | None:

@@ -23,6 +23,7 @@ class Shape:
     vocabulary: int
     tied: bool
     norms_queries: bool
+    heads: int = 1
     vision: tuple[int, int, int, int] | None = None
     """Hidden, intermediate, layers, and patches an image token."""
 
@@ -126,6 +127,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         vocabulary=text["vocab_size"],
         tied=bool(text.get("tie_word_embeddings", False)),
         norms_queries=str(text.get("model_type", "")).startswith("qwen3"),
+        heads=heads,
         vision=(tower["hidden_size"], tower["intermediate_size"], tower["depth"], patches) if tower else None,
     )
 
@@ -150,16 +152,32 @@ def _sizes(hidden: int, intermediate: int, layers: int, heads: int, tied: bool, 
     }
 
 
+_LLAMA = {"architecture": "Llama", "model_type": "llama"}
 _3B = _sizes(2048, 11_008, 36, 16, True, num_key_value_heads=2)
 _7B = _sizes(3584, 18_944, 28, 28, False, num_key_value_heads=4, vocab_size=152_064)
 PUBLISHED: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-8B": {**_QWEN3, **_sizes(4096, 12_288, 36, 32, False)},
     "Qwen/Qwen3-4B": {**_QWEN3, **_sizes(2560, 9728, 36, 32, True)},
+    "Qwen/Qwen3-1.7B": {**_QWEN3, **_sizes(2048, 6144, 28, 16, True)},
     "Qwen/Qwen3-0.6B": {**_QWEN3, **_sizes(1024, 3072, 28, 16, True)},
+    "Qwen/Qwen2.5-0.5B": {**_QWEN2, **_sizes(896, 4864, 24, 14, True, num_key_value_heads=2)},
+    "Qwen/Qwen2.5-1.5B": {**_QWEN2, **_sizes(1536, 8960, 28, 12, True, num_key_value_heads=2)},
     "Qwen/Qwen2.5-3B": {**_QWEN2, **_3B},
     "Qwen/Qwen2.5-7B": {**_QWEN2, **_7B},
     "Qwen/Qwen2.5-14B": {**_QWEN2, **_sizes(5120, 13_824, 48, 40, False, num_key_value_heads=8, vocab_size=152_064)},
-    "HuggingFaceTB/SmolLM2-135M": {"vocab_size": 49_152, **_sizes(576, 1536, 30, 9, True, num_key_value_heads=3)},
     "Qwen/Qwen2.5-VL-3B": {**_QWEN2, **_3B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 2048}},
     "Qwen/Qwen2.5-VL-7B": {**_QWEN2, **_7B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 3584}},
+    "meta-llama/Llama-3.2-1B": {
+        **_LLAMA,
+        **_sizes(2048, 8192, 16, 32, True, num_key_value_heads=8, head_dim=64, vocab_size=128_256),
+    },
+    "HuggingFaceTB/SmolLM2-135M": {
+        **_LLAMA,
+        **_sizes(576, 1536, 30, 9, True, num_key_value_heads=3, vocab_size=49_152),
+    },
+    "HuggingFaceTB/SmolLM2-360M": {
+        **_LLAMA,
+        **_sizes(960, 2560, 32, 15, True, num_key_value_heads=5, vocab_size=49_152),
+    },
 }
 """Sizes in the `config.json` of models on the hub; the forms -Instruct and -Base have the same."""

@@ -20,7 +20,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "model": (model.check_model, ()),
     "hub": (model.check_hub, ("model",)),
     "chat template": (chat_template.check_chat_template, ("model",)),
-    "memory": (memory.check_memory, ("model",)),
+    "memory": (memory.check_memory, ()),
     "resume": (resume.check_resume, ()),
     "data": (data_files.check_data, ()),
     "disk": (machine.check_disk, ("machine", "model")),
@@ -54,6 +54,12 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     Raises:
         RecipeError: what would stop it.
     """
+    if recipe.planned_gpus is not None and not plan_only:
+        raise recipe.error(
+            "the GPUs are planned for and need not be here, so that nothing can be started on them",
+            "leave --gpus (PLAN_GPUS) out, or set DRY_RUN=1",
+            "trainer.n_gpus_per_node",
+        )
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
         versions.check(recipe.hardware)
@@ -90,13 +96,18 @@ def run_checks(recipe: Recipe) -> list[str]:
 def dry(recipe: Recipe, ask_hub: bool = False, skip: tuple[str, ...] = ()) -> Findings:
     """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
 
+    Of a plan for GPUs that are not here, only the memory is checked.
+
     Args:
-        ask_hub: whether a hub is asked for a model that is not here yet; a plan can be made without it.
+        ask_hub: whether a hub is asked for a model that is not here yet, and several machines must be named; a plan
+            can be made without both.
         skip: further checks to leave out.
     """
+    if recipe.planned_gpus is not None:
+        return findings(recipe, skip=tuple(name for name in CHECKS if name != "memory"))
     missing = data_files.missing(recipe) if "data" not in skip else []
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
-    result = findings(recipe, skip=(*skip, *["data"] * to_prepare, *["hub"] * (not ask_hub)))
+    result = findings(recipe, skip=(*skip, *["data"] * to_prepare, *([] if ask_hub else ["hub", "cluster"])))
     if to_prepare:
         result.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
     return result

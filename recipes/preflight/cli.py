@@ -28,9 +28,10 @@ def main(
     with reported_errors():
         recipe = load(task, arguments=overrides or ())
         console.print(preflight.heading(recipe))
-        notes = preflight.check_before_data(recipe)
+        planned = recipe.planned_gpus is not None
+        notes = preflight.check_before_data(recipe, plan_only=planned)
     try:
-        recipe = ready(recipe, console.print, fetch=False)
+        recipe = recipe if planned else ready(recipe, console.print, fetch=False)
     except RecipeError as error:
         result = preflight.dry(recipe, ask_hub=True, skip=("data",))
         result.errors.append(error)
@@ -44,4 +45,4 @@ def main(
         print(f"error: {each}", file=sys.stderr)
     if result.errors:
         raise typer.Exit(2)
-    console.print("ready: every check passed")
+    console.print("it fits" if planned else "ready: every check passed")

@@ -103,7 +103,7 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"CUDA out of memory|CUDA Error: out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
-        "a GPU's memory ran out: lower MICRO_BATCH_SIZE or GPU_MEMORY_UTIL",
+        "a GPU's memory ran out: lower GPU_MEMORY_UTILIZATION or worker.actor.max_token_len_per_device",
     ),
     (
         r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
@@ -111,7 +111,7 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"ray\.exceptions\.OutOfMemoryError|running low on memory|Killed$|SIGKILL|oom-kill",
-        "a process ran out of main memory: lower MICRO_BATCH_SIZE or ROLLOUT_BATCH_SIZE, or free memory (`free -h`)",
+        "a process ran out of main memory: free some (`free -h`), or lower GPUS_PER_NODE or ROLLOUT_BATCH_SIZE",
     ),
     (
         r"/dev/shm|insufficient shared memory|Bus error",
@@ -133,7 +133,7 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"A worker died or was killed|ActorDiedError|was killed or crashed",
-        "a process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`, lower MICRO_BATCH_SIZE",
+        "a process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`",
     ),
     (
         r"No module named '(qwen_vl_utils|torchvision)'",
@@ -163,7 +163,7 @@ GPU_PHASES: tuple[tuple[str, str, str], ...] = (
     (
         r"update_weights|wake_up|EngineCore|gpu_worker|gpu_model_runner|vllm_async_server",
         "generation (vLLM)",
-        "lower GPU_MEMORY_UTIL, or set worker.actor.offload.offload_params=true "
+        "lower GPU_MEMORY_UTILIZATION, or set worker.actor.offload.offload_params=true "
         "worker.actor.offload.offload_optimizer=true",
     ),
     (

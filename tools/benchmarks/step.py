@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from recipes.config import Recipe, load
+from recipes.config.fit import plan_of
 from recipes.data.prepare import make, make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.memory.estimates import GENERATE, gpu_phases
 from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
 from recipes.preflight.data_files import check_data, files
-from recipes.preflight.memory import plan_of
 from recipes.preflight.reward import check_reward
 from recipes.runs.metrics import Step, read_history
 from tools.benchmarks import shapes

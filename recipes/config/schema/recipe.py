@@ -10,6 +10,7 @@ from pydantic import PrivateAttr
 from recipes.config.schema.keys import SAME, Resolved, Section, key, only_easyr1, only_verl
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
+from recipes.memory.gpus import Gpu
 
 CONVERTED = dict.fromkeys(
     ("verl", "easyr1"),
@@ -392,6 +393,12 @@ class Recipe(Resolved):
 
     _embedded_on: bool = PrivateAttr(default=False)
     _notes: list[str] = PrivateAttr(default_factory=list)
+    _planned_gpus: tuple[Gpu, ...] | None = PrivateAttr(default=None)
+
+    @property
+    def planned_gpus(self) -> tuple[Gpu, ...] | None:
+        """Return the GPUs that a plan is made for, which need not be here; None: those of this machine."""
+        return self._planned_gpus
 
     @property
     def embedded_on(self) -> bool:

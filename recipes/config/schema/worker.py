@@ -80,6 +80,13 @@ class Optim(Section):
     strategy: Literal["adamw", "adamw_bf16"] = key(
         "adamw", "optimiser; adamw_bf16 keeps its state in bf16", computed=True, values_on={"verl": ("adamw",)}
     )
+    fused: bool | None = key(
+        False,
+        "AdamW in one kernel, without a copy of the weights; null: where a GPU's memory asks for it",
+        verl="{role}.optim.override_optimizer_config",
+        computed=True,
+        not_on=only_verl(),
+    )
     lr_warmup_ratio: float = key(
         0.0, "share of the steps in which the rate rises", verl="{role}.optim.lr_warmup_steps_ratio", ge=0, le=1
     )
@@ -152,8 +159,14 @@ class RefFsdp(Fsdp):
 class Offload(Section):
     """Moving weights and optimiser state to CPU memory between their uses."""
 
-    offload_params: bool = key(False, "weights rest in CPU memory", verl="{fsdp}.param_offload")
-    offload_optimizer: bool = key(False, "optimiser state rests in CPU memory", verl="{fsdp}.optimizer_offload")
+    offload_params: bool | None = key(
+        False, "weights rest in CPU memory; null: where a GPU's memory asks for it", verl="{fsdp}.param_offload"
+    )
+    offload_optimizer: bool | None = key(
+        False,
+        "optimiser state rests in CPU memory; null: where a GPU's memory asks for it",
+        verl="{fsdp}.optimizer_offload",
+    )
 
 
 _LENGTH_PENALTY = only_verl("on EasyR1 the reward function has to do this")
@@ -265,8 +278,12 @@ class Rollout(Section):
     dtype: Literal["bf16", "fp16", "fp32"] = key(
         "bf16", "precision of generation", verl=SAME, convert=_VERL_PRECISIONS.get
     )
-    gpu_memory_utilization: float = key(
-        0.6, "share of a GPU's memory for weights and cache of vLLM", verl=SAME, gt=0, lt=1
+    gpu_memory_utilization: float | None = key(
+        0.6,
+        "share of a GPU's memory for weights and cache of vLLM; null: 0.6, or what fits the free memory",
+        verl=SAME,
+        gt=0,
+        lt=1,
     )
     ignore_eos: bool = key(False, "generate on after the end token", verl=SAME)
     enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory", verl=SAME)

@@ -7,14 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recipes.config import check, gpus, load
 from recipes.config.loggers import logged_in, logger_environment
 from recipes.engines import verl
 from recipes.errors import RecipeError
-from recipes.memory import budgets as passes
+from recipes.memory import fit
 from recipes.memory import gpus as nvidia
 from recipes.memory import shape as shapes
 
@@ -28,22 +26,31 @@ LISTED = ["console", "file", "wandb"]
         ([], "GPU 0: H200\nGPU 1: H200\n", None, 2),
         (["nvidia0", "nvidia1"], "", "0,1,2", 2),
         (["nvidia0", "nvidia1"], "", "1,-1,0", 1),
+        (["nvidia0", "nvidia1"], "", "", 0),
     ],
 )
 def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
-    monkeypatch.setattr(gpus.Path, "glob", lambda *_: [gpus.Path("/dev") / name for name in devices])
-    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: smi)
+    monkeypatch.setattr(nvidia.Path, "glob", lambda *_: [nvidia.Path("/dev") / name for name in devices])
+    monkeypatch.setattr(nvidia, "nvidia_smi", lambda *_: smi)
     environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-    assert gpus.visible_gpus(environ) == usable
+    assert nvidia.visible_gpus(environ) == usable
     assert gpus.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
+
+
+def test_every_answer_to_how_many_gpus_reads_the_same_variable(monkeypatch):
+    monkeypatch.setattr(nvidia, "gpus_here", lambda: [nvidia.Gpu(str(n), f"GPU-{n}", 0, H100) for n in range(2)])
+    monkeypatch.setattr(nvidia.Path, "glob", lambda *_: [nvidia.Path("/dev/nvidia0"), nvidia.Path("/dev/nvidia1")])
+    for chosen in (None, "", "-1", "1", "0,1", "1,-1,0"):
+        environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+        assert len(nvidia.chosen_gpus(environ)) == nvidia.visible_gpus(environ)
 
 
 def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypatch):
     lost = "Unable to determine the device handle for GPU1: 0000:1B:00.0: GPU is lost.\n"
     smi = f"GPU 0: NVIDIA H200 (UUID: GPU-aaaa)\n{lost}"
-    monkeypatch.setattr(gpus.Path, "glob", lambda *_: [])
-    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: smi)
-    left = gpus.visible_gpus({})
+    monkeypatch.setattr(nvidia.Path, "glob", lambda *_: [])
+    monkeypatch.setattr(nvidia, "nvidia_smi", lambda *_: smi)
+    left = nvidia.visible_gpus({})
     assert left == 1
     with pytest.raises(RecipeError, match=r"n_gpus_per_node is 2, but this machine has 1 GPU") as caught:
         check(load("countdown", environ={"GPUS_PER_NODE": "2"}, hardware="gpu"), left)
@@ -121,30 +128,6 @@ QWEN3_4B = shapes.PUBLISHED["Qwen/Qwen3-4B"]
 H200, H100 = 143_771 << 20, 81_559 << 20
 
 
-@given(
-    memory_size=st.integers(8, 200),
-    ranks=st.sampled_from([1, 2, 4, 8, 64]),
-    longest=st.integers(16, 20_000),
-    asked=st.sampled_from([None, True, False]),
-)
-def test_passes_hold_the_longest_sequence_and_grow_with_the_memory(memory_size, ranks, longest, asked):
-    shape = shapes.shape_of(QWEN3_4B)
-    options = {"longest": longest}
-    small, large, shared = (
-        passes.token_budgets(shape, size * passes.GIGABYTE, ranks=r, recompute=asked, **options)
-        for size, r in ((memory_size, ranks), (memory_size + 40, ranks), (memory_size, 2 * ranks))
-    )
-    for budgets in (small, large, shared):
-        assert min(budgets.update, budgets.forward) >= longest
-        assert asked is None or budgets.recompute == asked
-    assert max(large.recompute, shared.recompute) <= small.recompute
-    if large.recompute == small.recompute:
-        assert large.update >= small.update
-    state = 16 * shape.parameters / ranks
-    need = state + small.update * shape.activations(small.recompute)
-    assert small.update == longest or need < passes.USABLE_FRACTION * memory_size * passes.GIGABYTE
-
-
 @pytest.fixture
 def on_gpus(monkeypatch, tmp_path):
     """`on_gpus(memory, *arguments, **environ)`: Countdown with a Qwen3-4B shape on GPUs of so many bytes."""
@@ -164,17 +147,17 @@ def test_the_recipe_takes_what_fits_unless_somebody_decides(on_gpus):
     assert not actor.model.enable_gradient_checkpointing
     assert actor.use_fused_kernels
     assert 12_000 < actor.max_token_len_per_device < 16_000
-    assert actor.max_token_len_per_device_for_experience == passes.MAX_FORWARD_TOKENS
+    assert actor.max_token_len_per_device_for_experience == fit.MAX_FORWARD_TOKENS
     assert (rollout.max_num_seqs, rollout.cudagraph_capture_sizes[-1]) == (1_024, 1_024)
     assert on_gpus(H100, GPUS_PER_NODE="1").worker.actor.model.enable_gradient_checkpointing
-    small = on_gpus(H200, MICRO_BATCH_SIZE="2").worker.actor
-    assert small.max_token_len_per_device is None, "who states the responses of a pass means it"
+    tokens = [on_gpus(H200, **given).worker.actor.max_token_len_per_device for given in ({}, {"MICRO_BATCH_SIZE": "2"})]
+    assert tokens[0] == tokens[1], "packed passes are filled by tokens"
     given_ = on_gpus(H200, "worker.actor.max_token_len_per_device=4096", "worker.rollout.max_num_seqs=77").worker
     assert given_.actor.max_token_len_per_device == given_.actor.max_token_len_per_device_for_experience == 4096
     assert (given_.rollout.max_num_seqs, given_.rollout.cudagraph_capture_sizes[-1]) == (77, 77)
     for unknown in (on_gpus(None), *(on_gpus(H200, config=config) for config in ({}, [], {**QWEN3_4B, "experts": 8}))):
         assert unknown.worker.actor.model.enable_gradient_checkpointing
-        assert unknown.worker.actor.max_token_len_per_device == passes.TOKENS_OF_UNKNOWN_MODEL
+        assert unknown.worker.actor.max_token_len_per_device == fit.TOKENS_OF_UNKNOWN_MODEL
 
 
 def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):

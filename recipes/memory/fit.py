@@ -1,0 +1,256 @@
+"""The fastest settings that fit the free memory of a GPU: recomputation, tokens of a pass, vLLM's share, offloading.
+
+Memory of the update, in bytes of one GPU, for a dense decoder (hidden h, MLP i, query width q, key width k, L layers,
+P parameters, R ranks that share them; 16-bit activations, liger's kernels, packed attention):
+
+- what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; what FSDP has whole
+  (`Shape.gathered`); `RESERVED_BYTES` for vLLM asleep and the contexts of the processes;
+  `USABLE_FRACTION` of the memory at most, since verl's micro-batches are balanced by work and some are larger than the
+  budget;
+- each token that keeps its activations, in each layer: 2 (4 h + 3 i + 4 q) bytes: residual and norm twice; gate, up and
+  their product; queries, keys and values repeated for each query head, and the attention's output; with norms on
+  queries and keys, as in Qwen3, 2 (q + k) more;
+- each token whose layers are computed again in the backward pass: 2 h for each layer, and one layer as above;
+- 8 h for embedding and last norm; without the fused head `LOGIT_BYTES` for each entry of the vocabulary;
+- without liger, in each layer 8 h + 2 i, and 4 (q + k) with norms on queries and keys: float32 copies in the norms, and
+  the activated gate.
+
+At the Qwen3-4B shape that is 4.41 MB a token, and 0.327 MB with recomputation; measured on an H200 between 8,192 and
+20,480 tokens 4.44 MB, between 16,384 and 32,768 tokens 0.323 MB.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from recipes.memory.estimates import (
+    GENERATE,
+    GROWTH,
+    LOGIT_BYTES,
+    RESERVED_BYTES,
+    STEP,
+    SYNC,
+    MemoryPlan,
+    gpu_phases,
+    host_phases,
+    vllm_cache,
+)
+
+USABLE_FRACTION = 0.9
+"""Of a GPU's memory: verl balances micro-batches by work, so that some exceed the token budget."""
+
+MAX_UPDATE_TOKENS = 32_768
+"""Tokens of one update pass; more is no faster: 376 TFLOP/s at 16,384 tokens, 382 at 32,768 (Qwen3-4B shape, H200)."""
+MIN_TOKENS_WITHOUT_RECOMPUTE = 8_192
+"""Below this budget activations are recomputed: 442 TFLOP/s at 8,192 tokens without, 459 at 16,384, 382 with."""
+MAX_FORWARD_TOKENS = 65_536
+"""Tokens of one pass without gradients; 478 TFLOP/s at 32,768 tokens, 483 at 65,536."""
+TOKENS_OF_UNKNOWN_MODEL = 16_384
+"""Tokens of a pass for a model whose shape or GPU is not known, with recomputation."""
+TOKEN_MULTIPLE = 1_024
+"""Token budgets are multiples of this."""
+USUAL_SHARE = 0.6
+"""vLLM's share of a GPU where there is room for it."""
+MIN_SHARE, MAX_SHARE = 0.05, 0.9
+"""vLLM's share where there is little room, and where its cache holds few responses without more."""
+SPARE_FRACTION = 0.02
+"""Of a GPU's memory, left free while vLLM generates."""
+ENOUGH_RESPONSES = 32
+"""Responses of full length in vLLM's cache below which weights and moments move to the host, to make room for more."""
+LORA_RANK = 64
+"""The rank of adapters that is proposed where the training of all weights does not fit."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Values that somebody set; None takes what fits."""
+
+    recompute: bool | None = None
+    update_tokens: int | None = None
+    forward_tokens: int | None = None
+    fused_adam: bool | None = None
+    utilization: float | None = None
+    offload_params: bool | None = None
+    offload_optimizer: bool | None = None
+
+
+UNKNOWN = Asked(True, TOKENS_OF_UNKNOWN_MODEL, TOKENS_OF_UNKNOWN_MODEL, False, USUAL_SHARE, False, False)
+"""Settings where the model's sizes or the GPU's memory are not known."""
+
+
+KEYS = {
+    "recompute": "worker.actor.model.enable_gradient_checkpointing",
+    "update_tokens": "worker.actor.max_token_len_per_device",
+    "forward_tokens": "worker.actor.max_token_len_per_device_for_experience",
+    "fused_adam": "worker.actor.optim.fused",
+    "utilization": "worker.rollout.gpu_memory_utilization",
+    "offload_params": "worker.actor.offload.offload_params",
+    "offload_optimizer": "worker.actor.offload.offload_optimizer",
+}
+"""Fields of `Asked` and `MemoryPlan`, and the keys of a recipe that hold them."""
+
+
+def settled(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
+    """Return the plan with the fastest settings that fit its GPU, or with those that need least where none fits."""
+    return _with_generation(_with_update(plan, asked), asked)
+
+
+def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
+    """Decide what computes an update: recomputation, the tokens of both kinds of passes, and Adam's kernel.
+
+    Recomputing is the slower choice (382 TFLOP/s against 459), so it is taken where too few tokens fit without.
+    """
+    shape = plan.shape
+    state = plan.weight_bytes * shape.parameters / plan.ranks + (0.0 if plan.lora else plan.share(3))
+    kept = shape.gathered(plan.compute_bytes, trained=not plan.lora) + (0.0 if plan.offload_all else state)
+    free = USABLE_FRACTION * plan.free - RESERVED_BYTES - kept
+
+    logits = 0 if plan.fused else LOGIT_BYTES * shape.vocabulary
+
+    def fitting(most: int, recompute: bool) -> int:
+        tokens = int(max(0.0, free / (shape.activations(recompute, plan.image_share, plan.liger) + logits)))
+        return min(most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
+
+    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), asked.recompute
+    if recompute is None:
+        recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
+    if recompute:
+        update = fitting(MAX_UPDATE_TOKENS, recompute=True)
+    # Without gradients one layer's activations are alive at a time, and these are fewer bytes than those counted here.
+    forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
+    update = asked.update_tokens or max(plan.longest, update)
+    plan = replace(
+        plan,
+        recompute=recompute,
+        update_tokens=update,
+        accumulates=not plan.tokens or plan.tokens > update,
+        forward_tokens=asked.forward_tokens or asked.update_tokens or max(plan.longest, forward),
+        fused_adam=bool(asked.fused_adam),
+    )
+    return plan if asked.fused_adam is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
+
+
+def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
+    """Decide vLLM's share of a GPU, and what moves to the host to make room for it.
+
+    A smaller share costs least: at the Qwen3-4B shape half of the cache takes a fifth longer. Moments that move to the
+    host and back are 16 bytes a weight and step; weights move several times a step, so they are the last.
+    """
+    ways = [
+        _with_share(replace(plan, offload_params=params, offload_optimizer=moments), asked.utilization)
+        for params, moments in ((False, False), (False, True), (True, False), (True, True))
+        if asked.offload_params in (None, params) and asked.offload_optimizer in (None, moments)
+    ]
+    possible = [way for way in ways if way.host is None or _host_holds(way)] or ways
+    for way in possible:
+        if _has_room(way, GENERATE) and _holds_enough(way):
+            return way
+    return max(possible, key=lambda way: (_has_room(way, GENERATE), cached_responses(way)))
+
+
+def _with_share(plan: MemoryPlan, asked: float | None) -> MemoryPlan:
+    if asked is not None:
+        return replace(plan, utilization=asked)
+    room = plan.free - sum(plan.resting().values()) - GROWTH - SYNC - SPARE_FRACTION * (plan.gpu or 0)
+    share = max(MIN_SHARE, math.floor(100 * room / (plan.gpu or 1)) / 100)
+    usual = replace(plan, utilization=min(USUAL_SHARE, share))
+    return usual if _holds_enough(usual) else replace(plan, utilization=min(MAX_SHARE, share))
+
+
+def _has_room(plan: MemoryPlan, name: str) -> bool:
+    return all(each.fits and not each.is_close for each in gpu_phases(plan) if each.name == name)
+
+
+def _host_holds(plan: MemoryPlan) -> bool:
+    return all(phase.need <= (plan.host or 0) for phase in host_phases(plan))
+
+
+def _holds_enough(plan: MemoryPlan) -> bool:
+    return cached_responses(plan) >= min(ENOUGH_RESPONSES, plan.sequences or ENOUGH_RESPONSES)
+
+
+def cached_responses(plan: MemoryPlan) -> int:
+    """Responses of full length that vLLM's cache holds on a GPU."""
+    left, token = vllm_cache(plan)
+    return max(0, int(left / token / plan.longest))
+
+
+def fits(plan: MemoryPlan) -> bool:
+    """Return whether every phase fits a GPU without coming close to its limit, and vLLM's cache holds a response."""
+    phases = list(gpu_phases(plan))
+    return all(each.fits and not each.is_close for each in phases) and cached_responses(plan) > 0
+
+
+@dataclass(frozen=True)
+class Way:
+    """Changes that make a run fit, as a user types them, and the plan with them."""
+
+    text: str
+    plan: MemoryPlan
+
+
+def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int, engine: str = "verl") -> list[Way]:
+    """Return the nearest changes that make a plan fit; each is enough by itself.
+
+    Args:
+        plan: one that does not fit.
+        asked: what was set; what would be chosen in its place comes first.
+        gpus_here: GPUs of this machine; more are proposed as those of another.
+        engine: verl alone has FSDP2.
+    """
+    free = settled(plan, Asked())
+    changed = {key: getattr(free, name) for name, key in KEYS.items() if getattr(asked, name) is not None}
+    tried = [Way(" ".join(f"{key}={str(value).lower()}" for key, value in changed.items()), free)] if changed else []
+    if not plan.lora:
+        tried.append(Way(f"LORA_RANK={LORA_RANK}", settled(replace(plan, lora=LORA_RANK), asked)))
+    tensors = (size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size)
+    tried += [Way(f"TENSOR_PARALLEL_SIZE={size}", settled(replace(plan, tensor=size), asked)) for size in tensors]
+    found = [way for way in tried if fits(way.plan)]
+    found += [way for way in (_shorter(plan, asked), *_more_gpus(plan, asked, gpus_here)) if way]
+    on_host = settled(replace(plan, offload_all=True), asked)
+    if engine == "verl" and fits(on_host) and on_host.host is not None and _host_holds(on_host):
+        found.append(Way("worker.actor.strategy=fsdp2 worker.actor.fsdp.enable_cpu_offload=true", on_host))
+    return found
+
+
+def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
+    """Return the longest response with which a plan fits, in eighths of the one that was asked for."""
+    for eighth in range(7, 0, -1):
+        response = (plan.longest - plan.prompt) * eighth // 8
+        after = settled(replace(plan, longest=plan.prompt + response), asked)
+        if response and fits(after):
+            return Way(f"MAX_RESPONSE_LENGTH={response}", after)
+    return None
+
+
+def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
+    """Return the fewest GPUs of this kind that a plan fits, and fewer that it fits with adapters."""
+    ways: list[Way] = []
+    for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
+        most = ways[0].plan.ranks if ways else 65
+        counts = (count for count in (1, 2, 4, 8, 16, 32, 64) if plan.ranks < count < most)
+        tensors = [size for size in (1, 2, 4, 8) if size >= plan.tensor and not plan.shape.heads % size]
+        for count, tensor in ((count, size) for count in counts for size in tensors if size <= count):
+            more = replace(plan, ranks=count, ranks_here=min(8, count), host=None, lora=lora, tensor=tensor)
+            if fits(after := settled(more, asked)):
+                text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
+                text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
+                text += "" if lora == plan.lora else f" LORA_RANK={lora}"
+                ways.append(Way(text if count <= gpus_here else f"{count} such GPUs ({text})", after))
+                break
+    return ways
+
+
+def max_num_seqs(responses: int) -> int:
+    """Responses that one vLLM engine decodes at once: all of its step's, between 256 (for validation) and 1,024."""
+    return max(256, min(1_024, -(-responses // 64) * 64))
+
+
+def graph_sizes(most: int) -> list[int]:
+    """Batch sizes with a CUDA graph: fewer than vLLM's own 67 for 512, which take 10 s, and up to `most`.
+
+    Between two sizes a batch is filled up; decoding reads all weights whatever the batch, so that costs little.
+    """
+    sizes = [1, 2, 4, 8, 16, *range(32, 257, 32), *range(320, 1_025, 64)]
+    return [size for size in sizes if size < most] + [most]
