@@ -292,8 +292,8 @@ def _sampler(recipe: Recipe) -> dict[str, Any]:
 
 
 def _ray(recipe: Recipe) -> dict[str, Any]:
-    """Ray's dashboard; a cluster that runs already has one or not."""
-    return {} if os.environ.get("RAY_ADDRESS") else {f"{RAY_INIT}.include_dashboard": recipe.trainer.ray_dashboard}
+    """Ray's dashboard."""
+    return {f"{RAY_INIT}.include_dashboard": recipe.trainer.ray_dashboard}
 
 
 def _trainer(recipe: Recipe) -> dict[str, Any]:

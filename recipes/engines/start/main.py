@@ -72,6 +72,9 @@ def main() -> int:
         versions.check(hardware)
     if hardware == "cpu":
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty, Ray would refuse the logical slots that verl counts
+    if os.environ.get("RAY_ADDRESS"):  # that cluster has its sizes, and Ray refuses them where it only connects
+        sizes = tuple(f"{RAY_INIT}.{name}=" for name in ray_head.PARAMETERS)
+        sys.argv[1:] = [argument for argument in sys.argv[1:] if not argument.lstrip("+").startswith(sizes)]
     ray_init = ray_arguments(sys.argv[1:])
     if not can_fork(ray_init, sys.argv[1:]):
         return ordinary(hardware)

@@ -44,7 +44,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
     return {
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
-        **({} if os.environ.get("RAY_ADDRESS") else _local_ray(_ranks(recipe))),
+        **_local_ray(_ranks(recipe)),
         **_models(recipe),
         f"{ROLLOUT}.agent.agent_loop_manager_class": f"{PACKAGE}.agent_loops.CpuAgentLoops",
         f"{ROLLOUT}.free_cache_engine": False,
@@ -107,7 +107,7 @@ def _threads(ranks: int) -> int:
 
 
 def _local_ray(ranks: int) -> dict[str, Any]:
-    """Sizes of the Ray that the trainer starts; a cluster that runs already has its own, and refuses them.
+    """Sizes of the Ray that the trainer starts; `start/main.py` leaves them out where it joins a cluster.
 
     The slots are logical: verl schedules by GPU slots alone, and its actors only wait or share the real cores.
     """

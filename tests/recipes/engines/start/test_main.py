@@ -54,6 +54,16 @@ def test_hidden_gpus_do_not_keep_a_run_without_gpus_from_its_logical_slots(monke
     assert main.main() == 0
 
 
+def test_a_cluster_that_is_joined_gets_no_sizes(monkeypatch):
+    given = ["trainer.device=cpu", "+ray_kwargs.ray_init.num_gpus=1", "ray_kwargs.ray_init.include_dashboard=False"]
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(sys, "argv", ["main.py", *given, "ray_kwargs.ray_init.log_to_driver=True"])
+    monkeypatch.setattr(versions, "check", lambda hardware: None)
+    monkeypatch.setattr(main, "ordinary", lambda hardware: len(sys.argv))
+    assert main.main() == 3
+    assert sys.argv[1:] == ["trainer.device=cpu", "ray_kwargs.ray_init.log_to_driver=True"]
+
+
 class Replaced(BaseException):
     """Carries what `execve` was given."""
 
