@@ -63,18 +63,18 @@ def main(
             template and template.absolute(),
             data_source,
             Columns(prompt_key or ours.prompt, answer_key or ours.ground_truth, image_key or ours.images),
-            val_share,
-            seed,
+            val_share=val_share,
+            seed=seed,
         )
         folder = output_dir or conversion.folder
         begin = time.perf_counter()
         # Only the default folder is named after the content of the files.
-        splits = None if output_dir or force else converted(folder)
+        status, splits = "there already", None if output_dir or force else converted(folder)
         if splits is None:
-            splits = convert(conversion, folder, command_line())
-        print_splits(folder, splits, time.perf_counter() - begin)
-        for manifest, _ in splits:
-            sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest.data_sources.items())
+            status, splits = "written", convert(conversion, folder, command_line(), force=force or not output_dir)
+        print_splits(folder, splits, status, time.perf_counter() - begin)
+        for manifest in splits:
+            sources = ", ".join(f"{name} {rows:,}" for name, rows in manifest.counts["data_sources"].items())
             typer.echo(f"{manifest.split}: {sources}")
         if tokenizer:
             for name in ("train", "test"):

@@ -17,11 +17,12 @@ ensure()
 import typer
 
 from recipes.data.lengths import PromptCounter, count_split
-from recipes.data.prepare import Split, prepare
+from recipes.data.prepare import prepare
+from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.tasks.gsm8k.problems import TINY
-from recipes.tasks.gsm8k.rows import generated, published
+from recipes.tasks.gsm8k.problems import PUBLISHED, TINY
+from recipes.tasks.gsm8k.rows import counted_by, generated, published
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
@@ -83,10 +84,10 @@ def main(
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
         if tokenizer:
             PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
-        written = prepare("gsm8k", splits, folder, reward=reward_path, force=force)
-        for manifest, _ in written:
-            if manifest.published_rows not in (None, manifest.rows):
-                typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {manifest.published_rows:,}")
+        written = prepare("gsm8k", splits, folder, reward=reward_path, counted_by=counted_by, force=force)
+        for manifest in written:
+            if not manifest.settings and manifest.rows != PUBLISHED[manifest.split]:
+                typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {PUBLISHED[manifest.split]:,}")
             if tokenizer:
                 lengths = count_split(folder / manifest.file, tokenizer)
                 typer.echo(f"{manifest.split}: {lengths.described(max_prompt_length)}")

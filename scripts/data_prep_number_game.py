@@ -18,15 +18,15 @@ ensure()
 
 import typer
 
-from recipes.data.manifests import Origin
-from recipes.data.prepare import Split, prepare
+from recipes.data.prepare import prepare
 from recipes.data.rewards import load_reward
+from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
 from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
-from recipes.tasks.number_game.rows import SPLITS, HubScreens, rows, splits
+from recipes.tasks.number_game.rows import SPLITS, HubScreens, counted_by, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
 from recipes.tasks.number_game.screens import Openers
 
@@ -47,7 +47,7 @@ def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, sou
     """Play what the journal lacks, and hand on the splits from it."""
     sizes = {"train": settings.train_size, "test": settings.test_size}
     episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}
-    journal = Journal(folder / "episodes" / source)
+    journal = Journal(folder.with_name(f"{folder.name}_episodes"))
     begin = time.perf_counter()
     with progress_bar() as progress:
         task = progress.add_task("rounds", total=sum(sizes.values()), rate="")
@@ -63,8 +63,9 @@ def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, sou
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
     report(tally, time.perf_counter() - begin)
-    origin = Origin(source=f"played in {source}", seed=seed, settings=settings.facts())
-    return splits(lambda split: rows(journal.rounds(episodes[split]), split), origin)
+    facts = {"source": f"played in {source}", "seed": seed, "settings": settings.facts()}
+    for split in SPLITS:
+        yield Split(split, rows(journal.rounds(episodes[split]), split), facts, sizes[split])
 
 
 def report(tally: Tally, seconds: float) -> None:
@@ -104,18 +105,19 @@ def main(
     ] = "reward_functions/number_game.py",
     force: Annotated[bool, typer.Option("--force", help="Replace files that hold other data.")] = False,
 ) -> None:
-    """Write train.parquet and test.parquet; finished episodes stay in <output_dir>/episodes and are kept."""
+    """Write train.parquet and test.parquet; finished episodes stay in <output_dir>_episodes and are kept."""
     with reported_errors():
         given = {"train_size": train_size, "test_size": test_size, "rounds": rounds}
         settings = chosen_settings(preset, source, given | {"languages": split_list(languages), "looks": looks})
         load_reward(f"{reward_path}:compute_score")  # a mistake in its name is an error before a browser starts
         folder = output_dir or data_dir(FOLDERS[preset])
         if source == "hub":
-            screens = HubScreens(hub_path, revision)
-            parts = splits(screens.rows, Origin(source=screens.source), screens.dropped)
+            parts = HubScreens(hub_path, revision).splits()
         else:
             parts = from_screens(settings, seed, folder, windows(workers, page_url), source)
-        prepare("number_game", parts, folder, reward=reward_path, force=force)
+        prepare(
+            "number_game", parts, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force
+        )
 
 
 if __name__ == "__main__":

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from recipes import provenance
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
-from recipes.data.ids import ID, content_id
 from recipes.data.lengths import count_split, tokenizer_of
-from recipes.data.manifests import HELD_OUT, Manifest, Origin, SourceFile, SplitCounts, manifest_path, read_manifest
-from recipes.data.readers import Columns, Mistakes, Place, Record, RecordError, images, records
-from recipes.data.rows import (
-    IMAGE_MARK,
-    Row,
-    Written,
-    engine_columns,
-    make_row,
-    pack_envelope,
-    put_in_place,
-    stage_split,
-    staging,
-    write_split,
-)
+from recipes.data.manifests import Manifest, manifest_path, read_manifest
+from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
+from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, engine_columns, make_row, write_data, write_split
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config, text_config
@@ -40,26 +30,36 @@ from recipes.progress_bar import progress_bar, tracked
 
 if TYPE_CHECKING:
     from jinja2 import Template
-    from rich.progress import Progress
 
-VERSION = 4
+VERSION = 5
 """Of the rows that are made; raise it where the same file gives other rows."""
 TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
 """Variables of a template; `content` is EasyR1's name for the question, and `prompt` is the same."""
+HELD_OUT = "in_validation_data"
+"""The reason for which training rows are dropped whose prompt or image is also in the validation data."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Files to convert, and how."""
+    """Files to convert, and how.
+
+    Attributes:
+        val: where there are none, a share of the training files validates.
+        data_source: of records that name none.
+        columns: what the files call our fields.
+        truth_needed: whether a record without a ground truth is a mistake.
+        val_share: share of each source's rows and prompts that validates; `seed` is of that choice.
+    """
 
     train: tuple[Path, ...]
-    val: tuple[Path, ...] = ()  # where there are none, a share of the training files validates
+    val: tuple[Path, ...] = ()
     system_prompt: Path | None = None
     template: Path | None = None
-    data_source: str | None = None  # of records that name none
-    columns: Columns = field(default_factory=Columns)  # what the files call our fields
-    val_share: float = 0.05  # share of each source's rows and prompts that validates
-    seed: int = 1  # of that choice
+    data_source: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    truth_needed: bool = True
+    val_share: float = 0.05
+    seed: int = 1
 
     @cached_property
     def digests(self) -> dict[Path, str]:
@@ -75,16 +75,14 @@ class Conversion:
 
     @property
     def folder(self) -> Path:
-        """Return the folder for the rows of this content. Its name is a hash of everything but the images."""
-        facts: dict[str, Any] = {"version": VERSION, "data_source": self.data_source, "seed": self.seed}
-        if self.columns != Columns():
-            facts["columns"] = asdict(self.columns)
-        facts["val_share"] = self.val_share
-        for name, files in (("train", self.train), ("val", self.val)):
+        """The folder for the rows of this content. Its name is a hash of everything but the images."""
+        facts = {**asdict(self), "version": VERSION}
+        for name in ("train", "val"):
             # The folder, because images are found from there; the suffix, because it says how the file is read.
+            files = facts[name]
             facts[name] = [(str(path.parent), path.suffix.lower(), self.digests[path]) for path in files]
-        for name, path in (("system_prompt", self.system_prompt), ("template", self.template)):
-            facts[name] = path and self.digests[path]
+        for name in ("system_prompt", "template"):
+            facts[name] = facts[name] and self.digests[facts[name]]
         digest = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         stem = re.sub(r"[^\w-]+", "_", self.train[0].stem)[:40] or "data"
         return data_dir("custom") / f"{stem}-{digest[:12]}"
@@ -107,15 +105,15 @@ class PromptFormat:
         self._template_file = template
 
     def messages(self, record: Record) -> list[dict[str, str]]:
-        """System message, where there is one, and the question. Raises RecordError where the template fails."""
-        question = record.question
-        if record.images and IMAGE_MARK not in question:
+        """System message, where there is one, earlier turns, and the question. Raises RecordError as `_rendered`."""
+        *others, last = record.messages
+        question = last["content"]
+        if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
             question = IMAGE_MARK * len(record.images) + question
         if self._template is not None:
             question = self._rendered(self._template, question, record)
-        others = [{"role": role, "content": content} for role, content in record.messages[:-1]]
-        if self._system and not others:
-            others = [{"role": "system", "content": self._system}]
+        if self._system and record.messages[0]["role"] != "system":
+            others = [{"role": "system", "content": self._system}, *others]
         return [*others, {"role": "user", "content": question}]
 
     def _rendered(self, template: Template, question: str, record: Record) -> str:
@@ -161,172 +159,144 @@ def _compiled(path: Path) -> Template:
     return environment.from_string(source)
 
 
-class _Rows:
-    """The rows of some files: read once to check them and to tell which repeat one another, once more to write them."""
+class _Part:
+    """The rows of some files, made once and kept in a temporary file until it is known which split each belongs to."""
 
-    def __init__(self, files: Sequence[Path], conversion: Conversion, prompt_format: PromptFormat) -> None:
+    def __init__(self, files: Sequence[Path], conversion: Conversion, prompt_format: PromptFormat, kept: IO[bytes]):
         self.prompts = Prompts(conversion.seed)
-        self.most_images = 0
-        self._files, self._conversion, self._format = files, conversion, prompt_format
+        self.most_images = self.most_turns = 0
+        self._files, self._conversion, self._format, self._kept = files, conversion, prompt_format, kept
 
-    def check(self, progress: Progress, mistakes: Mistakes) -> None:
-        """Make a row of each record; what is wrong goes to `mistakes`."""
-        marked: list[Place] = []
+    def read(self, mistakes: Mistakes) -> Iterator[Record]:
+        """Make a row of each record and hand the record on; what is wrong goes to `mistakes`."""
         places: dict[str, Place] = {}
-        for record in tracked(self._records(mistakes), progress, "reading"):
+        marked: list[Place] = []
+        settings = self._conversion
+        found = records(
+            self._files, mistakes, settings.columns, settings.data_source, truth_needed=settings.truth_needed
+        )
+        for record in found:
             try:
-                row, pictures = self._made(record)
-                _refuse_repeated_id(record, places)
+                pictures = images(record)
+                row = _row(record, self._format, pictures)
+                if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
+                    raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT, "")
             except RecordError as error:
                 mistakes.add(error)
                 continue
             if not pictures and IMAGE_MARK in row["problem"]:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(pictures))
+            self.most_turns = max(self.most_turns, sum(message["role"] == "user" for message in row["prompt"]))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), pictures)
-        if self.most_images:
-            for place in marked:
-                mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
+            pickle.dump((row, pictures), self._kept)
+            yield record
+        for place in marked if self.most_images else ():
+            mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
-    def chosen(self, mask: Iterable[bool], split: str, with_images: bool, counts: Counter[str]) -> Iterator[Row]:
-        """Yield the rows where `mask` (rows,) is true, as they are written; counts them by data source."""
-        for is_chosen, record in zip(mask, self._records(None), strict=True):
+    def rows(self, mask: Iterable[bool], split: str, *, with_images: bool, sources: Counter[str]) -> Iterator[Row]:
+        """Yield the rows where `mask` is true, as they are written; counts them by data source."""
+        self._kept.seek(0)
+        for is_chosen in mask:
+            row, pictures = pickle.load(self._kept)
             if is_chosen:
-                row, pictures = self._made(record)
-                row["extra_info"] |= {"split": split, "index": counts.total()}
-                counts[row["data_source"]] += 1
+                row["extra_info"] |= {"split": split, "index": sources.total()}
+                sources[row["data_source"]] += 1
                 if with_images:
                     row["images"] = [{"bytes": picture} for picture in pictures]
                 yield row
 
-    def _records(self, mistakes: Mistakes | None) -> Iterator[Record]:
-        return records(self._files, self._conversion.data_source, mistakes, self._conversion.columns)
-
-    def _made(self, record: Record) -> tuple[Row, list[bytes]]:
-        pictures = images(record)
-        return _row(record, self._format, pictures), pictures
-
-
-_ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
-
-
-def _own_id(record: Record) -> str | None:
-    """Return what the record has in its field `id`, None where it has nothing there.
-
-    Raises RecordError for an id that is neither a text nor a whole number.
-    """
-    given = record.rest.get(ID)
-    if given is None or given == "":
-        return None
-    if not isinstance(given, str | int) or isinstance(given, bool):
-        raise RecordError(f"id is {given!r}, neither a text nor a whole number", record.place, _ID_HINT, "")
-    return str(given)
-
-
-def _refuse_repeated_id(record: Record, places: dict[str, Place]) -> None:
-    """Raise RecordError for an id of the file's own that an earlier record has.
-
-    Args:
-        places: the ids of the earlier records, with their places; takes this one.
-    """
-    own = _own_id(record)
-    if own is not None and places.setdefault(own, record.place) is not record.place:
-        raise RecordError(f"the id {own!r} is that of {places[own]} as well", record.place, _ID_HINT, "")
-
 
 def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> Row:
-    asked = [{"role": role, "content": content} for role, content in record.messages]  # before prompt and template
+    source, truth = record.data_source, record.ground_truth
+    messages = prompt_format.messages(record)
     try:
         row = make_row(
-            data_source=record.data_source,
-            prompt=prompt_format.messages(record),
-            ground_truth=record.ground_truth,
-            ability=record.data_source,
+            data_source=source,
+            prompt=messages,
+            ground_truth=truth,
+            ability=source,
             extra_info={
                 "split": "",
                 "index": 0,
                 "file": Path(record.place.file).name,
                 "line": record.place.number,
+                "chat": record.chat,
                 "solution": record.solution,
                 "fields": json.dumps(record.rest, ensure_ascii=False, default=str) if record.rest else "",
             },
             images=pictures or None,
-            id=_own_id(record) or content_id(record.data_source, asked, record.ground_truth, pictures),
+            # By the record's own messages, so that another template leaves the ids.
+            id=record.id or content_id(source, record.messages, truth, pictures),
         )
-    except RecordError:
-        raise
     except RecipeError as error:
         raise RecordError(error.what, record.place, error.fix, "") from error
     row.pop("images", None)
-    row["answer"] = pack_envelope(record.data_source, record.ground_truth)
+    # EasyR1 hands a reward nothing else of a row; `reward_functions/dispatch.py` reads it.
+    row["answer"] = json.dumps({"data_source": source, "ground_truth": truth}, ensure_ascii=False)
     return row
 
 
-def converted(folder: Path) -> list[Written] | None:
-    """Return the splits of a finished conversion; None if it is missing, incomplete or of another size."""
+def _temporary(folder: Path) -> IO[bytes]:
+    """A temporary file on the disk of a folder, which may not be there yet."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryFile(dir=folder.parent)
+
+
+def converted(folder: Path) -> list[Manifest] | None:
+    """The manifests of a finished conversion; None where it is missing, or a file is of another size."""
     paths = [folder / f"{name}.parquet" for name in ("train", "test")]
     if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
         return None
     manifests = [read_manifest(path) for path in paths]
-    sizes = [path.stat().st_size for path in paths]
-    if sizes != [manifest.bytes for manifest in manifests]:
-        return None
-    return [Written(manifest, "there already") for manifest in manifests]
+    return manifests if all(p.stat().st_size == m.bytes for p, m in zip(paths, manifests, strict=True)) else None
 
 
-def convert(conversion: Conversion, folder: Path, command: str) -> list[Written]:
+def convert(conversion: Conversion, folder: Path, command: str, *, force: bool = True) -> list[Manifest]:
     """Write train.parquet and test.parquet into `folder`, both or neither.
 
     Returns:
-        Both splits; their manifests have the command, counts by data source, and what was dropped.
+        Their manifests, with the command, counts by data source, and what was dropped.
 
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
     """
-    import numpy as np
-
     prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes()
-    train = _Rows(conversion.train, conversion, prompt_format)
-    test = _Rows(conversion.val, conversion, prompt_format) if conversion.val else train
-    with progress_bar() as progress:
+    with _temporary(folder) as kept, _temporary(folder) as kept_val, progress_bar() as progress:
+        train = _Part(conversion.train, conversion, prompt_format, kept)
+        test = _Part(conversion.val, conversion, prompt_format, kept_val) if conversion.val else train
         for part in (train, test) if conversion.val else (train,):
-            part.check(progress, mistakes)
+            for _ in tracked(part.read(mistakes), progress, "reading"):
+                pass
         mistakes.check()
         if conversion.val:
-            shared = train.prompts.shared_with(test.prompts)
-            chosen = {"train": ~shared, "test": np.ones(len(test.prompts), bool)}
+            held_out, validates = train.prompts.shared_with(test.prompts), [True] * len(test.prompts)
         else:
-            held_out = train.prompts.held_out(conversion.val_share)
-            chosen = {"train": ~held_out, "test": held_out}
-        if not all(mask.any() for mask in chosen.values()):
+            held_out = validates = train.prompts.held_out(conversion.val_share)
+        if all(held_out) or not any(validates):
             raise _too_few(conversion, train.prompts)
-        most_images = max(part.most_images for part in (train, test))
-        known = {
-            "train": SplitCounts(
-                dropped={HELD_OUT: int(shared.sum())} if conversion.val else {},
-                repeated_prompts=len(train.prompts) - train.prompts.different,
-                most_images=most_images,
-            ),
-            "test": SplitCounts(),
+        most = {name: max(getattr(part, name) for part in (train, test)) for name in ("most_images", "most_turns")}
+        shared = {"task": "custom", "command": command, "seed": conversion.seed}
+        shared["source"] = ", ".join(path.name for path in conversion.digests)
+        shared["settings"] = {
+            "files": {path.name: digest for path, digest in conversion.digests.items()},
+            "val_share": None if conversion.val else conversion.val_share,
         }
-        origin = Origin(
-            task="custom",
-            command=command,
-            source=tuple(SourceFile(path.name, digest) for path, digest in conversion.digests.items()),
-            seed=conversion.seed,
-            val_share=None if conversion.val else conversion.val_share,
-        )
-        with staging() as staged:
-            for name, part in (("train", train), ("test", test)):
+        more = {**most, "repeated_prompts": len(train.prompts) - train.prompts.different}
+        left_out = {HELD_OUT: sum(held_out)} if conversion.val else {}
+
+        def splits() -> Iterator[Split]:
+            trains = [not held for held in held_out]
+            for name, part, mask, counts, dropped in (
+                ("train", train, trains, more, left_out),
+                ("test", test, validates, most, {}),
+            ):
                 sources: Counter[str] = Counter()
-                rows = part.chosen(chosen[name], name, most_images > 0, sources)
-                rows = tracked(rows, progress, name, int(chosen[name].sum()))
+                rows = part.rows(mask, name, with_images=most["most_images"] > 0, sources=sources)
+                facts = {"split": name, "counts": {"data_sources": sources, **counts}, "dropped": dropped}
+                yield Split(name, tracked(rows, progress, name, sum(mask)), {**shared, **facts})
 
-                def counts(of: SplitCounts = known[name], sources: Counter[str] = sources) -> SplitCounts:
-                    return replace(of, data_sources=dict(sorted(sources.items())))
-
-                staged.append(stage_split(folder / f"{name}.parquet", rows, replace(origin, split=name), counts))
-            return put_in_place(staged, force=True)
+        return write_data(folder, splits(), force=force)[0]
 
 
 def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
@@ -357,17 +327,19 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         raise RecipeError(f"there is no data file {path}", where="--data_path", fix="name a file that exists")
     if is_finished(path, recipe):
         return path
-    conversion = Conversion((path.absolute(),), (), *_prompt_files(recipe), _data_source(recipe), _columns(recipe))
-    target = conversion.folder / "all.parquet"
+    conversion = _settings(recipe, (path.absolute(),), ())
+    target = conversion.folder.with_name(f"{conversion.folder.name}-whole") / "all.parquet"
     if target.is_file():
         return target
-    prompt_format = PromptFormat(conversion.system_prompt, conversion.template)
-    mistakes, rows = Mistakes(), _Rows(conversion.train, conversion, prompt_format)
-    with progress_bar() as progress:
-        rows.check(progress, mistakes)
+    mistakes = Mistakes()
+    with _temporary(target.parent) as kept, progress_bar() as progress:
+        part = _Part(conversion.train, conversion, PromptFormat(conversion.system_prompt, conversion.template), kept)
+        for _ in tracked(part.read(mistakes), progress, "reading"):
+            pass
         mistakes.check()
-    chosen = rows.chosen([True] * len(rows.prompts), "test", rows.most_images > 0, Counter())
-    write_split(target, chosen, Origin(task="custom", split="all", command=command, source=str(path)))
+        every = [True] * len(part.prompts)
+        rows = part.rows(every, "test", with_images=part.most_images > 0, sources=Counter())
+        write_split(target, rows, {"task": "custom", "split": "all", "command": command, "source": str(path)})
     return target
 
 
@@ -393,7 +365,10 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
     if splits is None:
         log(f"converting {', '.join(path.name for path in (*conversion.train, *conversion.val))}")
         splits = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
-    train, test = (split.manifest for split in splits)
+    train, test = splits
+    if recipe.engine == "easyr1" and max(each.counts["most_turns"] for each in splits) > 1:
+        where, fix = ", ".join(map(str, (*conversion.train, *conversion.val))), "train with verl: ENGINE=verl"
+        raise RecipeError("EasyR1 takes one message of the user, and there are prompts of several turns", where, fix)
     for line in _summary(train, test, folder, conversion):
         log(line)
     defaults = ("val_share", "prompt_key", "answer_key", "image_key")
@@ -403,8 +378,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
         **{f"data.{name}": None for name in ("system_prompt", "format_prompt", "data_source")},
         **{f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in defaults},
     }
-    if train.most_images and not recipe.source_of("worker.rollout.limit_images").by_user:
-        changes["worker.rollout.limit_images"] = train.most_images
+    if train.counts["most_images"] and not recipe.source_of("worker.rollout.limit_images").by_user:
+        changes["worker.rollout.limit_images"] = train.counts["most_images"]
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
     recipe = _room_for_prompts(recipe, folder)
     log(_prompt_lengths(recipe, folder, fetch))
@@ -437,31 +412,32 @@ def _conversion(recipe: Recipe) -> Conversion | None:
     train, val = files["data.train_files"], files["data.val_files"]
     if not train or (val and all(is_finished(path, recipe) for path in (*train, *val))):
         return None
-    share, seed = recipe.data.val_share, abs(recipe.data.seed)
-    return Conversion(train, val, *_prompt_files(recipe), _data_source(recipe), _columns(recipe), share, seed)
+    return _settings(recipe, train, val)
 
 
-def _columns(recipe: Recipe) -> Columns:
-    """Return what the user's files call our fields: the keys where the user set them, our own names otherwise."""
-    ours = Columns()
-    given = {name: recipe.source_of(f"data.{name}").by_user for name in ("prompt_key", "answer_key", "image_key")}
-    return Columns(
-        str(recipe.data.prompt_key) if given["prompt_key"] else ours.prompt,
-        recipe.data.answer_key if given["answer_key"] else ours.ground_truth,
-        recipe.data.image_key if given["image_key"] else ours.images,
-    )
+def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) -> Conversion:
+    """How a recipe converts files. A reward of the user's own needs no name to choose by, and perhaps no truth."""
+    data, ours = recipe.data, Columns()
 
+    def given(key: str, default: str) -> str:
+        return str(recipe.value(key)) if recipe.source_of(key).by_user else default
 
-def _data_source(recipe: Recipe) -> str | None:
-    """Return the data source of records that name none; a reward of the user's own needs no name to choose by."""
     own = recipe.source_of("worker.reward.reward_function").by_user
-    return recipe.data.data_source or (recipe.name if own else None)
-
-
-def _prompt_files(recipe: Recipe) -> tuple[Path | None, Path | None]:
-    """System prompt and template."""
-    system, template = recipe.data.system_prompt, recipe.data.format_prompt
-    return Path(system) if system else None, Path(template) if template else None
+    return Conversion(
+        train,
+        val,
+        Path(data.system_prompt) if data.system_prompt else None,
+        Path(data.format_prompt) if data.format_prompt else None,
+        data.data_source or (recipe.name if own else None),
+        Columns(
+            given("data.prompt_key", ours.prompt),
+            given("data.answer_key", ours.ground_truth),
+            given("data.image_key", ours.images),
+        ),
+        not own,
+        data.val_share,
+        abs(data.seed),
+    )
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
@@ -481,7 +457,7 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
     """Return what was made, for the user."""
     counts = []
     for each in (train, test):
-        sources = ", ".join(f"{name} {count:,}" for name, count in each.data_sources.items())
+        sources = ", ".join(f"{name} {count:,}" for name, count in each.counts["data_sources"].items())
         counts.append(f"{each.split} {each.rows:,} ({sources})")
     lines = [f"rows: {'; '.join(counts)}; in {relative_to_cwd(folder)}"]
     if not conversion.val:
@@ -491,9 +467,9 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
         lines.append(
             f"note: {held_out} training rows have a prompt or an image of the validation data and were left out"
         )
-    if train.repeated_prompts:
-        lines.append(f"note: {train.repeated_prompts} records repeat the prompt of another")
-    if untrained := sorted(set(test.data_sources) - set(train.data_sources)):
+    if repeated := train.counts["repeated_prompts"]:
+        lines.append(f"note: {repeated} records repeat the prompt of another")
+    if untrained := sorted(set(test.counts["data_sources"]) - set(train.counts["data_sources"])):
         lines.append(f"note: validated, but not trained on: {', '.join(untrained)}")
     return lines
 

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,20 +140,12 @@ def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -
 
 def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
     """The counts depend on the rows, the tokenizer's files, or its name on a hub, and the template."""
-    files = [file for name in _TOKENIZER_FILES if (file := Path(tokenizer) / name).is_file()]
-    states = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     named = "" if Path(tokenizer).is_dir() else tokenizer
-    text = read_manifest(path).sha256 + (chat_template or "") + named
-    return path.with_name(f"{path.stem}.tokens-{_digest(text, states)}.json")
-
-
-@lru_cache(maxsize=8)
-def _digest(text: str, files: tuple[tuple[Path, int, int], ...]) -> str:
-    """Of a text and of files, which are read once as long as they do not change."""
-    digest = sha256(text.encode())
-    for file, _, _ in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
+    digest = sha256((read_manifest(path).sha256 + (chat_template or "") + named).encode())
+    for name in _TOKENIZER_FILES:
+        if (file := Path(tokenizer) / name).is_file():
+            digest.update(file.read_bytes())
+    return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
 
 
 def count_first(texts: Iterable[str], tokenizer_file: Path) -> Lengths:

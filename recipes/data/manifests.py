@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,97 +15,28 @@ from pydantic import TypeAdapter, ValidationError
 from recipes.errors import RecipeError
 from recipes.provenance import sha256
 
-HELD_OUT = "in_validation_data"
-"""Reason in `SplitCounts.dropped` for training rows whose prompt or image is also in the validation data."""
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A user's file that rows were made from."""
-
-    file: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class DroppedRow:
-    """A row of the source that a filter left out; `row` counts from 0."""
-
-    row: int
-    why: str
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What a filter by a signal probe did.
-
-    Attributes:
-        dropped: number of rows left out; `why` counts them by reason, `rows` lists each.
-        not_probed: number of rows kept without a probe.
-    """
-
-    dropped: int
-    not_probed: int
-    why: Mapping[str, int]
-    rows: tuple[DroppedRow, ...]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where the rows of a split come from, as far as that is known before they are made.
+class Manifest:
+    """A manifest.
 
     Attributes:
-        source: a description in words, or the user's files.
-        val_share: share of a user's rows that validates; None where validation data were given.
-        settings: fields of the generator's settings, which are the task's own.
-        buckets: the shares of all problems that these were drawn from (`splits.SHARES`).
-        published_rows: how many rows the published data set has.
-        probe: how the filter's probe was made (model, sampling, reward), as the evaluation's report states it.
-        source_manifest: the manifest of the file that was filtered.
+        source: where the rows come from, in words.
+        command: what made them.
+        settings: how they were made: of a generator, of a conversion, of a filter.
+        counts: numbers and tables of the rows, such as rows by data source.
+        dropped: rows that were left out, by reason.
+        file, rows, bytes, sha256: of the parquet file; `columns`: name -> Arrow type.
     """
 
     task: str = ""
     split: str = ""
+    source: str = ""
     command: str = ""
-    source: str | tuple[SourceFile, ...] = ""
     seed: int | None = None
-    val_share: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    buckets: tuple[str, ...] = ()
-    published_rows: int | None = None
-    filter: Filter | None = None
-    probe: Mapping[str, Any] = field(default_factory=dict)
-    source_manifest: Manifest | None = None
-
-    @property
-    def source_text(self) -> str:
-        """The source in one line."""
-        return self.source if isinstance(self.source, str) else ", ".join(each.file for each in self.source)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitCounts:
-    """Counts of a split, which are known once all its rows have been made.
-
-    Attributes:
-        counts: the task's own tables, such as rows by size, and single numbers.
-        dropped: rows that were left out, by reason.
-        data_sources: rows by data source.
-        repeated_prompts: records that repeat the prompt of another one; counted in the training split only.
-        most_images: the largest number of images in one row.
-    """
-
-    counts: Mapping[str, Mapping[str, int] | int] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    data_sources: Mapping[str, int] = field(default_factory=dict)
-    repeated_prompts: int = 0
-    most_images: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest(SplitCounts, Origin):
-    """All that is written beside a parquet file; `bytes` and `sha256` are the file's, `columns` name -> Arrow type."""
-
     file: str = ""
     rows: int
     bytes: int = 0
@@ -116,6 +48,13 @@ class Manifest(SplitCounts, Origin):
         """The manifest as text; fields that have their default value are left out."""
         values = _adapter().dump_python(self, mode="json", exclude_defaults=True)
         return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+def plain(facts: Any) -> Any:
+    """Facts as JSON has them; counters in the order of their keys."""
+    if isinstance(facts, Mapping):
+        return {str(key): plain(facts[key]) for key in (sorted(facts) if isinstance(facts, Counter) else facts)}
+    return [plain(each) for each in facts] if isinstance(facts, list | tuple) else facts
 
 
 def manifest_path(path: Path) -> Path:

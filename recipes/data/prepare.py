@@ -1,4 +1,4 @@
-"""Preparing the data of a task: gold-checked rows, all files or none, and the closing table."""
+"""Making the data of a task: the recipe's own script where data are missing, gold-checked rows, and the closing table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, path_keys
-from recipes.data.manifests import Origin, SplitCounts
+from recipes.data.manifests import Manifest
 from recipes.data.rewards import gold_checked, load_reward
-from recipes.data.rows import Row, Written, put_in_place, stage_split, staging
+from recipes.data.rows import Row, Split, write_data
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.progress_bar import progress_bar, tracked
@@ -49,114 +48,62 @@ def make(recipe: Recipe, log: Callable[[str], None], *options: str) -> None:
         )
 
 
-@dataclass
-class Split:
-    """One split to write."""
-
-    name: str  # "train" or "test"
-    rows: Iterable[Row]  # from `make_row`, made while they are written
-    size: int | None  # how many there will be, for the progress bar; None where that is not known
-    origin: Origin  # where the rows come from; `prepare` adds task, split and command
-    counts: Callable[[], SplitCounts] = SplitCounts  # known once the rows have passed
-
-
-class Tally:
-    """Count the rows of one split after the other, and refuse what two rows may not have in common.
-
-    Attributes:
-        tables: rows of the split that passes, by what they are counted by.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        key: Callable[[Row], Any],
-        values: Callable[[Row], Mapping[str, Any]],
-        *,
-        once: bool = False,
-    ) -> None:
-        """Take how rows are told apart and counted.
-
-        Args:
-            what: the key's name in a message, such as "the numbers".
-            key: what a row may not have in common with rows of another split; None where it has no such thing.
-            values: what a row is counted by, table -> value.
-            once: no two rows of the same split either.
-        """
-        self._what, self._key, self._values, self._once = what, key, values, once
-        self._split_of: dict[Any, str] = {}
-        self.tables: defaultdict[str, Counter[Any]] = defaultdict(Counter)
-
-    def over(self, rows: Iterable[Row], split: str) -> Iterator[Row]:
-        """Hand the rows of a split on and count them. Raises RecipeError for a key that is taken."""
-        self.tables.clear()
-        for index, row in enumerate(rows):
-            key = self._key(row)
-            if key is not None:
-                new = key not in self._split_of
-                other = self._split_of.setdefault(key, split)
-                if other != split or (self._once and not new):
-                    raise RecipeError(
-                        f"{split} row {index} repeats {self._what} of a row of {other}: {str(key)[:80]!r}",
-                        where="the data's source",
-                        fix="remove one of the two",
-                    )
-            for name, value in self._values(row).items():
-                self.tables[name][value] += 1
-            yield row
-
-    def keys(self, split: str) -> int:
-        """Return the number of different keys of a split."""
-        return list(self._split_of.values()).count(split)
-
-    def counts(self, dropped: Mapping[str, int] | None = None, **more: int) -> SplitCounts:
-        """Return the tables, sorted, with further numbers and what was left out, for the manifest."""
-        tables = {name: {str(value): table[value] for value in sorted(table)} for name, table in self.tables.items()}
-        return SplitCounts(counts={**tables, **more}, dropped=dict(dropped or {}))
-
-
 def prepare(
     task: str,
     splits: Iterable[Split],
     folder: Path,
     *,
     reward: str,
+    problem: Callable[[Row], Hashable] = lambda row: row["problem"],
+    counted_by: Callable[[Row], Mapping[str, Any]] = lambda row: {},
     force: bool = False,
-) -> list[Written]:
-    """Write `<name>.parquet` and its manifest for each split into `folder`, all or none, and print what was written.
+) -> list[Manifest]:
+    """Write the splits of a task into `folder`, all or none, and print what was written.
 
     Args:
         reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
+        problem: what no two splits may share.
+        counted_by: what rows are counted by in the manifest, table -> value.
         force: replace files that hold other data.
 
-    Returns:
-        The manifests, and what happened to each file.
-
     Raises:
-        RecipeError: a solution that does not score 1.0; files with other data, without `force`.
+        RecipeError: a solution that does not score 1.0, a problem in two splits, other data without `force`.
     """
     begin, command = time.perf_counter(), command_line()
     score = load_reward(f"{reward}:compute_score").compute_score
-    with staging() as staged, progress_bar() as progress:
-        for split in splits:
-            rows = tracked(gold_checked(split.rows, score), progress, split.name, split.size)
-            origin = replace(split.origin, task=task, split=split.name, command=command)
-            staged.append(stage_split(folder / f"{split.name}.parquet", rows, origin, split.counts))
-        written = put_in_place(staged, force=force)
-    print_splits(folder, written, time.perf_counter() - begin)
-    return written
+    split_of: dict[Hashable, str] = {}
+
+    def passed(split: Split, tables: defaultdict[str, Counter[Any]]) -> Iterator[Row]:
+        for row in gold_checked(split.rows, score):
+            if (other := split_of.setdefault(problem(row), split.name)) != split.name:
+                what = f"{split.name} row {row['extra_info']['index']} repeats the problem of a row of {other}"
+                raise RecipeError(what, where=str(problem(row))[:80], fix="remove one of the two")
+            for name, value in counted_by(row).items():
+                tables[name][value] += 1
+            yield row
+
+    def checked() -> Iterator[Split]:
+        with progress_bar() as progress:
+            for split in splits:
+                tables: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+                facts = {"task": task, "split": split.name, "command": command, **split.facts, "counts": tables}
+                yield split._replace(rows=tracked(passed(split, tables), progress, split.name, split.size), facts=facts)
+
+    manifests, status = write_data(folder, checked(), force=force)
+    print_splits(folder, manifests, status, time.perf_counter() - begin)
+    return manifests
 
 
-def print_splits(folder: Path, splits: Sequence[Written], seconds: float) -> None:
-    """The closing table: rows, what happened to the file, its hash, and how fast it was made."""
+def print_splits(folder: Path, splits: Sequence[Manifest], status: str, seconds: float) -> None:
+    """The closing table: rows, hash, what happened to the files, and how fast they were made."""
     from rich.console import Console
     from rich.table import Table
 
-    rows = sum(manifest.rows for manifest, _ in splits)
-    table = Table(title=f"{folder}: {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
-    for column in ("file", "rows", "dropped", "status", "SHA-256"):
+    rows = sum(manifest.rows for manifest in splits)
+    table = Table(title=f"{folder}: {status}, {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
+    for column in ("file", "rows", "dropped", "SHA-256"):
         table.add_column(column, justify="right" if column in ("rows", "dropped") else "left")
-    for manifest, status in splits:
+    for manifest in splits:
         dropped = ", ".join(f"{name} {count:,}" for name, count in manifest.dropped.items() if count)
-        table.add_row(manifest.file, f"{manifest.rows:,}", dropped or "-", status, manifest.sha256[:16])
+        table.add_row(manifest.file, f"{manifest.rows:,}", dropped or "-", manifest.sha256[:16])
     Console().print(table)

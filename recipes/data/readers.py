@@ -1,4 +1,4 @@
-"""Users' files: JSON, JSON lines, CSV and parquet, a checked record at a time.
+"""Users' files: JSON, JSON lines, CSV and parquet, read as checked records.
 
 `datasets` and pyarrow read JSON and CSV into columns of one type and know no lines; here a ground truth is a text in
 one record and a list in the next, and a mistake is named by its line. So the standard library's `json` and `csv` read
@@ -12,22 +12,20 @@ import binascii
 import csv
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recipes.data.rows import conversation_mistake
 from recipes.errors import RecipeError
 
-REQUIRED = ("prompt", "ground_truth", "data_source")
-OPTIONAL = ("images", "solution")
-OPTIONS = {"prompt": "--prompt_key", "ground_truth": "--answer_key", "data_source": "--data_source"}
-"""Options that give a field: two name a column of the file, the last gives one name for all rows."""
 EXAMPLE = '{"prompt": "What is 17 + 25?", "ground_truth": "42", "data_source": "math_reasoning"}'
 CHAT_EXAMPLE = '{"prompt": [{"role": "user", "content": "What is 17 + 25?"}], "ground_truth": ...}'
 
-# What other collections call our fields: proposed in an error, never taken without being asked for.
+# Other names of our fields: proposed in an error, never taken without being asked for.
 _SYNONYMS = {
     "prompt": ("question", "problem", "instruction", "input", "query", "messages", "text"),
     "ground_truth": ("answer", "label", "target", "output", "gold", "response", "completion", "answers"),
@@ -45,19 +43,9 @@ class Columns:
     def __post_init__(self) -> None:
         """Raise RecipeError for one column that is to be two fields."""
         names = [self.prompt, self.ground_truth, self.images]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            where = "data.prompt_key, data.answer_key, data.image_key"
-            raise RecipeError(
-                f"the column {twice} is given for two fields", where=where, fix="name one column for each"
-            )
-
-    def ours(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """A record of the file with our names."""
-        names = {self.prompt: "prompt", self.ground_truth: "ground_truth", self.images: "images"}
-        return {
-            names.get(name, name): value for name, value in raw.items() if name in names or name not in names.values()
-        }
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            what, where = f"the column {twice} is given for two fields", "data.prompt_key, data.answer_key, data.image_key"
+            raise RecipeError(what, where=where, fix="name one column for each")
 
 
 class Place(NamedTuple):
@@ -72,10 +60,10 @@ class Place(NamedTuple):
 
 
 class RecordError(RecipeError):
-    """A record that cannot be used; `hint` tells how to mend it, `example` shows a right one for hints that do not."""
+    """A record that cannot be used; `hint` tells how to mend it, `example` shows a right one."""
 
     def __init__(self, what: str, place: Place, hint: str = "", example: str = EXAMPLE) -> None:
-        self.place, self.hint, self.example = place, hint, example
+        self.place, self.hint = place, hint
         fix = "; ".join(part for part in (hint, example and f"a right row: {example}") if part)
         super().__init__(what, where=str(place), fix=fix)
 
@@ -89,17 +77,15 @@ class Mistakes:
     def __init__(self) -> None:
         self._count = 0
         self._first: RecordError | None = None
-        self._places: dict[tuple[str, str, str], list[Place]] = {}
+        self._places: defaultdict[tuple[str, str, str], list[Place]] = defaultdict(list)
 
     def add(self, error: RecordError) -> None:
         """Note a mistake; the same one in many records is listed once."""
         self._count += 1
         self._first = self._first or error
         key = (error.place.file, error.what, error.hint)
-        if key in self._places or len(self._places) < LISTED:
-            places = self._places.setdefault(key, [])
-            if len(places) <= LISTED:
-                places.append(error.place)
+        if (key in self._places or len(self._places) < LISTED) and len(self._places[key]) <= LISTED:
+            self._places[key].append(error.place)
 
     def check(self) -> None:
         """Raise the mistakes, if there are any: a single one as it is, several as a list with their lines.
@@ -120,7 +106,7 @@ class Mistakes:
         raise RecipeError(
             "\n".join([f"{self._count:,} records cannot be used", *lines]),
             where=f"{files}, the first in {first.place.unit} {first.place.number}",
-            fix=f"a right row: {first.example or EXAMPLE}",
+            fix=f"a right row: {EXAMPLE}",
         ) from first
 
 
@@ -132,74 +118,70 @@ def _numbers(places: list[Place]) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """A record that was checked."""
+    """A checked record.
+
+    Attributes:
+        messages: chat messages; the last one is the user's question.
+        chat: whether the file has chat messages; a text is one message.
+        ground_truth: JSON where the file has a list or an object; empty where it has none.
+        images: paths, data URIs or bytes, in the order of their marks in the prompt.
+        solution: a response that earns the full score, if the file has one.
+        id: the record's own, empty where it has none.
+        rest: every further column, and the ground truth's under the file's own name for it.
+    """
 
     place: Place
-    messages: tuple[
-        tuple[str, str], ...
-    ]  # (role, content): one of the user, before it one of the system if there is one
-    ground_truth: str  # JSON where the file has a list or an object
+    messages: list[dict[str, str]]
+    chat: bool
+    ground_truth: str
     data_source: str
-    images: tuple[Any, ...] = ()  # paths, data URIs or bytes, in the order of their marks in the prompt
-    solution: str = ""  # a response that earns the full score, if the file has one
-    rest: Mapping[str, Any] = field(default_factory=dict)  # every further field
-
-    @property
-    def question(self) -> str:
-        """The user's message."""
-        return self.messages[-1][1]
+    images: list[Any] = field(default_factory=list)
+    solution: str = ""
+    id: str = ""
+    rest: Mapping[str, Any] = field(default_factory=dict)
 
 
 def records(
     paths: Iterable[Path],
-    default_source: str | None = None,
-    mistakes: Mistakes | None = None,
+    mistakes: Mistakes,
     columns: Columns = Columns(),
+    default_source: str | None = None,
+    *,
+    truth_needed: bool = True,
 ) -> Iterator[Record]:
     """Yield every record of the files, checked, in their order.
 
     Args:
-        default_source: data source of records that name none.
+        mistakes: takes what is wrong.
         columns: what the files call our fields.
-        mistakes: takes what is wrong, for a caller that raises it together with mistakes of its own.
-
-    Raises:
-        RecipeError: after the last record, all that is wrong, unless `mistakes` takes it.
+        default_source: data source of records that name none.
+        truth_needed: whether a record without a ground truth is a mistake.
     """
-    noted = mistakes or Mistakes()
     for path in paths:
         empty = True
-        for place, raw in raw_records(path, noted, columns):
-            if empty and isinstance(raw, dict) and (error := _unmapped(raw, path, default_source, columns)):
-                noted.add(error)
-                empty = False
-                break
+        for place, raw in raw_records(path, mistakes, columns):
+            if empty and isinstance(raw, dict):
+                if error := _unmapped(raw, path, columns, default_source, truth_needed):
+                    mistakes.add(error)
+                    empty = False
+                    break
             empty = False
             try:
-                yield checked(raw, place, default_source, columns)
+                yield checked(raw, place, columns, default_source, truth_needed=truth_needed)
             except RecordError as error:
-                noted.add(error)
+                mistakes.add(error)
         if empty:
-            noted.check()  # a file with a mistake is not an empty one
+            mistakes.check()  # a file with a mistake is not an empty one
             hint = "put two records into it: one to train on and one to validate on"
-            noted.add(RecordError("the file has no records", Place(str(path), 0), hint))
-    if mistakes is None:
-        noted.check()
+            mistakes.add(RecordError("the file has no records", Place(str(path), 0), hint))
 
 
-def raw_records(
-    path: Path,
-    mistakes: Mistakes,
-    columns: Columns = Columns(),
-) -> Iterator[tuple[Place, Any]]:
+def raw_records(path: Path, mistakes: Mistakes, columns: Columns = Columns()) -> Iterator[tuple[Place, Any]]:
     """Every record as it stands in the file, with its place; what cannot be read goes to `mistakes`."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise RecipeError(
-            f"{path.name} is neither JSON, JSONL, CSV nor parquet",
-            where=str(path),
-            fix=f"use one of the suffixes {', '.join(READERS)}",
-        )
+        what, fix = f"{path.name} is neither JSON, JSONL, CSV nor parquet", f"use one of {', '.join(READERS)}"
+        raise RecipeError(what, where=str(path), fix=fix)
     if not path.is_file():
         raise RecipeError(f"the data file {path} does not exist", where="train_files, val_files", fix="mend the path")
     yield from reader(path, mistakes, columns)
@@ -208,122 +190,128 @@ def raw_records(
 def checked(
     raw: Any,
     place: Place,
-    default_source: str | None = None,
     columns: Columns = Columns(),
+    default_source: str | None = None,
+    *,
+    truth_needed: bool = True,
 ) -> Record:
     """Return the record behind a JSON value. Raises RecordError that names the place, the field and an example."""
     if not isinstance(raw, dict):
         raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
-    given = {name: value for name, value in columns.ours(raw).items() if value is not None}
-    if default_source is not None:
-        given.setdefault("data_source", default_source)
-    for name in REQUIRED:
-        if name not in given:
-            theirs = {"prompt": columns.prompt, "ground_truth": columns.ground_truth}.get(name, name)
-            what = f"the field {theirs} is null" if theirs in raw else f"there is no field {theirs}"
+    given = {name: value for name, value in raw.items() if value is not None}
+    given.setdefault("data_source", default_source)
+    for name in (columns.prompt, *([columns.ground_truth] if truth_needed else []), "data_source"):
+        if given.get(name) is None:
+            what = f"the field {name} is null" if name in raw else f"there is no field {name}"
             raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
-    source, solution = given["data_source"], given.get("solution", "")
+    prompt, source, solution = given[columns.prompt], given["data_source"], given.get("solution", "")
     if not isinstance(source, str) or not source.strip():
         raise RecordError(f"data_source is {_abbreviated(source)}, not the name of a reward", place)
     if not isinstance(solution, str):
         raise RecordError(f"solution is {_abbreviated(solution)}, not the text of a response", place)
+    used = (columns.prompt, columns.images, "ground_truth", "data_source", "solution", "id")
     return Record(
         place,
-        _messages(given["prompt"], place),
-        _truth(given["ground_truth"], place),
+        _messages(prompt, columns.prompt, place),
+        isinstance(prompt, list),
+        _truth(given[columns.ground_truth], columns.ground_truth, place) if columns.ground_truth in given else "",
         source.strip(),
-        _images(given.get("images"), place),
+        _images(given.get(columns.images), place),
         solution,
-        {name: value for name, value in given.items() if name not in (*REQUIRED, *OPTIONAL)},
+        _id(given.get("id", ""), place),
+        {name: value for name, value in given.items() if name not in used},
     )
 
 
-def _messages(prompt: Any, place: Place) -> tuple[tuple[str, str], ...]:
+def _messages(prompt: Any, column: str, place: Place) -> list[dict[str, str]]:
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise RecordError("prompt is empty", place)
-        return (("user", prompt),)
+            raise RecordError(f"{column} is empty", place)
+        return [{"role": "user", "content": prompt}]
     if not isinstance(prompt, list) or not prompt:
-        raise RecordError(f"prompt is {_abbreviated(prompt)}, neither a text nor chat messages", place)
+        raise RecordError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages", place)
     for message in prompt:
         what = ""
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            what = f"the chat message {_abbreviated(message)} has not just role and content"
+            what = f"{column}: the chat message {_abbreviated(message)} has not just role and content"
         elif not isinstance(message["content"], str) or not message["content"].strip():
-            what = f"the content of a chat message is {_abbreviated(message['content'])}, not a text"
+            what = f"{column}: the content of a chat message is {_abbreviated(message['content'])}, not a text"
         if what:
             raise RecordError(what, place, example=CHAT_EXAMPLE)
-    roles = [message["role"] for message in prompt]
-    if roles not in (["user"], ["system", "user"]):
-        hint = "one user message, with a system message before it if you like; put examples into the user's message"
-        raise RecordError(f"the roles of the chat messages are {', '.join(map(str, roles))}", place, hint, "")
-    return tuple((message["role"], message["content"]) for message in prompt)
+    if mistake := conversation_mistake(prompt):
+        raise RecordError(f"{column}: {mistake}", place, example=CHAT_EXAMPLE)
+    return prompt
 
 
-def _truth(value: Any, place: Place) -> str:
+def _whole(value: Any) -> Any:
+    """A whole number that pandas stored as a float, as in a column with gaps, is an integer again."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _truth(value: Any, column: str, place: Place) -> str:
     """The ground truth as text; numbers, lists and objects as JSON."""
     if isinstance(value, str):
         if not value.strip():
-            raise RecordError("ground_truth is empty", place)
+            raise RecordError(f"{column} is empty", place)
         return value
     if isinstance(value, float) and not math.isfinite(value):
-        raise RecordError(f"ground_truth is {value}, not a finite number", place)
+        raise RecordError(f"{column} is {value}, not a finite number", place)
     if isinstance(value, list | dict) and not value:
-        raise RecordError(f"ground_truth is {value!r}, which is empty", place)
+        raise RecordError(f"{column} is {value!r}, which is empty", place)
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(_whole(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise RecordError(f"ground_truth cannot be written as JSON: {error}", place) from error
+        raise RecordError(f"{column} cannot be written as JSON: {error}", place) from error
 
 
-def _images(value: Any, place: Place) -> tuple[Any, ...]:
+def _id(value: Any, place: Place) -> str:
+    value = _whole(value)
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise RecordError(f"id is {value!r}, neither a text nor a whole number", place, ID_HINT, "")
+    return str(value)
+
+
+ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
+
+
+def _images(value: Any, place: Place) -> list[Any]:
     images = value if isinstance(value, list) else [] if value in (None, "") else [value]
     for image in images:
         inner = (image.get("bytes") or image.get("path")) if isinstance(image, dict) else image
         if not isinstance(inner, str | bytes) or not inner:
             raise RecordError(f"the image {_abbreviated(image)} is neither a path nor a data URI", place)
-    return tuple(images)
+    return images
 
 
-def _unmapped(first: Mapping[str, Any], path: Path, default_source: str | None, columns: Columns) -> RecordError | None:
-    """Return what the file's first record lacks, with the options that name it; None where nothing is missing."""
-    theirs = {"prompt": columns.prompt, "ground_truth": columns.ground_truth}
-    missing = [name for name, column in theirs.items() if column not in first]
+def _unmapped(
+    first: Mapping[str, Any], path: Path, columns: Columns, default_source: str | None, truth_needed: bool
+) -> RecordError | None:
+    """What the file's first record lacks, with the options that name it; None where nothing is missing."""
+    there = [str(name) for name in first]
+    taken = (columns.prompt, columns.ground_truth, columns.images, "data_source", "solution", "id")
+    free = [name for name in there if name not in taken]
+    missing, options = [], []
+    for ours, theirs, option in (
+        ("prompt", columns.prompt, "--prompt_key"),
+        ("ground_truth", columns.ground_truth, "--answer_key"),
+    ):
+        alike = [other for other in _SYNONYMS[ours] if other in free] or get_close_matches(theirs, free, 1, 0.7)
+        wanted = ours == "prompt" or truth_needed or alike or theirs != ours
+        if theirs not in first and wanted:
+            missing.append(theirs)
+            options.append(f"{option} {alike[0] if alike else 'COLUMN'}")
     if default_source is None and "data_source" not in first:
         missing.append("data_source")
+        options.append("--data_source NAME")
     if not missing:
         return None
-    there = [str(name) for name in first]
-    free = [name for name in there if name not in (*theirs.values(), *REQUIRED, *OPTIONAL)]
-    options = []
-    for name in missing:
-        if name == "data_source":
-            options.append(f"{OPTIONS[name]} NAME")
-        else:
-            alike = [other for other in _SYNONYMS[name] if other in free] or get_close_matches(
-                theirs[name], free, 1, 0.7
-            )
-            options.append(f"{OPTIONS[name]} {alike[0] if alike else 'COLUMN'}")
-    lacking = ", ".join(theirs.get(name, name) for name in missing)
-    what = f"the file has no column {lacking}; its columns are {', '.join(there) or 'none'}"
+    what = f"the file has no column {', '.join(missing)}; its columns are {', '.join(there) or 'none'}"
     return RecordError(what, Place(str(path), 0), f"add {' '.join(options)}; or rename them in the file", "")
 
 
 def _abbreviated(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
-    return fields
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number that JSON knows")
 
 
 def read_json(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
@@ -371,23 +359,38 @@ def _parsed(data: bytes, place: Place) -> Any:
         raise RecordError(str(error).split(";")[0], place) from error
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
+    return fields
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number that JSON knows")
+
+
 def read_csv(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
     """Every row of a CSV file with a head line; separated by commas, semicolons or tabs.
 
     Empty cells are null. A prompt or a list of images may be JSON in its cell.
     """
     csv.field_size_limit(16 << 20)
-    names: list[str] | None = None
+    names: list[str] = []
     place = Place(str(path), 1)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
             file.seek(0)
             reader = csv.reader(file, delimiter=max(",;\t", key=head.count), strict=True)
-            while (cells := next(reader, None)) is not None:
+            for cells in reader:
                 if any(cell.strip() for cell in cells):
-                    if names is None:
-                        names = _head(cells, place)
+                    if not names:
+                        names = [cell.strip() for cell in cells]
+                        if twice := next((name for name in names if names.count(name) > 1), None):
+                            what = f"the field {twice!r} is there twice"
+                            raise RecordError(what, place, "leave one of them", "")
                     elif len(cells) == len(names):
                         row = zip(names, cells, strict=True)
                         yield place, {name: _cell(name, cell, columns) for name, cell in row}
@@ -403,14 +406,6 @@ def read_csv(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple
         mistakes.add(RecordError(f"this is not CSV: {error}", place, hint, ""))
     except RecordError as error:
         mistakes.add(error)
-
-
-def _head(cells: list[str], place: Place) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise RecordError(f"the field {twice!r} is there twice", place, "leave one of them", "")
-    return names
 
 
 def _cell(name: str, cell: str, columns: Columns) -> Any:

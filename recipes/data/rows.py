@@ -1,25 +1,26 @@
-"""One row for both engines, and splits on disk: parquet files with a manifest beside each (`manifests.py`).
+"""Rows with the columns of both engines, and splits on disk: parquet files with a manifest beside each.
 
-A row has an id (`ids.py`), what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what
-EasyR1 reads (`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for
-an image processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone."""
+A row has an id, what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what EasyR1 reads
+(`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for an image
+processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
 
 import recipes
 from recipes.config.path_keys import path_keys
-from recipes.data.ids import ID, UniqueIds, content_id
-from recipes.data.manifests import Manifest, Origin, SplitCounts, find_manifest, manifest_path
+from recipes.data.manifests import Manifest, find_manifest, manifest_path, plain
 from recipes.errors import RecipeError
+from recipes.files import whole_folder, write_whole
 from recipes.provenance import sha256, versions
 
 if TYPE_CHECKING:
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
 
     from recipes.config import Recipe
 
-ROWS_PER_GROUP = 4096
+ID: Final = "id"
+"""The column, and the key in `extra_info`, of a row's name in every file that a run writes."""
+ID_DIGITS = 20
+"""Hexadecimal digits of an id from content: 80 bits, so that among a million rows no two meet (1e12 / 2^81)."""
 IMAGE_MARK = "<image>"
+ROWS_PER_GROUP = 4096
 
 
 class RewardModel(TypedDict):
@@ -66,28 +71,26 @@ def make_row(
 
     Args:
         data_source: the task, by which validation metrics are grouped.
-        prompt: the user's message, or chat messages: one from the user, before it one from the system if wanted.
-            EasyR1 has no system message, so `problem` holds both, one paragraph behind the other.
-        ground_truth: what the reward compares with; JSON where it is structured.
+        prompt: the user's message, or chat messages. EasyR1 has neither system message nor turns, so `problem` holds
+            all of them, one paragraph behind the other.
+        ground_truth: what the reward compares with; JSON where it is structured, empty where the reward needs none.
         ability: verl's name for the kind of task, such as "math".
         extra_info: at least `split` and `index`; the same keys and types in every row of a split. `solution` is a
             whole response that earns the full score, for the check of a reward and for supervised training.
         images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
             without one in a task that has them.
-        id: the row's id (`recipes.data.ids`); None: made from the content.
+        id: the row's name; None: made from the content.
     """
     messages: list[dict[str, str]] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    roles = [message["role"] for message in messages]
-    if roles not in (["user"], ["system", "user"]):
-        fix = "one user message, with a system message before it"
-        raise RecipeError(f"a prompt with the roles {roles}", where="prompt", fix=fix)
-    problem = "\n\n".join(message["content"] for message in messages)
-    if not isinstance(ground_truth, str) or not ground_truth:
-        raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="a text that is not empty")
+    if mistake := conversation_mistake(messages):
+        raise RecipeError(mistake, where="prompt", fix="end with a message of the user")
+    if not isinstance(ground_truth, str):
+        raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="make a text of it")
     if "split" not in extra_info or "index" not in extra_info:
         raise RecipeError(f"extra_info has only {sorted(extra_info)}", where="extra_info", fix="add split and index")
     if id is None:
         id = content_id(data_source, messages, ground_truth, images or ())
+    problem = "\n\n".join(message["content"] for message in messages)
     row: Row = {
         "id": id,
         "data_source": data_source,
@@ -104,6 +107,42 @@ def make_row(
             raise RecipeError(what, where="prompt, images", fix=f"write one {IMAGE_MARK} for each image")
         row["images"] = [{"bytes": image} for image in images]
     return row
+
+
+def conversation_mistake(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the roles of chat messages: an optional system message, then user and assistant in turn."""
+    roles = [message["role"] for message in messages]
+    turns = roles[1:] if roles[:1] == ["system"] else roles
+    if len(turns) % 2 and turns == ["user", "assistant"] * (len(turns) // 2) + ["user"]:
+        return None
+    return f"the roles are {', '.join(map(str, roles))}; user and assistant take turns, and the user is the last"
+
+
+def content_id(
+    data_source: str, messages: Sequence[Mapping[str, str]], ground_truth: str, images: Sequence[bytes] = ()
+) -> str:
+    """Return the id of a row by its data source, messages, ground truth and the bytes of its images."""
+    digest = hashlib.sha256()
+    parts = [data_source, *(part for each in messages for part in (each["role"], each["content"])), ground_truth]
+    for part in [part.encode("utf-8", "surrogatepass") for part in parts] + list(images):
+        digest.update(len(part).to_bytes(8, "big") + part)  # the lengths keep ("ab", "c") and ("a", "bc") apart
+    return digest.hexdigest()[:ID_DIGITS]
+
+
+class UniqueIds:
+    """Makes ids unique within a file: the second row with an id gets `-2` behind it, the third `-3`."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}  # id -> the last number that was put behind it
+
+    def unique(self, own: str) -> str:
+        """Return the id that a row gets whose own is this one."""
+        name = own
+        while name in self._last:
+            self._last[own] += 1
+            name = f"{own}-{self._last[own]}"
+        self._last[name] = 1
+        return name
 
 
 def prompt_column(recipe: Recipe) -> str:
@@ -143,14 +182,6 @@ def data_sources(files: Iterable[str]) -> set[str]:
     return sources
 
 
-def pack_envelope(data_source: str, ground_truth: str) -> str:
-    """A ground truth with its data source, for EasyR1, which hands a reward nothing else of a row.
-
-    `reward_functions/dispatch.py` reads it; reward files import nothing of this package and have a copy.
-    """
-    return json.dumps({"data_source": data_source, "ground_truth": ground_truth}, ensure_ascii=False)
-
-
 def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages as both engines hand them to the chat template: every `<image>` a part of its own."""
     return [{**message, "content": _parts(message["content"])} for message in messages]
@@ -163,55 +194,73 @@ def _parts(content: Any) -> Any:
     return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
 
-class Staged(NamedTuple):
-    """A split that is written beside its final `path`, as `draft`, and not yet in place."""
+class Split(NamedTuple):
+    """A split to write.
 
-    path: Path
-    draft: Path
-    manifest: Manifest
+    Attributes:
+        name: "train" or "test".
+        rows: from `make_row`; consumed once, never held together.
+        facts: fields of the manifest; what counts the rows may still grow while they are written.
+        size: how many rows there will be, for the progress bar; None where that is not known.
+    """
 
-
-Status = Literal["written", "unchanged", "replaced", "there already"]
-
-
-class Written(NamedTuple):
-    """A split in place, and what happened to its file: "unchanged" has the same bytes, "there already" was not made."""
-
-    manifest: Manifest
-    status: Status
+    name: str
+    rows: Iterable[Row]
+    facts: Mapping[str, Any] = {}
+    size: int | None = None
 
 
-def write_split(path: Path, rows: Iterable[Row], origin: Origin | None = None, *, force: bool = False) -> Written:
-    """Write one split and its manifest; `stage_split` and `put_in_place` do the same for several splits together."""
-    with staging() as staged:
-        staged.append(stage_split(path, rows, origin))
-        return put_in_place(staged, force=force)[0]
+_OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
 
 
-def stage_split(
-    path: Path,
-    rows: Iterable[Row],
-    origin: Origin | None = None,
-    counts: Callable[[], SplitCounts] = SplitCounts,
-) -> Staged:
-    """Stream rows into a draft beside `path`, one row group at a time; nothing under `path` changes.
+def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) -> tuple[list[Manifest], str]:
+    """Write every split with its manifest; the folder appears whole, so that its splits belong together.
 
     Args:
-        path: `<split>.parquet`.
-        rows: from `make_row`; consumed once, never held together.
-        origin: where the rows come from, for the manifest.
-        counts: for the manifest; called once the rows have passed.
+        folder: holds these splits and nothing else.
+        force: replace other data.
+
+    Returns:
+        The manifests, and what happened: "written", "unchanged" or "replaced".
 
     Raises:
-        RecipeError: no rows, rows of different shapes, or a disk that does not take them. No draft is left then.
+        RecipeError: rows that cannot be written, or a folder with other data (without `force`) or with other files.
+    """
+    try:
+        there = [path.name for path in folder.iterdir()] if folder.exists() else []
+        if other := next((name for name in there if not _OURS.fullmatch(name)), None):
+            fix = "name a folder for the data alone"
+            raise RecipeError(f"the folder holds other files, such as {other}", where=str(folder), fix=fix)
+        with whole_folder(folder) as draft:
+            manifests = [write_split(draft / f"{name}.parquet", rows, facts) for name, rows, facts, _ in splits]
+            held = {path.name: sha256(path) for path in folder.glob("*.parquet")}
+            made = {manifest.file: manifest.sha256 for manifest in manifests}
+            changed = [name for name in sorted(held) if held[name] != made.get(name)]
+            if changed and not force:
+                raise _other_data(folder / changed[0])
+    except OSError as error:
+        what = f"{folder} cannot be written: {error}"
+        raise RecipeError(what, where=str(folder), fix="free space, or write elsewhere") from error
+    return manifests, "unchanged" if held == made else "replaced" if held else "written"
+
+
+def write_split(path: Path, rows: Iterable[Row], facts: Mapping[str, Any] = {}, *, force: bool = False) -> Manifest:
+    """Stream rows into a parquet file, one row group at a time, and write its manifest.
+
+    Args:
+        path: `<split>.parquet`; a split that cannot be written leaves what was there.
+        facts: fields of the manifest, read when the rows have passed.
+        force: replace a file with other rows.
+
+    Raises:
+        RecipeError: no rows, rows of different shapes, a file with other rows, or a disk that does not take them.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    with _mended(path, draft):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         count, schema = _write(draft, rows, path)
         manifest = Manifest(
-            **vars(origin or Origin()),
-            **vars(counts()),
+            **plain(facts),
             file=path.name,
             rows=count,
             bytes=draft.stat().st_size,
@@ -219,40 +268,23 @@ def stage_split(
             columns={field.name: str(field.type) for field in schema},
             written_by={"grpo-recipes": recipes.__version__, **versions("pyarrow")},
         )
-    return Staged(path, draft, manifest)
-
-
-@contextmanager
-def staging() -> Iterator[list[Staged]]:
-    """A list for staged splits; drafts that were not put in place when it ends are removed."""
-    staged: list[Staged] = []
-    try:
-        yield staged
+        if path.exists() and not force and sha256(path) != manifest.sha256:
+            raise _other_data(path)
+        os.replace(draft, path)
+        write_whole(manifest_path(path), manifest.as_json())
+    except OSError as error:
+        what = f"{path} cannot be written: {error}"
+        raise RecipeError(what, where=str(path.parent), fix="free space, or write elsewhere") from error
     finally:
-        for split in staged:
-            split.draft.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
+    return manifest
 
 
-def put_in_place(splits: Sequence[Staged], *, force: bool = False) -> list[Written]:
-    """Put staged splits in place, all or none. Only with `force` are different data replaced."""
-    states: list[Status] = ["unchanged" if split.path.exists() else "written" for split in splits]
-    for index, split in enumerate(splits):
-        if states[index] == "unchanged" and sha256(split.path) != split.manifest.sha256:
-            states[index] = "replaced"
-    if "replaced" in states and not force:
-        changed = splits[states.index("replaced")]
-        raise RecipeError(
-            f"{changed.path} holds other data ({_described(changed.path)})",
-            where="the split's path",
-            fix="give --force to replace it, or --output_dir to write elsewhere",
-        )
-    for split, state in zip(splits, states, strict=True):
-        if state != "unchanged":
-            os.replace(split.draft, split.path)
-        draft = split.draft.with_suffix(".json")
-        draft.write_text(split.manifest.as_json(), encoding="utf-8")
-        os.replace(draft, manifest_path(split.path))
-    return [Written(split.manifest, state) for split, state in zip(splits, states, strict=True)]
+def _other_data(path: Path) -> RecipeError:
+    manifest = find_manifest(path)
+    made = f"{manifest.rows} rows, made by: {manifest.command or '?'}" if manifest else "no manifest says from where"
+    fix = "give --force to replace it, or write elsewhere"
+    return RecipeError(f"{path} holds other data ({made})", where=str(path), fix=fix)
 
 
 def _write(draft: Path, rows: Iterable[Row], path: Path) -> tuple[int, pa.Schema]:
@@ -267,8 +299,11 @@ def _write(draft: Path, rows: Iterable[Row], path: Path) -> tuple[int, pa.Schema
     first, schema, count = group[0], _schema(group), 0
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
-            _check_shape(group, first, path, count)
-            for row in group:
+            for index, row in enumerate(group, count):
+                if row.keys() != first.keys() or row["extra_info"].keys() != first["extra_info"].keys():
+                    what = f"row {index} has other keys than the first, in itself or in extra_info"
+                    fix = "give every row the same keys; images=[] stands for a row without images"
+                    raise RecipeError(what, where=str(path), fix=fix)
                 if ID in row:
                     row[ID] = row["extra_info"][ID] = ids.unique(row[ID])
             try:
@@ -286,7 +321,7 @@ def _schema(group: list[Row]) -> pa.Schema:
 
     text = pa.string()
     fields = {
-        **({ID: text} if ID in group[0] else {}),
+        "id": text,
         "data_source": text,
         "prompt": pa.list_(pa.struct([("role", text), ("content", text)])),
         "ability": text,
@@ -294,40 +329,6 @@ def _schema(group: list[Row]) -> pa.Schema:
         "extra_info": pa.infer_type([row["extra_info"] for row in group]),
         "problem": text,
         "answer": text,
+        "images": pa.list_(pa.struct([("bytes", pa.binary())])),
     }
-    if "images" in group[0]:
-        fields["images"] = pa.list_(pa.struct([("bytes", pa.binary())]))
-    return pa.schema(list(fields.items()))
-
-
-def _check_shape(part: list[Row], first: Row, path: Path, start: int) -> None:
-    columns, extra = first.keys(), first["extra_info"].keys()
-    for index, row in enumerate(part, start):
-        if row.keys() != columns or row["extra_info"].keys() != extra:
-            differing = (row.keys() ^ columns) or (row["extra_info"].keys() ^ extra)
-            raise RecipeError(
-                f"row {index} and the first row differ in {sorted(differing)}",
-                where=str(path),
-                fix="give every row the same keys; images=[] stands for a row without images",
-            )
-
-
-@contextmanager
-def _mended(path: Path, draft: Path) -> Iterator[None]:
-    """Remove the draft if writing it fails in any way, and name a disk's refusal."""
-    try:
-        yield
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise RecipeError(
-                f"{path} cannot be written: {error}", where=str(path.parent), fix="free space, or write elsewhere"
-            ) from error
-        raise
-
-
-def _described(path: Path) -> str:
-    manifest = find_manifest(path)
-    if manifest is None:
-        return "no manifest says from where"
-    return f"{manifest.rows} rows, made by: {manifest.command or 'an unknown command'}"
+    return pa.schema([(name, kind) for name, kind in fields.items() if name in group[0]])

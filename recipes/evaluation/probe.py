@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.data.manifests import DroppedRow, Filter, Origin, find_manifest
+from recipes.data.manifests import find_manifest
 from recipes.data.rows import write_split
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
@@ -64,16 +64,15 @@ def write_filtered(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
         )
     not_probed, why = total - len(questions), dict(Counter(dropped.values()))
-    left_out = tuple(DroppedRow(row, reason) for row, reason in sorted(dropped.items()))
-    origin = Origin(
-        source=str(source),
-        filter=Filter(len(dropped), not_probed, why, left_out),
-        probe=decided_by,
-        source_manifest=find_manifest(source),
-    )
+    made = find_manifest(source)
+    settings = {
+        "filter": {"dropped": len(dropped), "not_probed": not_probed, "why": why, "rows": dict(sorted(dropped.items()))},
+        "probe": decided_by,
+        "source_manifest": made and made.as_json(),
+    }
     records = (record for batch in pq.ParquetFile(source).iter_batches(1024) for record in batch.to_pylist())
     kept = (record for row, record in enumerate(records) if row not in dropped)
-    written = write_split(target, kept, origin, force=overwrite).manifest
+    written = write_split(target, kept, {"source": str(source), "settings": settings}, force=overwrite)
     return Filtered(str(target), written.rows, len(dropped), not_probed, why)
 
 

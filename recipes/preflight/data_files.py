@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.resolve import replaced
-from recipes.data.ids import ID
 from recipes.data.lengths import Lengths, check_lengths, count_first, count_split, kept_lengths, tokenizer_of
-from recipes.data.rows import engine_columns, prompt_column, row_count
+from recipes.data.rows import ID, engine_columns, prompt_column, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
 

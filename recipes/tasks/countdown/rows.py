@@ -8,9 +8,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from recipes.data.manifests import Origin
-from recipes.data.prepare import Split, Tally
-from recipes.data.rows import Row, make_row
+from recipes.data.rows import Row, Split, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import HubProblems, Problem, Settings, generate, load_table
 
@@ -64,7 +62,13 @@ def rows(problems: Iterable[Problem], split: str) -> Iterator[Row]:
         )
 
 
-def _counted_by(row: Row) -> dict[str, int]:
+def problem(row: Row) -> tuple[int, ...]:
+    """What train and test may not share: the multiset of numbers."""
+    return tuple(sorted(row["extra_info"]["numbers"]))
+
+
+def counted_by(row: Row) -> dict[str, int]:
+    """What the manifest counts rows by."""
     return {"sizes": len(row["extra_info"]["numbers"]), "num_solutions": row["extra_info"]["num_solutions"]}
 
 
@@ -88,18 +92,17 @@ def _splits(
     draw: Callable[[Sequence[str]], Iterator[Problem]],
     dropped: Mapping[str, int],
 ) -> Iterator[Split]:
-    """Train and test, in turn; no multiset of numbers is in both.
+    """Train and test, in turn.
 
     Args:
         draw: from buckets to problems whose numbers are in them.
         dropped: what `draw` left out of the split drawn last, by reason.
     """
-    tally = Tally("the numbers", lambda row: tuple(sorted(row["extra_info"]["numbers"])), _counted_by)
     for split in ("train", "test"):
         size, buckets = getattr(settings, f"{split}_size"), getattr(settings, f"{split}_buckets")
-        origin = Origin(source=source, seed=seed, settings=asdict(settings), buckets=buckets)
         problems = _first(size, draw(buckets), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
-        yield Split(split, tally.over(rows(problems, split), split), size, origin, partial(tally.counts, dropped))
+        facts = {"source": source, "seed": seed, "settings": asdict(settings), "dropped": dropped}
+        yield Split(split, rows(problems, split), facts, size)
 
 
 def _first(size: int, problems: Iterator[Problem], option: str, source: str) -> Iterator[Problem]:

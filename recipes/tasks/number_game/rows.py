@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.data.hub import load_hub_table
-from recipes.data.manifests import Origin, SplitCounts
-from recipes.data.prepare import Split, Tally
-from recipes.data.rows import IMAGE_MARK, Row, make_row
+from recipes.data.rows import IMAGE_MARK, Row, Split, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import MOST_TOKENS, Round
 from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
-from recipes.tasks.number_game.rules import tokens
 
 DATA_SOURCE = "number_game"
 ABILITY = "vision"
@@ -97,7 +93,12 @@ class HubScreens:
         self._columns = {split: _image_column(table, self.source) for split, table in self._tables.items()}
         self.dropped: dict[str, Counter[str]] = {split: Counter() for split in self._tables}
 
-    def rows(self, split: str) -> Iterator[Row]:
+    def splits(self) -> Iterator[Split]:
+        """The splits for `prepare`."""
+        for split in SPLITS:
+            yield Split(split, self._rows(split), {"source": self.source, "dropped": self.dropped[split]})
+
+    def _rows(self, split: str) -> Iterator[Row]:
         """Rows of a split, in the set's order."""
         dropped = self.dropped[split]
         dropped.clear()
@@ -167,32 +168,13 @@ def _image_column(table: pa.Table, source: str) -> str:
     return column
 
 
-def _counted_by(row: Row) -> dict[str, str]:
+def problem(row: Row) -> str:
+    """What train and test may not share: the deal, where it is known."""
+    return row["extra_info"].get("deal", row["id"])
+
+
+def counted_by(row: Row) -> dict[str, str]:
+    """What the manifest counts rows by."""
     info, answer = row["extra_info"], row["answer"]
     tables = {"answers": answer, "screens": f"{info['width']}x{info['height']}"}
     return tables | ({"light_and_answer": f"{info['light']} {answer}"} if "deal" in info else {})
-
-
-def splits(
-    rows_of: Callable[[str], Iterator[Row]],
-    origin: Origin,
-    dropped: Mapping[str, Mapping[str, int]] | None = None,
-) -> Iterator[Split]:
-    """The splits for `prepare`; no deal is in both.
-
-    Args:
-        rows_of: makes the rows of a split.
-        origin: where the rows come from.
-        dropped: for each split what was left out and why, complete once its rows were made.
-    """
-    tally = Tally("the deal", lambda row: row["extra_info"].get("deal"), _counted_by)
-
-    def counts(split: str) -> SplitCounts:
-        sizes = (map(int, screen.split("x")) for screen in tally.tables["screens"])
-        more = {"most_image_tokens": max(tokens(width, height) for width, height in sizes)}
-        deals = tally.keys(split)
-        more |= {"different_deals": deals} if deals else {}
-        return tally.counts((dropped or {}).get(split), **more)
-
-    for split in SPLITS:
-        yield Split(split, tally.over(rows_of(split), split), None, origin, partial(counts, split))

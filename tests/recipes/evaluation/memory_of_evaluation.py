@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from recipes.data.manifests import Origin
 from recipes.data.rows import make_row, write_split
 from recipes.evaluation.cache import hash_file
 from recipes.evaluation.evaluate import Pass, run
@@ -51,7 +50,7 @@ def write_data(folder: Path, questions: int) -> Path:
         for row in range(questions)
     )
     path = folder / "train.parquet"
-    write_split(path, rows, Origin(source="synthetic"))
+    write_split(path, rows, {"source": "synthetic"})
     return path
 
 

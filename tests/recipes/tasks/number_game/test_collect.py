@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from recipes.data.manifests import Origin, read_manifest
+from recipes.data.manifests import read_manifest
 from recipes.data.prepare import prepare
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.rows import HubScreens, splits
+from recipes.tasks.number_game.rows import HubScreens, problem
 from recipes.tasks.number_game.rules import START, Settings, points
 
 SETTINGS = Settings(rounds=3)
@@ -69,7 +69,7 @@ def run(episodes, folder, **faults):
 
 
 def write(found, folder):
-    prepare("number_game", found, folder, reward="reward_functions/number_game.py")
+    prepare("number_game", found, folder, reward="reward_functions/number_game.py", problem=problem)
     return {split: pq.read_table(folder / f"{split}.parquet").to_pylist() for split in ("train", "test")}
 
 
@@ -111,7 +111,7 @@ def test_the_hubs_set(tmp_path):
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     screens = HubScreens(tmp_path, "main")
-    rows = write(splits(screens.rows, Origin(), screens.dropped), tmp_path / "out")
+    rows = write(screens.splits(), tmp_path / "out")
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
     dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}
