@@ -86,9 +86,7 @@ def main(
             problems = generated(settings, seed=seed)
         else:
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
-        prepare(
-            "countdown", problems, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force
-        )
+        prepare("countdown", problems, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def main(
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
         if tokenizer:
             PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
-        written = prepare("gsm8k", splits, folder, reward=reward_path, counted_by=counted_by, force=force)
+        written = prepare("gsm8k", splits, folder, reward=reward_path, once=True, counted_by=counted_by, force=force)
         for manifest in written:
             if not manifest.settings and manifest.rows != PUBLISHED[manifest.split]:
                 typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {PUBLISHED[manifest.split]:,}")

@@ -115,9 +115,7 @@ def main(
             parts = HubScreens(hub_path, revision).splits()
         else:
             parts = from_screens(settings, seed, folder, windows(workers, page_url), source)
-        prepare(
-            "number_game", parts, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force
-        )
+        prepare("number_game", parts, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force)
 
 
 if __name__ == "__main__":

@@ -367,8 +367,11 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
         splits = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
     train, test = splits
     if recipe.engine == "easyr1" and max(each.counts["most_turns"] for each in splits) > 1:
-        where, fix = ", ".join(map(str, (*conversion.train, *conversion.val))), "train with verl: ENGINE=verl"
-        raise RecipeError("EasyR1 takes one message of the user, and there are prompts of several turns", where, fix)
+        raise RecipeError(
+            "EasyR1 takes one message of the user, and there are prompts of several turns",
+            where=", ".join(map(str, (*conversion.train, *conversion.val))),
+            fix="train with verl: ENGINE=verl",
+        )
     for line in _summary(train, test, folder, conversion):
         log(line)
     defaults = ("val_share", "prompt_key", "answer_key", "image_key")

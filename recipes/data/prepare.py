@@ -1,4 +1,4 @@
-"""Making the data of a task: the recipe's own script where data are missing, gold-checked rows, and the closing table."""
+"""The data of a task: made where it is missing, checked against the reward, and summed up in a table."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def prepare(
     *,
     reward: str,
     problem: Callable[[Row], Hashable] = lambda row: row["problem"],
+    once: bool = False,
     counted_by: Callable[[Row], Mapping[str, Any]] = lambda row: {},
     force: bool = False,
 ) -> list[Manifest]:
@@ -62,12 +63,12 @@ def prepare(
 
     Args:
         reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
-        problem: what no two splits may share.
+        problem: what no two splits may share, nor two rows of a split where it is there `once`.
         counted_by: what rows are counted by in the manifest, table -> value.
         force: replace files that hold other data.
 
     Raises:
-        RecipeError: a solution that does not score 1.0, a problem in two splits, other data without `force`.
+        RecipeError: a solution that does not score 1.0, a repeated problem, other data without `force`.
     """
     begin, command = time.perf_counter(), command_line()
     score = load_reward(f"{reward}:compute_score").compute_score
@@ -75,9 +76,12 @@ def prepare(
 
     def passed(split: Split, tables: defaultdict[str, Counter[Any]]) -> Iterator[Row]:
         for row in gold_checked(split.rows, score):
-            if (other := split_of.setdefault(problem(row), split.name)) != split.name:
+            key = problem(row)
+            other = split_of.get(key, split.name)
+            if other != split.name or (once and key in split_of):
                 what = f"{split.name} row {row['extra_info']['index']} repeats the problem of a row of {other}"
-                raise RecipeError(what, where=str(problem(row))[:80], fix="remove one of the two")
+                raise RecipeError(what, where=str(key)[:80], fix="remove one of the two")
+            split_of[key] = split.name
             for name, value in counted_by(row).items():
                 tables[name][value] += 1
             yield row
@@ -100,10 +104,10 @@ def print_splits(folder: Path, splits: Sequence[Manifest], status: str, seconds:
     from rich.table import Table
 
     rows = sum(manifest.rows for manifest in splits)
-    table = Table(title=f"{folder}: {status}, {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
-    for column in ("file", "rows", "dropped", "SHA-256"):
+    table = Table(title=f"{folder}: {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
+    for column in ("file", "rows", "dropped", "status", "SHA-256"):
         table.add_column(column, justify="right" if column in ("rows", "dropped") else "left")
     for manifest in splits:
         dropped = ", ".join(f"{name} {count:,}" for name, count in manifest.dropped.items() if count)
-        table.add_row(manifest.file, f"{manifest.rows:,}", dropped or "-", manifest.sha256[:16])
+        table.add_row(manifest.file, f"{manifest.rows:,}", dropped or "-", status, manifest.sha256[:16])
     Console().print(table)

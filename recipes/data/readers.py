@@ -44,8 +44,8 @@ class Columns:
         """Raise RecipeError for one column that is to be two fields."""
         names = [self.prompt, self.ground_truth, self.images]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            what, where = f"the column {twice} is given for two fields", "data.prompt_key, data.answer_key, data.image_key"
-            raise RecipeError(what, where=where, fix="name one column for each")
+            keys, fix = "data.prompt_key, data.answer_key, data.image_key", "name one column for each"
+            raise RecipeError(f"the column {twice} is given for two fields", where=keys, fix=fix)
 
 
 class Place(NamedTuple):
@@ -160,12 +160,11 @@ def records(
     for path in paths:
         empty = True
         for place, raw in raw_records(path, mistakes, columns):
-            if empty and isinstance(raw, dict):
-                if error := _unmapped(raw, path, columns, default_source, truth_needed):
-                    mistakes.add(error)
-                    empty = False
-                    break
+            unmapped = _unmapped(raw, path, columns, default_source, truth_needed) if empty else None
             empty = False
+            if unmapped:
+                mistakes.add(unmapped)
+                break
             try:
                 yield checked(raw, place, columns, default_source, truth_needed=truth_needed)
             except RecordError as error:
@@ -284,9 +283,11 @@ def _images(value: Any, place: Place) -> list[Any]:
 
 
 def _unmapped(
-    first: Mapping[str, Any], path: Path, columns: Columns, default_source: str | None, truth_needed: bool
+    first: Any, path: Path, columns: Columns, default_source: str | None, truth_needed: bool
 ) -> RecordError | None:
     """What the file's first record lacks, with the options that name it; None where nothing is missing."""
+    if not isinstance(first, dict):
+        return None
     there = [str(name) for name in first]
     taken = (columns.prompt, columns.ground_truth, columns.images, "data_source", "solution", "id")
     free = [name for name in there if name not in taken]

@@ -1,14 +1,13 @@
 """Rows with the columns of both engines, and splits on disk: parquet files with a manifest beside each.
 
-A row has an id, what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what EasyR1 reads
-(`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for an image
-processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone.
+A row has an id, what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what EasyR1
+reads (`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for an
+image processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

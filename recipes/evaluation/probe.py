@@ -66,7 +66,12 @@ def write_filtered(
     not_probed, why = total - len(questions), dict(Counter(dropped.values()))
     made = find_manifest(source)
     settings = {
-        "filter": {"dropped": len(dropped), "not_probed": not_probed, "why": why, "rows": dict(sorted(dropped.items()))},
+        "filter": {
+            "dropped": len(dropped),
+            "not_probed": not_probed,
+            "why": why,
+            "rows": dict(sorted(dropped.items())),
+        },
         "probe": decided_by,
         "source_manifest": made and made.as_json(),
     }

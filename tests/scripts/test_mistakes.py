@@ -53,7 +53,7 @@ def test_wrong_lines_of_gsm8k(refused, tmp_path):
     for line, message in {
         '{"question": "How many?"}': "train.jsonl, line 2",
         '{"question": "How many?", "answer": "four"}': "no number behind ####",
-        json.dumps(QUESTION): "train row 1 repeats the question",
+        json.dumps(QUESTION): "train row 1 repeats",
     }.items():
         (tmp_path / "train.jsonl").write_text(f"{json.dumps(QUESTION)}\n{line}\n")
         refused("data_prep_gsm8k", ["--source", "."], message)

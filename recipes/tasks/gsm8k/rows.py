@@ -11,7 +11,7 @@ from pathlib import Path
 
 from recipes.data.rows import Row, Split, make_row
 from recipes.errors import RecipeError
-from recipes.tasks.gsm8k.problems import MARK, PUBLISHED, Question, WordSettings, from_folder, from_hub, generate
+from recipes.tasks.gsm8k.problems import MARK, Question, WordSettings, from_folder, from_hub, generate
 
 DATA_SOURCE = "gsm8k"
 ABILITY = "math"

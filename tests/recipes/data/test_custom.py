@@ -41,7 +41,7 @@ def write(folder: Path, records, name="data.jsonl") -> Path:
 def made(conversion: Conversion):
     """Rows of both splits, and both manifests."""
     folder = conversion.folder
-    manifests = [split.manifest for split in convert(conversion, folder, "test")]
+    manifests = convert(conversion, folder, "test")
     return [pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("train", "test")], manifests
 
 
@@ -65,7 +65,7 @@ def test_a_row_has_what_both_engines_read(tmp_path):
     assert json.loads(rows[1]["extra_info"]["fields"]) == {"level": 3}
     assert rows[2]["extra_info"]["solution"] == "It is 1."
     assert "images" not in rows[1]
-    assert manifest.source[0].file == "data.jsonl"
+    assert manifest.source == "data.jsonl, s.txt, t.jinja"
 
 
 def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
@@ -74,7 +74,7 @@ def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
     conversion = Conversion((path,), template=template)
     assert converted(conversion.folder) is None
     made(conversion)
-    assert [manifest.split for manifest, _ in converted(conversion.folder)] == ["train", "test"]
+    assert [manifest.split for manifest in converted(conversion.folder)] == ["train", "test"]
     places = {conversion.folder, Conversion((path,)).folder, Conversion((path,), template=template, seed=2).folder}
     template.write_text("{{ content }}?")
     places.add(Conversion((path,), template=template).folder)
@@ -141,7 +141,7 @@ def test_images_by_path_and_by_data_uri(tmp_path):
     (train, test), (manifest, _) = made(Conversion((write(tmp_path, records),)))
     images = {row["problem"]: [image["bytes"] for image in row["images"]] for row in train + test}
     assert images == {"<image>question 0": [PIXEL], "First <image>, then <image>?": [other, PIXEL], "question 2": []}
-    assert manifest.most_images == 2
+    assert manifest.counts["most_images"] == 2
     sides = [{image["bytes"] for row in rows for image in row["images"]} for rows in (train, test)]
     assert not sides[0] & sides[1], "a picture is on one side"
 

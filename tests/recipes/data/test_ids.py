@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipes.data.custom import Conversion, convert
-from recipes.data.ids import UniqueIds
-from recipes.data.rows import make_row
+from recipes.data.rows import UniqueIds, make_row
 from recipes.errors import RecipeError
 
 
@@ -52,10 +51,10 @@ def test_a_users_file_keeps_its_ids_and_repeated_ones_are_refused_with_their_lin
     ids = {row["extra_info"]["line"]: row["id"] for row in rows}
     assert (ids[1], ids[2]) == ("first", "17")
     assert len({*ids.values()}) == 4
-    with pytest.raises(RecipeError, match=r"id '1' is that of .*own.jsonl, line 1 as well") as error:
+    with pytest.raises(RecipeError, match="own.jsonl, line 1") as error:
         converted(tmp_path, [record(0, id=1), record(1, id="1"), record(2, id=2)])
     assert "line 2" in str(error.value)
-    with pytest.raises(RecipeError, match="neither a text nor a whole number"):
+    with pytest.raises(RecipeError, match=r"id is \[1\]"):
         converted(tmp_path, [record(0, id=[1]), record(1)])
 
 

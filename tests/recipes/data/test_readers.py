@@ -18,10 +18,18 @@ GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_re
 LINE = json.dumps(GOOD)
 
 
-def read(folder, name, content, **options):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(records([path], options.get("source")))
+def read(folder, name, content=None, columns=None, source=None, **options):
+    """The records of a file, written first where its content is given, as (question, truth, source); mistakes raise."""
+    path, mistakes = folder / name, Mistakes()
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    found = list(records([path], mistakes, columns or Columns(), source, **options))
+    mistakes.check()
+    return found
+
+
+def facts(found):
+    return [(record.messages[-1]["content"], record.ground_truth, record.data_source) for record in found]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +49,7 @@ def read(folder, name, content, **options):
     ],
 )
 def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
-    found = read(tmp_path, name, content)
-    assert [(r.question, r.ground_truth, r.data_source) for r in found] == 2 * [tuple(GOOD.values())]
+    assert facts(read(tmp_path, name, content)) == 2 * [tuple(GOOD.values())]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +111,11 @@ def test_other_columns_are_mapped_and_proposed_all_at_once(tmp_path, name, conte
         read(tmp_path, name, content)
     assert "no column prompt, ground_truth, data_source" in caught.value.what
     assert "--prompt_key question --answer_key answer --data_source NAME" in caught.value.fix
-    mapped = list(records([tmp_path / name], "math", columns=Columns("question", "answer")))
-    assert [(record.question, record.ground_truth, record.data_source) for record in mapped] == [
-        ("q", "1", "math"),
-        ("r", "2", "math"),
-    ]
-    with pytest.raises(RecipeError, match="no column level2"):
-        list(records([tmp_path / name], "math", columns=Columns("level2", "answer")))
-    with pytest.raises(RecipeError, match="two fields"):
+    mapped = read(tmp_path, name, columns=Columns("question", "answer"), source="math")
+    assert facts(mapped) == [("q", "1", "math"), ("r", "2", "math")]
+    with pytest.raises(RecipeError, match="level2"):
+        read(tmp_path, name, columns=Columns("level2", "answer"), source="math")
+    with pytest.raises(RecipeError, match="answer"):
         Columns("answer", "answer")
 
 
@@ -123,13 +127,13 @@ def test_chat_messages_also_in_a_cell_and_one_source_for_all(tmp_path):
         ("a.csv", f'prompt,ground_truth\n"{cell}",1\n"[1] is a list",1\n'),
     ):
         first, *rest = read(tmp_path, name, content, source="qa")
-        assert first.messages == (("system", "Be brief."), ("user", "q"))
-        assert [(record.question, record.data_source) for record in rest] in ([], [("[1] is a list", "qa")])
+        assert (first.messages, first.chat) == (messages, True)
+        assert facts(rest) in ([], [("[1] is a list", "1", "qa")])
 
 
 def test_parquet_of_fields_and_of_finished_rows(tmp_path):
     pq.write_table(pa.Table.from_pylist([{**GOOD, "level": 3}, {**GOOD, "level": 4}]), tmp_path / "a.parquet")
-    found = list(records([tmp_path / "a.parquet"]))
+    found = read(tmp_path, "a.parquet")
     assert [r.rest["level"] for r in found] == [3, 4]
     assert str(found[1].place).endswith("row 2")
     row = {
@@ -139,8 +143,49 @@ def test_parquet_of_fields_and_of_finished_rows(tmp_path):
         "extra_info": {"solution": "s"},
     }
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "b.parquet")
-    (found,) = records([tmp_path / "b.parquet"])
-    assert (found.question, found.ground_truth, found.solution, found.rest) == ("q", "7", "s", {})
+    (found,) = read(tmp_path, "b.parquet")
+    assert (*facts([found])[0], found.solution, found.rest) == ("q", "7", "x", "s", {})
+
+
+@pytest.mark.parametrize(("stored", "truth"), [(1.0, "1"), (-3.0, "-3"), (2.5, "2.5"), (1e20, "100000000000000000000")])
+def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, stored, truth):
+    """A column of integers with a gap is one of floats: `1` came as "1.0", and 0.1 under the reward `qa`."""
+    import pandas
+
+    table = pandas.DataFrame({"prompt": ["a", "b"], "ground_truth": [stored, None], "id": [7.0, None]})
+    table.head(1).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    table.head(1).to_parquet(tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        (found,) = read(tmp_path, name, source="qa")
+        assert (found.ground_truth, found.id) == (truth, "7")
+
+
+@pytest.mark.parametrize("broken", [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}])
+def test_a_mistake_names_the_files_own_column(tmp_path, broken):
+    lines = [json.dumps({"frage": "q", "antwort": 1} | each) for each in ({}, broken)]
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, "a.jsonl", "\n".join(lines), columns=Columns("frage", "antwort"), source="qa")
+    assert next(iter(broken)) in caught.value.what
+    assert caught.value.where.endswith("line 2")
+
+
+def test_a_record_without_a_ground_truth_is_right_where_the_reward_needs_none(tmp_path):
+    (found,) = read(tmp_path, "a.jsonl", '{"prompt": "q", "level": 3}', source="mine", truth_needed=False)
+    assert (found.ground_truth, found.rest) == ("", {"level": 3})
+    with pytest.raises(RecipeError, match="--answer_key answer"):
+        read(tmp_path, "a.jsonl", '{"prompt": "q", "answer": 3}', source="mine", truth_needed=False)
+    with pytest.raises(RecipeError, match="wahrheit"):
+        read(tmp_path, "a.jsonl", columns=Columns(ground_truth="wahrheit"), source="mine", truth_needed=False)
+
+
+def test_turns_of_user_and_assistant_are_a_prompt(tmp_path):
+    roles = ("system", "user", "assistant", "user")
+    messages = [{"role": role, "content": role} for role in roles]
+    (found,) = read(tmp_path, "a.jsonl", json.dumps({**GOOD, "prompt": messages}))
+    assert found.messages == messages
+    for wrong in (messages[:3], messages[2:], [*messages, messages[-1]]):
+        with pytest.raises(RecipeError, match="line 1"):
+            read(tmp_path, "a.jsonl", json.dumps({**GOOD, "prompt": wrong}))
 
 
 TEXT = st.text(min_size=1, max_size=20).filter(str.strip)
@@ -185,7 +230,7 @@ def test_any_bytes_are_records_or_an_error_in_words(tmp_path_factory, content, s
     path = tmp_path_factory.mktemp("bytes") / f"a.{suffix}"
     path.write_bytes(content)
     with suppress(RecipeError):
-        assert list(records([path]))
+        assert read(path.parent, path.name)
 
 
 def test_brackets_without_end_and_a_large_array(tmp_path, cpu_seconds):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.manifests import Origin, manifest_path, read_manifest
-from recipes.data.rows import ROWS_PER_GROUP, make_row, put_in_place, stage_split, staging
+from recipes.data.manifests import manifest_path, read_manifest
+from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, write_data
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
+from recipes.paths import ROOT
 
 
 def row(index=0, **changes):
@@ -32,7 +37,8 @@ def rows(count, start=0):
     "wrong",
     [
         {"prompt": [{"role": "assistant", "content": "Hello"}]},
-        {"ground_truth": ""},
+        {"prompt": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]},
+        {"prompt": [{"role": role, "content": "Hi"} for role in ("user", "user")]},
         {"ground_truth": 4},
         {"extra_info": {"split": "train"}},
         {"prompt": "<image>", "images": []},
@@ -47,8 +53,7 @@ def test_wrong_rows_are_refused(wrong):
 def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
     count = ROWS_PER_GROUP + 7
     path = tmp_path / "new" / "train.parquet"
-    manifest, status = write(path, rows(count), Origin(source="sums", seed=5))
-    assert status == "written"
+    manifest = write(path, rows(count), {"source": "sums", "seed": 5})
     file = pq.ParquetFile(path)
     assert file.num_row_groups == 2
     assert file.read().to_pylist() == list(rows(count))
@@ -59,28 +64,91 @@ def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
     assert sorted(p.name for p in path.parent.iterdir()) == ["train.manifest.json", "train.parquet"]
 
 
-def test_other_data_are_replaced_only_by_force(tmp_path):
+def test_other_rows_are_replaced_only_by_force(tmp_path):
     path = tmp_path / "train.parquet"
-    write(path, rows(5), Origin(command="make five"))
-    assert write(path, rows(5), Origin(command="make five again")).status == "unchanged"
-    with pytest.raises(RecipeError, match="holds other data") as error:
+    write(path, rows(5), {"command": "make five"})
+    write(path, rows(5), {"command": "make five again"})
+    with pytest.raises(RecipeError, match="make five again"):
         write(path, rows(6))
-    assert "make five again" in str(error.value)
     assert read_manifest(path, verify=True).rows == 5
-    assert write(path, rows(6), force=True).status == "replaced"
+    write(path, rows(6), force=True)
     assert read_manifest(path, verify=True).rows == 6
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_several_splits_are_published_together_or_not_at_all(tmp_path):
-    test = tmp_path / "test.parquet"
-    write(test, rows(3))
-    with staging() as staged:
-        staged += [stage_split(tmp_path / f"{name}.parquet", rows(4)) for name in ("train", "test")]
-        with pytest.raises(RecipeError, match=r"test\.parquet holds other data"):
-            put_in_place(staged)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["test.manifest.json", "test.parquet"]
-    assert read_manifest(test, verify=True).rows == 3
+def data(count):
+    return [Split(name, rows(count), {"command": f"make {count}"}) for name in ("train", "test")]
+
+
+def contents(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+BOTH = ["test.manifest.json", "test.parquet", "train.manifest.json", "train.parquet"]
+
+
+def test_a_folder_of_data_is_written_unchanged_or_replaced_by_force(tmp_path):
+    folder = tmp_path / "data"
+    assert write_data(folder, data(3))[1] == "written"
+    assert write_data(folder, data(3))[1] == "unchanged"
+    with pytest.raises(RecipeError, match="make 3"):
+        write_data(folder, data(4))
+    assert read_manifest(folder / "train.parquet", verify=True).rows == 3
+    manifests, status = write_data(folder, data(4), force=True)
+    assert (status, [each.rows for each in manifests], contents(folder)) == ("replaced", [4, 4], BOTH)
+    assert contents(tmp_path) == ["data"]
+
+
+def test_a_folder_with_other_files_is_not_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RecipeError, match="thesis.tex"):
+        write_data(tmp_path, data(3), force=True)
+
+
+def test_a_failure_in_the_second_split_leaves_both_as_they_were(tmp_path):
+    folder = tmp_path / "data"
+
+    def broken():
+        return [*data(4)[:1], Split("test", failing(KeyboardInterrupt()))]
+
+    with pytest.raises(KeyboardInterrupt):
+        write_data(folder, broken())
+    assert not folder.exists()
+    write_data(folder, data(3))
+    with pytest.raises(KeyboardInterrupt):
+        write_data(folder, broken(), force=True)
+    assert [read_manifest(folder / f"{name}.parquet", verify=True).rows for name in ("train", "test")] == [3, 3]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from test_rows import data, write_data
+left = int(sys.argv[2])
+def kill(event, arguments):
+    global left
+    left -= event == "os.rename"
+    left or os._exit(9)
+made = data(4)
+sys.addaudithook(kill)
+write_data(Path(sys.argv[1]), made, force=True)
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_no_mix_of_two_data_sets(tmp_path):
+    """It is killed before every change of a name on the disk in turn: both are old, both new, or none is there."""
+    step, done, found = 0, 9, []
+    while done and step < 30:
+        step += 1
+        folder = tmp_path / str(step)
+        write_data(folder, data(3))
+        command = [sys.executable, "-c", KILLED, str(folder), str(step)]
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+        done = subprocess.run(command, env=environ, check=False).returncode
+        files = [folder / f"{name}.parquet" for name in ("train", "test")]
+        found = [read_manifest(file, verify=True).rows if file.exists() else None for file in files]
+        assert found in ([3, 3], [4, 4], [None, None])
+    assert (found, done, step > 4) == ([4, 4], 0, True)
 
 
 def failing(error):
@@ -92,7 +160,7 @@ def failing(error):
     ("bad", "message"),
     [
         ([], "no rows"),
-        ([row(0), row(1, images=[])], "differ in"),
+        ([row(0), row(1, images=[])], "row 1"),
         ([row(0), row(1, extra_info={"split": "train", "index": "one", "parts": []})], "types"),
         (failing(OSError(errno.ENOSPC, "No space left on device")), "No space left"),
         (failing(KeyboardInterrupt()), None),

@@ -54,7 +54,7 @@ TWO_TOO_SMALL = [
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, share=st.floats(0.01, 0.99), seed=st.integers(0, 2**40))
 def test_the_share_bounds_rows_and_prompts_and_no_group_is_on_both_sides(rows, share, seed):
-    held = prompts(rows, seed).held_out(share).tolist()
+    held = prompts(rows, seed).held_out(share)
     groups = by_hand(rows)
     sides = defaultdict(set)
     for group, side in zip(groups, held, strict=True):
@@ -68,19 +68,19 @@ def test_the_share_bounds_rows_and_prompts_and_no_group_is_on_both_sides(rows, s
         assert len(chosen) <= max(1, round(share * len(different)))
         assert sum(sizes[group] for group in chosen) <= max(1, round(share * len(here))) or len(chosen) == 1
     order = list(reversed(range(len(rows))))
-    again = prompts([rows[index] for index in order], seed).held_out(share).tolist()
+    again = prompts([rows[index] for index in order], seed).held_out(share)
     assert [held[index] for index in order] == again, "the order of the rows plays no part"
 
 
 def test_training_rows_with_a_prompt_or_an_image_of_the_validation_data_are_found():
     val = prompts([("vision", "another question", [b"seen"]), ("qa", "Text  only", ())])
     train = prompts([("v", "q", [b"new"]), ("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ()), ("x", "other", ())])
-    assert train.shared_with(val).tolist() == [False, True, True, False]
+    assert train.shared_with(val) == [False, True, True, False]
 
 
 def test_large_sources_have_an_upper_bound_and_every_source_gives_something():
     many = [("a", str(index), ()) for index in range(2 * MOST_VALIDATION)]
     held = prompts([*many, ("b", "x", ()), ("b", "y", ()), ("c", "alone", ())]).held_out(0.9)
-    assert held[: len(many)].sum() == MOST_VALIDATION
-    assert held[len(many) :].tolist() in ([True, False, False], [False, True, False])
-    assert not prompts([("a", "alone", ())]).held_out(0.5).any()
+    assert sum(held[: len(many)]) == MOST_VALIDATION
+    assert held[len(many) :] in ([True, False, False], [False, True, False])
+    assert prompts([("a", "alone", ())]).held_out(0.5) == [False]
