@@ -217,6 +217,6 @@ main() {
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 case "${1-}" in
     "") main ;;
-    easyr1) "$(main)" -m recipes.engines.easyr1_source ;;
+    easyr1) "$(main)" -m recipes.engines.easyr1.source ;;
     *) fail "unknown word $1" "scripts/setup_env.sh" "leave it away, or: scripts/setup_env.sh easyr1" ;;
 esac

@@ -11,7 +11,6 @@ import typer
 
 from recipes.drawing import markdown
 from recipes.engines import versions
-from recipes.engines.easyr1_compat import lines
 from recipes.errors import RecipeError, reported_errors
 from recipes.official import block as comparison
 from recipes.paths import ROOT
@@ -87,14 +86,6 @@ def versions_table() -> str:
     return markdown(("package", "version", "machine"), [*rows, ("`ray`", versions.TESTED_RAY, "both")])
 
 
-def easyr1_table() -> str:
-    """The lines of EasyR1 that are read differently: what they have, why, and for which machines."""
-    groups = {"versions": lines.VERSIONS, "faults": lines.FAULTS, "reports": lines.REPORTS, "no GPU": lines.DEVICES}
-    rows = [(f"`{each.file}:{each.number}`", f"`{each.old}`", each.why, group)
-            for group, entries in groups.items() for each in entries]  # fmt: skip
-    return markdown(("line", "has", "why", "group"), rows)
-
-
 BLOCKS = {
     **RECIPE_BLOCKS,
     "comparison": comparison,
@@ -106,7 +97,6 @@ BLOCKS = {
     "tested-versions": versions_table,
     "upstream-lines": upstream.citation_table,
     "upstream-names": upstream.name_table,
-    "easyr1-lines": easyr1_table,
 }
 PAGES = tuple(
     f"docs/{name}.md"

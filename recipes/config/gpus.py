@@ -115,7 +115,7 @@ def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:
     settings = []
     if lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
-        # EasyR1 chooses its attention itself, and packs with the same kernel (recipes/engines/easyr1_compat).
+        # EasyR1 chooses its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
         packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
         changes = packed if has_packed_attention() else WITHOUT_PACKING
         settings += [Setting(f"worker.actor.{name}", value, source) for name, value in changes.items()]

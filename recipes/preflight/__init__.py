@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.config.gpus import check_attention
-from recipes.engines import easyr1_source, versions
+from recipes.engines import versions
+from recipes.engines.easyr1 import source
 from recipes.errors import RecipeError, raise_together
 from recipes.preflight import chat_template, cluster, data_files, images, machine, memory, model, resume, reward
 
@@ -65,7 +66,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         versions.check(recipe.hardware)
         found = []
     else:
-        found = easyr1_source.check(os.environ)
+        found = source.check(os.environ, recipe.hardware == "cpu")
     return [*found, *remarks(recipe), *check_attention(recipe)]
 
 

@@ -138,7 +138,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     """Size of one checkpoint; 0 for a model whose size is not known.
 
     Shards have the type of the trained weights, and so have Adam's two moments. The model to load has that type too
-    with verl, and with EasyR1 the type that passes compute in (`recipes.engines.easyr1.environment`).
+    with verl, and with EasyR1 the type that passes compute in (`recipes.engines.easyr1.translation.environment`).
     """
     trainer, actor = recipe.trainer, recipe.worker.actor
 

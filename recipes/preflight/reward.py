@@ -9,7 +9,7 @@ from typing import Any
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
-from recipes.engines import easyr1
+from recipes.engines.easyr1 import translation as easyr1
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import ChildError, ask

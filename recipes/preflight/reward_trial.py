@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from recipes.data.rewards import is_score, load_reward
-from recipes.engines import easyr1_reward, weighted_reward
+from recipes.engines import weighted_reward
+from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_metrics import is_right
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with

@@ -16,6 +16,7 @@ from recipes.config.checks import require_supported
 from recipes.data.custom import ready
 from recipes.data.readers import Place, checked
 from recipes.engines.checkpoints import EVERYTHING, LAYOUTS
+from recipes.engines.easyr1 import source
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 from recipes.preflight import Findings, resume
@@ -46,10 +47,8 @@ def users_folder(tmp_path, monkeypatch):
 
 def test_every_launch_on_every_page_is_a_plan(users_folder, capsys, monkeypatch):
     monkeypatch.setattr(launch.preflight, "dry", lambda recipe: Findings())  # checks in other processes, tested there
-    for file in ("ray_trainer.py", "../protocol.py"):  # what a folder of EasyR1 is known by
-        (users_folder / "easyr1/verl/trainer").mkdir(parents=True, exist_ok=True)
-        (users_folder / "easyr1/verl/trainer" / file).touch()
-    monkeypatch.setenv("EASYR1_HOME", str(users_folder / "easyr1"))
+    monkeypatch.setattr(source, "find", lambda environ: users_folder)
+    monkeypatch.setattr(source, "patched", lambda home, on_cpu: home)
     plans = 0
     for command in LAUNCHED:
         task, arguments = command.launch

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from recipes.engines import easyr1_reward, weighted_reward
+from recipes.engines import weighted_reward
+from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.evaluation.scoring import Reward
 from recipes.paths import ROOT
 from recipes.preflight.reward_trial import Question, TrialRow, try_reward

@@ -99,7 +99,7 @@ def names() -> list[Name]:
 def _names(module: Path) -> Iterator[Name]:
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
     imported: dict[str, str] = {}
-    packages = PACKAGES[1:] if "easyr1_compat" in module.parts else PACKAGES  # there `verl` is EasyR1's
+    packages = PACKAGES[1:] if "easyr1" in module.parts else PACKAGES  # there `verl` is EasyR1's
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in packages:
             for alias in node.names:
@@ -189,7 +189,7 @@ def tests_of(module: Path) -> tuple[str, ...]:
     imports = re.compile(rf"{re.escape(package)}\.{name}\b|from {re.escape(package)} import [^\n]*\b{name}\b")
     tests = sorted((ROOT / "tests" / "recipes").rglob("test_*.py"))
     found = [str(path.relative_to(ROOT)) for path in tests if imports.search(path.read_text(encoding="utf-8"))]
-    return tuple(found[:2]) or (EASYR1_TRAINER if "easyr1_compat" in module.parts else REAL_TRAINER,)
+    return tuple(found[:2]) or (EASYR1_TRAINER if "easyr1" in module.parts else REAL_TRAINER,)
 
 
 def citation_table() -> str:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from recipes.config import load
 from recipes.config.layers import flatten
 from recipes.config.schema import Recipe
-from recipes.engines import easyr1
+from recipes.engines.easyr1 import translation as easyr1
 from recipes.errors import RecipeError
 
 EASYR1 = json.loads((Path(__file__).parent.parent / "config/easyr1_keys.json").read_text(encoding="utf-8"))

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.config import load
-from recipes.engines import easyr1, verl
+from recipes.engines import verl
+from recipes.engines.easyr1 import translation as easyr1
 from recipes.errors import RecipeError
 
 torch = pytest.importorskip("torch")

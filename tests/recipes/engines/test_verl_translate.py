@@ -11,7 +11,7 @@ import pytest
 from recipes.config import load
 from recipes.config.layers import Source, validated
 from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
-from recipes.engines import easyr1
+from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translate
 from recipes.errors import RecipeError
 from recipes.paths import ROOT

@@ -10,7 +10,9 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import reward_variables
-from recipes.engines import easyr1, easyr1_reward, verl, weighted_reward
+from recipes.engines import verl, weighted_reward
+from recipes.engines.easyr1 import reward as easyr1_reward
+from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.reward_metrics import is_right, logged_parts, reward_metrics
 
 FILE = """

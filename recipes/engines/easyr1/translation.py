@@ -16,21 +16,21 @@ from recipes.config.layers import flow
 from recipes.config.loggers import logger_environment
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
-from recipes.engines import easyr1_source
-from recipes.engines.easyr1_compat.imports import ON_CPU, RANKS
-from recipes.engines.easyr1_compat.models import WEIGHTS
-from recipes.engines.easyr1_compat.reports import ROLLOUTS
-from recipes.engines.easyr1_compat.reports import VALIDATION as VALIDATIONS
+from recipes.engines.easyr1 import source
+from recipes.engines.easyr1.devices import RANKS
+from recipes.engines.easyr1.models import WEIGHTS
+from recipes.engines.easyr1.reports import ROLLOUTS
+from recipes.engines.easyr1.reports import VALIDATION as VALIDATIONS
 from recipes.engines.verl_cpu import settings
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 from recipes.python_files import split_function
 
 VALIDATION = "worker.rollout.val_override_config"
-ADAPTER = Path(__file__).with_name("easyr1_reward.py")
+ADAPTER = Path(__file__).with_name("reward.py")
 BATCH = "compute_score_batch"
 HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validation_data_dir")
-"""Keys that EasyR1 has not, and `easyr1_compat` has for it: they travel as variables."""
+"""Keys that EasyR1 has not, and this package has for it: they travel as variables."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -140,15 +140,14 @@ def overrides(recipe: Recipe) -> list[str]:
 
 def command(recipe: Recipe) -> list[str]:
     """The argument vector that starts EasyR1's trainer, with this Python."""
-    return [sys.executable, "-m", "recipes.engines.easyr1_compat.main", *overrides(recipe)]
+    return [sys.executable, "-m", "recipes.engines.easyr1.main", *overrides(recipe)]
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits. Its processes alone read EasyR1's `verl`."""
-    home = easyr1_source.find(environ).home
+    home = source.patched(source.find(environ), recipe.hardware == "cpu")
     folder, loggers = run_dir(recipe.trainer.experiment_name or recipe.name), list(recipe.trainer.logger)
     variables = {
-        easyr1_source.VARIABLE: str(home),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(home), *python_path().split(os.pathsep)[1:]]),
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
@@ -174,7 +173,6 @@ def _environment_on_cpus(recipe: Recipe, environ: Mapping[str, str]) -> dict[str
     """Return what EasyR1, Ray and vLLM's CPU build need where there is no GPU."""
     threads = max(1, len(os.sched_getaffinity(0)) // recipe.n_gpus)
     return {
-        ON_CPU: "1",
         RANKS: str(recipe.n_gpus),
         **{name: environ.get(name, value) for name, value in settings.CACHE.items()},
         **settings.of_trainers(threads, environ),

@@ -1,7 +1,7 @@
-"""`python -m recipes.engines.easyr1_compat.main key=value ...`: EasyR1's own entry point, read through `imports.py`.
+"""`python -m recipes.engines.easyr1.main key=value ...`: EasyR1's own entry point.
 
-Where there is no GPU, its driver, its Ray actors and vLLM are forked from one process that has imported everything, as
-verl's are (`recipes/engines/start`). On GPUs Ray starts each process.
+Without a GPU its driver, its Ray actors and vLLM are forked from one process that has imported everything, as verl's
+are (`recipes/engines/start`). On GPUs Ray starts each process.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from typing import Any
 
-from recipes.engines.easyr1_compat import imports
+from recipes.engines.easyr1.devices import RANKS
 from recipes.engines.start import forkserver, ray_head
 from recipes.engines.start.main import BEFORE_RAY, FIRST_JOB, SWITCH, can_fork, end_now
 
@@ -27,17 +28,15 @@ IMPORTED = (
 
 def main() -> int:
     """Run EasyR1's trainer with the arguments of the command line, or one of Ray's workers; the exit status."""
-    cluster = imports.cluster()
-    if os.environ.get(imports.ON_CPU) != "1" or not can_fork(cluster, []):
-        imports.install()
-        return train(None)
+    sizes = cluster()
+    if RANKS not in os.environ or not can_fork(sizes, []):
+        return train()
     given, server = dict(os.environ), forkserver.ForkServer()
-    starting = ray_head.launch(cluster)
+    starting = ray_head.launch(sizes)
     forkserver.preload(("torch", *BEFORE_RAY))
-    node = ray_head.connect(starting, cluster)
+    node = ray_head.connect(starting, sizes)
     os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
     ray_head.own_actor_ids()
-    imports.install()
     forkserver.preload(IMPORTED)
     owner = os.getpid()
     try:
@@ -46,7 +45,7 @@ def main() -> int:
         print(f"every process is started anew, which takes longer: {error}", file=sys.stderr, flush=True)
         node.stop()
         server.close()
-        again = [sys.executable, "-m", "recipes.engines.easyr1_compat.main", *sys.argv[1:]]
+        again = [sys.executable, "-m", "recipes.engines.easyr1.main", *sys.argv[1:]]
         return os.execve(sys.executable, again, {**given, SWITCH: "0"})
     if os.getpid() != owner:
         return job()
@@ -54,12 +53,26 @@ def main() -> int:
     return end_now(job())
 
 
-def train(address: str | None) -> int:
+def cluster() -> dict[str, Any]:
+    """Return `ray.init`'s sizes of the Ray that it starts; none where `RAY_ADDRESS` names one.
+
+    On CPUs it has logical GPUs, by which alone EasyR1 schedules its ranks.
+    """
+    if os.environ.get("RAY_ADDRESS"):
+        return {}
+    sizes: dict[str, Any] = {"include_dashboard": False}
+    if ranks := int(os.environ.get(RANKS, "0")):
+        sizes |= {"num_cpus": 8 + 4 * ranks, "num_gpus": ranks, "object_store_memory": 1 << 28}
+    return sizes
+
+
+def train(address: str | None = None) -> int:
     """Train; a Ray cluster may run at `address` already."""
+    if address is not None:
+        os.environ["RAY_ADDRESS"] = address
     import ray
     from verl.trainer.main import main as run
 
-    imports.CLUSTER_ADDRESS = address
     run()
     ray.shutdown()
     return 0 if address is None else end_now(0)

@@ -1,6 +1,6 @@
 """Files that a run on EasyR1 writes besides EasyR1's own: metrics under verl's names, and every response.
 
-The functions are called by lines of EasyR1 that `lines.py` replaces; `trainer` is its `RayPPOTrainer`, `batch` its
+The functions are called by EasyR1's patched source; `trainer` is its `RayPPOTrainer`, `batch` its
 `DataProto`. A dump has one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has.
 """
 
@@ -33,8 +33,8 @@ VERLS_NAMES = {
 _Rows = list[dict[str, Any]]
 
 
-def logged(loggers: Iterable[Any], data: Mapping[str, Any], step: int) -> Iterable[Any]:
-    """Append a step's metrics to the file that the launcher follows; returns EasyR1's loggers, which go on as ever."""
+def logged(data: Mapping[str, Any], step: int) -> None:
+    """Append a step's metrics to the file that the launcher follows."""
     if path := os.environ.get(METRICS):
         numbers = {name: float(value) for name, value in data.items()}
         in_loss = "actor/kl_loss" in numbers
@@ -43,7 +43,6 @@ def logged(loggers: Iterable[Any], data: Mapping[str, Any], step: int) -> Iterab
                 numbers[verls] = numbers[own]
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": int(step), "data": numbers}) + "\n")
-    return loggers
 
 
 def sampled(completions: Iterable[Any], responses: Any) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+RANKS = "RECIPES_EASYR1_RANKS"
+"""Variable with the number of ranks on a machine without a GPU; it is set on no other."""
+
 
 def stand_in() -> None:
     """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU. Memory figures are the machine's."""
@@ -34,13 +37,3 @@ def prepare_vllm() -> None:
     from recipes.engines.verl_cpu import patches
 
     patches.apply_to_vllm()
-
-
-def features(tower: Any) -> Any:
-    """Qwen3-VL's vision tower as in transformers 4: it answers with its features and those of the deepstack."""
-
-    def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        out = tower(*args, **kwargs)
-        return out.pooler_output, out.deepstack_features
-
-    return call

@@ -1,0 +1,188 @@
+"""EasyR1's source: the folder that has it, and its copy with `patches/easyr1-*.patch`, which the trainer reads.
+
+EasyR1 and verl are two packages with the same name, `verl`. Only the trainer's processes have the copy on their path;
+every other process imports verl's own package. The folder that the user has is never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from recipes.config.gpus import has_packed_attention
+from recipes.errors import RecipeError, reported_errors
+from recipes.files import whole_folder
+from recipes.paths import ROOT, artifacts
+
+REPOSITORY = "https://github.com/hiyouga/EasyR1"
+COMMIT = "b44b311b669bf1fd1aa2fc36f2251482ba33cb16"
+"""The commit that the patches and the schema were made for."""
+DIGEST = "bb75e2d3c5a116b219939b04499e742cf6ce43c69de4a66d6585e47a07c0fd4c"
+"""SHA-256 of that commit's `verl/**/*.py`, one after the other in the order of their paths."""
+PATCH, CPU_PATCH = (ROOT / "patches" / f"easyr1-{COMMIT[:7]}{suffix}.patch" for suffix in ("", "-cpu"))
+VARIABLE = "EASYR1_HOME"
+DEFAULT = ROOT / ".easyr1"
+"""The folder into which `scripts/setup_env.sh easyr1` clones EasyR1."""
+FIX = f"type: bash scripts/setup_env.sh easyr1 (it clones commit {COMMIT[:7]} of {REPOSITORY}); or set {VARIABLE}"
+
+
+def find(environ: Mapping[str, str]) -> Path:
+    """Return the folder that holds EasyR1's `verl`: `EASYR1_HOME`, the clone of setup_env.sh, or this Python's package.
+
+    Raises:
+        RecipeError: there is none, or the folder is not EasyR1's or cannot be read.
+    """
+    if given := environ.get(VARIABLE):
+        return _checked(Path(given).expanduser().absolute(), f"environment variable {VARIABLE}")
+    if DEFAULT.is_dir():
+        return _checked(DEFAULT, str(DEFAULT))
+    spec = importlib.util.find_spec("verl")
+    package = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
+    if package is None or _whose(package) != "EasyR1":
+        other = "the `verl` of this environment is verl's own; " if package and _whose(package) == "verl" else ""
+        raise RecipeError(
+            f"EasyR1 is not on this machine ({other}{VARIABLE} is not set)", where="engine: easyr1", fix=FIX
+        )
+    return package.parent
+
+
+def _whose(package: Path) -> str:
+    """Return whose package a folder is, "EasyR1" or "verl", or "" for neither. Each has a file that the other lacks."""
+    if (package / "trainer" / "main_ppo.py").is_file():
+        return "verl"
+    return (
+        "EasyR1" if (package / "trainer" / "ray_trainer.py").is_file() and (package / "protocol.py").is_file() else ""
+    )
+
+
+def _checked(home: Path, where: str) -> Path:
+    """Return the folder. Raises RecipeError unless it holds EasyR1's `verl`."""
+    if not home.is_dir():
+        raise RecipeError(f"{home} is not a folder", where=where, fix=FIX)
+    try:
+        whose = _whose(home / "verl")
+    except OSError as error:
+        raise RecipeError(
+            f"{home} cannot be read: {error.strerror}", where=where, fix="give this user the right"
+        ) from error
+    if whose == "verl":
+        raise RecipeError(f"{home} is verl's own source, not EasyR1's", where=where, fix=FIX)
+    if not whose:
+        inside = " (name the folder above `verl`)" if _whose(home) == "EasyR1" else ""
+        raise RecipeError(f"{home} has no verl/trainer/ray_trainer.py: it is not EasyR1{inside}", where=where, fix=FIX)
+    return home
+
+
+def digest(home: Path) -> str:
+    """Return the SHA-256 of the source, as `DIGEST` is the tested commit's."""
+    content = hashlib.sha256()
+    for file in sorted((home / "verl").rglob("*.py"), key=lambda path: path.relative_to(home).as_posix()):
+        content.update(file.read_bytes())
+    return content.hexdigest()
+
+
+def patched(home: Path, on_cpu: bool) -> Path:
+    """Return the folder with the patched copy of a source, by the content of both; it is made where it is missing.
+
+    Raises:
+        RecipeError: a patch does not apply, or git is not installed.
+    """
+    patches = (PATCH, CPU_PATCH) if on_cpu else (PATCH,)
+    content = digest(home) + "".join(patch.read_text(encoding="utf-8") for patch in patches)
+    target = artifacts() / "easyr1" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    if target.is_dir():
+        return target
+    with whole_folder(target) as draft:
+        shutil.copytree(home / "verl", draft / "verl", ignore=shutil.ignore_patterns("__pycache__"))
+        for patch in patches:
+            _apply(patch, draft, home)
+    return target
+
+
+def _apply(patch: Path, draft: Path, home: Path) -> None:
+    """Apply a patch to a copy of `home`."""
+    failure = _git(draft, "apply", str(patch))
+    if not failure:
+        return
+    if not _git(draft, "apply", "--reverse", "--check", str(patch)):
+        failure = "it is there already; name EasyR1's source as its repository has it"
+    elif digest(home) != DIGEST:
+        failure += f"; the source is not the tested commit {COMMIT[:7]}"
+    raise RecipeError(
+        f"patches/{patch.name} does not apply to EasyR1's source: {failure}",
+        where=str(home),
+        fix=f"bash scripts/setup_env.sh easyr1, without {VARIABLE}: it clones the tested commit",
+    )
+
+
+def _git(folder: Path, *words: str) -> str:
+    """Run git in a folder that is no repository's for it; returns the first line of its complaint, or nothing."""
+    environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    try:
+        done = subprocess.run(
+            ("git", *words), cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False
+        )
+    except FileNotFoundError as error:
+        fix = "install git (apt-get install git): it applies patches/easyr1-*.patch"
+        raise RecipeError("git is not installed", where="engine: easyr1", fix=fix) from error
+    except subprocess.TimeoutExpired as error:
+        return str(error)
+    return (done.stderr.strip().splitlines() or ["git failed"])[0] if done.returncode else ""
+
+
+def check(environ: Mapping[str, str], on_cpu: bool) -> list[str]:
+    """Return remarks before a run. Raises RecipeError if EasyR1 cannot be started."""
+    home = find(environ)
+    if not has_packed_attention():
+        raise RecipeError(
+            "EasyR1 needs torch 2.11 or newer, whose packed attention takes the place of flash-attn",
+            where="engine: easyr1",
+            fix="install a newer torch: docs/INSTALLATION.md, EasyR1",
+        )
+    patched(home, on_cpu)
+    if digest(home) == DIGEST:
+        return []
+    return [f"{home} is not EasyR1's tested commit {COMMIT[:7]}; the patches apply to it all the same"]
+
+
+def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
+    """Clone the tested commit into `target`, completely or not at all. A clone of it that is already there is kept.
+
+    Raises:
+        RecipeError: `target` holds something else, or git or the network failed.
+    """
+    if target.is_dir() and digest(target) == DIGEST:
+        return target
+    if target.exists():
+        raise RecipeError(
+            f"{target} is not EasyR1's tested commit {COMMIT[:7]}",
+            where=str(target),
+            fix=f"move it away, or set {VARIABLE}",
+        )
+    steps: Sequence[tuple[str, ...]] = (
+        ("init", "-q"),
+        ("fetch", "-q", "--depth", "1", repository, COMMIT),
+        ("checkout", "-q", "FETCH_HEAD"),
+    )
+    with whole_folder(target) as draft:
+        for words in steps:
+            if failure := _git(draft, *words):
+                raise RecipeError(
+                    f"git {words[0]}: {failure}",
+                    where=repository,
+                    fix=f"unpack {REPOSITORY}/archive/{COMMIT}.tar.gz yourself and set {VARIABLE} to its folder",
+                )
+    return target
+
+
+if __name__ == "__main__":
+    with reported_errors():
+        source = find(os.environ) if os.environ.get(VARIABLE) else fetch()
+        for kind in (False, True):
+            patched(source, on_cpu=kind)
+        print(f"EasyR1 {COMMIT[:7]}: {source}, with patches/easyr1-*.patch in {patched(source, False).parent}")
