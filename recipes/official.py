@@ -184,7 +184,8 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
         by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
         status: Status = "aligned" if equal else "hardware" if by_machine else "task"
         unable = leaf.info.not_on.get(recipe.engine, "") if leaf and layer == "default" else ""
-        reason = reasons[layer].get(key, "") if layer in reasons else unable or OF_DEFAULTS.get(key, "")
+        of_file = reasons[layer].get(key) or reasons["recipe"].get(key, "") if layer in reasons else ""
+        reason = of_file or ("" if layer in reasons else unable or OF_DEFAULTS.get(key, ""))
         rows.append(Row(key, ABSENT if unable and not equal else value, values, defaults, status, reason))
     return Table(shown_path(path), tuple(official), tuple(rows), same)
 
@@ -202,7 +203,7 @@ def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dic
         if leaf.info.path is not None:
             return written.get(key)
         by_machine = recipe.source_of(key).layer == "hardware" and machine.get(key, ABSENT) is None
-        return None if by_machine else recipe.value(key)
+        return None if by_machine or written.get(key, ABSENT) is None else recipe.value(key)
 
     values = {key: value(key, leaf) for key, leaf in leaves(Recipe).items() if key not in _LAUNCHERS}
     values["data.prompt_key"] = values["data.prompt_key"] or ("problem" if recipe.engine == "easyr1" else "prompt")
