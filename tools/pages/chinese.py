@@ -47,7 +47,9 @@ REASONS = {
     "wandb only if you are logged in or ask for it by LOGGER": "登录了，或用 LOGGER 要求，才用 wandb",
     "null: what fits (recipes/memory/fit.py)": "null：放得下多少就多少（recipes/memory/fit.py）",
     "null: where 4 bytes a weight for Adam's copy do not fit": "null：放不下 Adam 那份每个权重 4 字节的副本时",
-    "null: only where a GPU's memory asks for it (recipes/memory/fit.py)": "null：显存不够时才用（recipes/memory/fit.py）",
+    "null: only where a GPU's memory asks for it (recipes/memory/fit.py)": (
+        "null：显存不够时才用（recipes/memory/fit.py）"
+    ),
     "as the parameters": "与参数相同",
     "null: 0.6, or what fits beside the trainer's weights": "null：0.6，或训练器的权重之外放得下的",
     "459 TFLOP/s without it, 382 with it": "不重算激活 459 TFLOP/s，重算 382",
