@@ -17,7 +17,7 @@ from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory
 from recipes.runs.health import documented
-from tools.pages import chinese, upstream
+from tools.pages import chinese, fits, upstream
 from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
 from tools.pages.tables import rendered, stale
 
@@ -91,6 +91,7 @@ BLOCKS = {
     "comparison": comparison,
     "comparison-zh": chinese.block,
     "memory": memory_table,
+    "fits": fits.fits_table,
     "pointer-selector-keys": key_table,
     "health-rules": documented,
     "learning": learning_table,
@@ -104,6 +105,7 @@ PAGES = tuple(
         "ALGORITHMS",
         "COMPARISON",
         "CONFIGURATION_REFERENCE",
+        "FITS",
         "MEMORY",
         "MONITORING",
         "POINTER_SELECTOR",

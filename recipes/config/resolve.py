@@ -70,7 +70,7 @@ def load(
     other = _other_model(block, user)
     embedded = bool(block) and (kind == "cpu" and not other if asked is None else asked)
     files += block if embedded else []
-    files += [] if is_resolved else _hardware_layer(kind, environ, files, user)
+    files += [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
 
     values, sources = merge(Recipe, _with_algorithm(files, user))
     for name, value in values.get(VERL, {}).items():
@@ -172,10 +172,13 @@ def _planned_gpus(argument: str | None, environ: Mapping[str, str]) -> tuple[tup
     return planned, [Setting("trainer.n_gpus_per_node", len(planned), Source("argument", where))]
 
 
-def _hardware_layer(kind: str, environ: Mapping[str, str], files: list[Setting], user: list[Setting]) -> list[Setting]:
+def _hardware_layer(
+    kind: str, environ: Mapping[str, str] | None, files: list[Setting], user: list[Setting]
+) -> list[Setting]:
+    """The settings of a kind of machine, and of this one's kernels; `environ` is None for GPUs that are not here."""
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
-    if kind == "gpu":
+    if kind == "gpu" and environ is not None:
         named = [str(setting.value) for setting in (*files, *user) if setting.path == "engine"]
         settings += without_libraries(environ, named[-1] if named else "verl")
     return settings
