@@ -123,10 +123,11 @@ def helpers(path: Path) -> dict[str, Path]:
 
 
 def own_files(path: Path) -> list[Path]:
-    """A file and the Python files of its own folder that it loads, found without running it.
+    """A file, the Python files of its own folder that it loads, and the files there that it opens, without running it.
 
-    A file loads another by importing it, or by its path, which then stands in it as a text: `"helper.py"`, or the name
-    of a package, of which every file counts.
+    A file loads another by importing it, or by its path, which then stands in it as a text: `"helper.py"`,
+    `"words/list.txt"`, or the name of a package, of which every file counts. A path that is put together while the
+    reward runs is not found.
     """
     root, found, waiting = path.parent, dict[Path, None](), [path]
     while waiting:
@@ -139,7 +140,7 @@ def own_files(path: Path) -> list[Path]:
             modules = [base.joinpath(*name.strip(".").split(".")) for name in imported if name.strip(".")]
             packages = [*modules, *(base / text for text in texts if (base / text / "__init__.py").is_file())]
             waiting += [module.with_name(f"{module.name}.py") for module in modules]
-            waiting += [base / text for text in texts if text.endswith(".py")]
+            waiting += [base / text for text in texts if "." in text]
             waiting += [part for package in packages if package.is_dir() for part in sorted(package.rglob("*.py"))]
     return sorted(found)
 
@@ -165,7 +166,7 @@ def _names(file: Path) -> tuple[set[str], set[str]]:
     A file that cannot be read has none; others report it.
     """
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = ast.parse(file.read_text(encoding="utf-8") if file.suffix == ".py" else "")
     except (OSError, SyntaxError, ValueError):
         return set(), set()
     imported: set[str] = set()
@@ -176,4 +177,4 @@ def _names(file: Path) -> tuple[set[str], set[str]]:
             module = "." * node.level + (node.module or "")
             imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return imported, {text for text in texts if re.fullmatch(r"\w[\w.-]*", text)}
+    return imported, {text for text in texts if re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", text)}

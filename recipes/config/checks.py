@@ -255,8 +255,6 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-_DISCOUNTED = "reinforce_plus_plus"
-"""The estimator that reads algorithm.gamma (verl/trainer/ppo/core_algos.py)."""
 _A, _LORA, _BUFFER = "algorithm", "worker.actor.model.lora", "worker.reward.overlong_buffer"
 _BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 Unused = tuple[tuple[str, ...], str, str, str]
@@ -297,20 +295,12 @@ def _unused(recipe: Recipe) -> Iterator[Unused]:
         why = f"{_LORA}.rank is 0: all weights are trained"
         yield (f"{_LORA}.*",), f"{_LORA}.rank", why, "set LORA_RANK, or leave it out"
     if not recipe.worker.reward.overlong_buffer.enable:
-        keys = (f"{_BUFFER}.len", f"{_BUFFER}.penalty_factor", f"{_BUFFER}.log")
+        keys = (f"{_BUFFER}.len", f"{_BUFFER}.penalty_factor")
         fix = f"set {_BUFFER}.enable to true, or leave it out"
         yield keys, f"{_BUFFER}.enable", "no response is judged by its length", fix
     if not recipe.worker.rollout.limit_images:
         limit = "worker.rollout.limit_images"
         yield ("data.min_pixels", "data.max_pixels"), limit, f"{limit} is 0: prompts are text", ""
-    if estimator != _DISCOUNTED:
-        yield (f"{_A}.gamma",), f"{_A}.adv_estimator", f"{estimator} has one reward for a whole response", ""
-    if algorithm.kl_type == "fixed":
-        keys = (f"{_A}.kl_target", f"{_A}.kl_horizon")
-        yield keys, f"{_A}.kl_type", f"{_A}.kl_type is fixed; adaptive reads it", ""
-    elif not kl.in_reward(recipe):
-        keys = (f"{_A}.kl_type", f"{_A}.kl_target", f"{_A}.kl_horizon")
-        yield keys, f"{_A}.use_kl_loss", "only the weight of KL in the reward adapts", ""
 
 
 def _asked(recipe: Recipe, keys: tuple[str, ...], decided_by: str) -> list[str]:

@@ -71,7 +71,7 @@ def remarks(recipe: Recipe, updates: int) -> list[str]:
                 f"the ratio of a whole response hardly ever moves by {actor.clip_ratio_high}: nothing will be clipped; "
                 "GSPO's paper has CLIP_RATIO_LOW=3e-4 CLIP_RATIO_HIGH=4e-4"
             )
-    clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high", "dual"))
+    clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high"))
     clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
     if updates == 1 and (clipped or any(recipe.source_of(clip).by_user for clip in clips)):
         lines.append(

@@ -156,16 +156,13 @@ def _data(recipe: Recipe) -> dict[str, Any]:
 
 
 def _models(recipe: Recipe) -> dict[str, Any]:
-    """Model paths and trust in remote code. The reference takes the actor's strategy unless a layer sets its own."""
+    """Model paths and trust in remote code."""
     actor = recipe.worker.actor.model
-    keys: dict[str, Any] = {
+    return {
         "actor_rollout_ref.model.path": actor.model_path,
         "actor_rollout_ref.model.trust_remote_code": actor.trust_remote_code,
         "data.trust_remote_code": actor.trust_remote_code,
     }
-    if recipe.source_of("worker.ref.strategy").layer != "default":
-        keys |= dict.fromkeys((f"{REF}.strategy", f"{REF}.fsdp_config.strategy"), recipe.worker.ref.strategy)
-    return keys
 
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:
@@ -271,6 +268,7 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
             "reward.reward_manager.name": "dapo",
             "reward.reward_kwargs.max_resp_len": longest,
             **{f"{buffer}.{name}": value for name, value in reward.overlong_buffer.model_dump().items()},
+            f"{buffer}.log": True,
             f"{buffer}.len": reward.overlong_buffer.len or max(1, longest // DAPO_SHARE),
         }
     return keys

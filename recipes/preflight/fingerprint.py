@@ -1,6 +1,7 @@
 """Identity of a run: the content that its checkpoints depend on, and the settings that may change between attempts.
 
-Content is compared by what it is, never by where it lies: the hash of rows, of a reward with its helpers, of a model.
+Content is compared by what it is, never by where it lies: a digest of rows, of a reward with its helpers, of a model.
+What another value means is said by each key (`resume` and `fixed` of `KeyInfo`), and here for content that is no key.
 """
 
 from __future__ import annotations
@@ -9,48 +10,48 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.config import Recipe, path_keys
+from recipes.config.layers import VERL
+from recipes.config.names import NATIVE, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
+from recipes.engines.verl import native
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
+from recipes.provenance import sha256
 from recipes.python_files import contents
 
-SETTINGS = re.compile(
-    r"monitor\..*|prepare|name|hardware|algorithm\.preset"
-    r"|trainer\.(?!save_model_only).*"
-    r"|data\.(train_files|val_.*|data_source|system_prompt|mini_rollout_batch_size|.*_workers)"
-    r"|worker\.hybrid_engine"
-    r"|worker\.(actor|ref)\.(micro_batch_.*|padding_free|dynamic_batching|max_token_len_.*|ulysses_size|offload\..*"
-    r"|fsdp\.(enable_.*|use_orig_params|fsdp_size)|use_fused_kernels|use_torch_compile"
-    r"|model\.(model_path|tokenizer_path|enable_gradient_checkpointing|use_liger|trust_remote_code))"
-    r"|worker\.ref\.strategy"
-    r"|worker\.rollout\.(name|gpu_memory_utilization|enforce_eager|enable_chunked_prefill|tensor_parallel_size"
-    r"|max_model_len|max_num_.*|disable_.*|val_override_config\..*|cudagraph_.*|load_format|free_cache_engine"
-    r"|enable_prefix_caching|calculate_log_probs|agent_num_workers|limit_images|engine_kwargs)"
-    r"|worker\.reward\.(reward_function|num_.*|overlong_buffer\.log)"
+TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
+CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (
+    f"{MODEL}: {part}" for part in ("config.json", "tokenizer", "processor", "code", "generation_config.json")
 )
-"""Keys that change no run into another: steps, validation, saving, logging, memory, and paths, whose content counts."""
-UNRECORDED = re.compile(
-    r"trainer\.(experiment_name|save_checkpoint_path|load_checkpoint_path|find_last_checkpoint|.*_data_dir|ray_timeline)"
-    r"|prepare|name"
+FIXED = {
+    RANKS: "each rank wrote a file of its own, so their number is fixed",
+    **dict.fromkeys((MODEL, CONFIG), "the checkpoint belongs to that model"),
+}
+"""Content that is no key, and with which no checkpoint goes on when it changed -> why."""
+ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
+"""Content that is no key and decides which rows come when."""
+_VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
+"""verl's own keys that are settings; those below `data` decide the order of rows, and the others are content."""
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"),
 )
-"""Settings that say where a run is and how it was started; each attempt has its own."""
-VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*")
-"""verl's own keys that are settings too."""
-TRAINING_ROWS, VALIDATION_ROWS, REWARD, MODEL = "training rows", "validation rows", "reward", "model"
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SAMPLED, PIECES = 1 << 16, 32
 """Bytes of a piece of a weight file, and pieces that are looked at: an update of a model changes nearly every one."""
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Content that one attempt trains.
+    """What one attempt trains.
 
     Attributes:
         content: name -> value; None where it cannot be known yet. A changed one makes another run.
@@ -61,46 +62,85 @@ class Fingerprint:
     settings: dict[str, Any]
 
 
+class Difference(NamedTuple):
+    """A name with different values in two attempts."""
+
+    name: str
+    old: Any
+    new: Any
+
+
 def fingerprint(recipe: Recipe) -> Fingerprint:
     """Return what this recipe trains; reads its rows, its reward and pieces of its weights."""
-    content: dict[str, Any] = {"engine": recipe.engine, "ranks": recipe.n_gpus, **_model(recipe)}
-    content |= {REWARD: contents(functions(recipe)) or None, TRAINING_ROWS: _rows(recipe, "data.train_files")}
-    content[VALIDATION_ROWS] = _rows(recipe, "data.val_files")
+    content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe) or None}
+    content |= {TRAINING_ROWS: _rows(recipe, "data.train_files"), VALIDATION_ROWS: _rows(recipe, "data.val_files")}
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
-        if key in ("engine", "verl") or UNRECORDED.fullmatch(key) or not recipe.uses(key):
+        value, is_path = recipe.value(key), leaf.info.path is not None
+        if key == VERL or leaf.info.resume == "place" or not recipe.uses(key):
             continue
-        value = recipe.value(key)
-        if leaf.info.path and not SETTINGS.fullmatch(key):
-            content[key] = _file(value)
-        elif SETTINGS.fullmatch(key):
-            settings[key] = _portable(value) if leaf.info.path else value
+        if leaf.info.resume == "setting":
+            settings[key] = _portable(value) if is_path else value
         else:
-            content[key] = value
-    for key, value in recipe.verl.items():
-        (settings if VERL_SETTINGS.fullmatch(key.lstrip("+")) else content)[f"verl.{key}"] = value
+            content[key] = _file(value) if is_path else value
+    for name, value in native(recipe).items():
+        (settings if _VERL_SETTINGS.fullmatch(name) else content)[f"{NATIVE}{name}"] = value
     return Fingerprint(*(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """Return what differs between two attempts.
+
+    A key of verl's that one side lacks has verl's default there. Any other name that one side lacks is not compared,
+    nor is a digest that could not be made.
+    """
+    found = []
+    for name in dict.fromkeys((*new, *old)):
+        default = verl_defaults().get(name.removeprefix(NATIVE)) if name.startswith(NATIVE) else None
+        one, other = old.get(name, default), new.get(name, default)
+        is_key = name in leaves(Recipe) and name in old and name in new
+        if one != other and (is_key or name.startswith(NATIVE) or None not in (one, other)):
+            found.append(Difference(name, one, other))
+    return found
+
+
+def why_fixed(name: str) -> str:
+    """Return why no checkpoint can go on with another value; empty where it can."""
+    leaf = leaves(Recipe).get(name)
+    return leaf.info.fixed if leaf else FIXED.get(name, "")
+
+
+def decides_order(name: str) -> bool:
+    """Return whether content decides which rows come when: with another, the place in the data means nothing."""
+    leaf = leaves(Recipe).get(name)
+    return leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
+
+
+def _reward(recipe: Recipe) -> dict[str, str]:
+    """The digests of the rewards' files, and of the files that their arguments name."""
+    arguments = recipe.worker.reward.reward_function_kwargs
+    named = {f"argument {name}": _file(value) for name, value in arguments.items() if isinstance(value, str)}
+    return contents(functions(recipe)) | {name: digest for name, digest in named.items() if digest}
+
+
 def _model(recipe: Recipe) -> dict[str, Any]:
-    """The content of the model: configuration, weights and tokenizer; None for what is not on this machine yet."""
+    """The content of the model, its tokenizer and its own code; None for what is not on this machine yet."""
     model = recipe.worker.actor.model
     folder = local_model(str(model.model_path))
-    tokenizer = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
+    words = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
+    code = sorted(folder.glob("*.py")) if folder and model.trust_remote_code else []
     return {
         MODEL: _digest([_weights(file) for file in weight_files(folder)]) if folder else None,
-        f"{MODEL}: config.json": _file(str(folder / "config.json")) if folder else None,
-        f"{MODEL}: tokenizer": _tokenizer(tokenizer) if tokenizer else None,
+        CONFIG: _file(folder / "config.json") if folder else None,
+        GENERATION: _file(folder / "generation_config.json") if folder else None,
+        TOKENIZER: _files(words / name for name in TOKENIZER_FILES) if words else None,
+        PROCESSOR: _files(words / name for name in PROCESSOR_FILES) if words else None,
+        CODE: _files(code) if folder else None,
     }
 
 
-def _tokenizer(folder: Path) -> str:
-    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json", "vocab.json")
-    return _digest([[name, _file(str(folder / name))] for name in names if (folder / name).is_file()])
-
-
 def _weights(file: Path) -> list[Any]:
-    """Name, size, and a hash of pieces of a file of weights, its head among them."""
+    """Name, size, and a digest of pieces of a file of weights, its head among them."""
     size = file.stat().st_size
     digest = hashlib.sha256()
     with file.open("rb") as opened:
@@ -111,7 +151,7 @@ def _weights(file: Path) -> list[Any]:
 
 
 def _rows(recipe: Recipe, key: str) -> str | None:
-    """The hash of a split's rows, whatever files they lie in; None where one is not here."""
+    """The digest of a split's rows, whatever files they lie in; None where one is not here."""
     files = [entry.path for entry in path_keys(recipe) if entry.key == key]
     if not all(Path(file).is_file() for file in files):
         return None
@@ -130,15 +170,17 @@ def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
             for batch in opened.iter_batches(4096):
                 digest.update(batch.serialize())
     except (OSError, pa.ArrowException):
-        return _file(file) or ""  # not finished rows; the checks of the data say so
+        return sha256(Path(file))  # not finished rows; the checks of the data say so
     return digest.hexdigest()
 
 
-def _file(path: str | None) -> str | None:
-    """The hash of a file; None where there is none."""
-    if path is None or not Path(path).is_file():
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _files(files: Iterable[Path]) -> str:
+    return _digest([[file.name, sha256(file)] for file in files if file.is_file()])
+
+
+def _file(path: str | Path | None) -> str | None:
+    """The digest of a file; None where there is none."""
+    return sha256(Path(path)) if path and Path(path).is_file() else None
 
 
 def _digest(parts: Any) -> str:

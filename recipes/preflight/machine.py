@@ -90,7 +90,7 @@ def _writable(name: str, folder: Path) -> None:
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
-    if not nearest.is_dir() and name != "trainer.ray_timeline":
+    if not nearest.is_dir():
         raise RecipeError(f"{nearest} is a file, not a folder", where=name, fix="move it away, or give another folder")
     try:  # asking for permissions is not enough: root has them for /proc too
         os.rmdir(tempfile.mkdtemp(dir=nearest if nearest.is_dir() else nearest.parent))

@@ -32,8 +32,7 @@ from recipes.engines.checkpoints import (
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.paths import run_dir
-from recipes.preflight.fingerprint import MODEL as MODELS
-from recipes.preflight.fingerprint import TRAINING_ROWS, fingerprint
+from recipes.preflight.fingerprint import RANKS, decides_order, differences, fingerprint, why_fixed
 from recipes.runs.changes import Change, add_changes
 
 RECORD = "recipe.json"
@@ -44,19 +43,6 @@ BEGUN_ANEW = ".begun_anew"
 """In the folder of the checkpoints: steps without their place in the data, for a run that begins its data anew."""
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
-IMPOSSIBLE = {
-    "engine": "each engine writes checkpoints of its own form",
-    "ranks": "each rank wrote a file of its own, so their number is fixed",
-    rf"{MODELS}(: config\.json)?": "the checkpoint belongs to that model",
-    r"worker\.actor\.strategy": "FSDP 1 and 2 write weights in different forms",
-    r"worker\.actor\.model\.lora\.(rank|target_modules|exclude_modules)": "the checkpoint has other adapters",
-}
-"""Content, as a pattern of its name, that no checkpoint can go on with when it changed -> why."""
-ORDER = re.compile(
-    rf"{TRAINING_ROWS}|{MODELS}: tokenizer|data\.(seed|shuffle|train_max_samples|rollout_batch_size|max_prompt_length"
-    r"|filter_overlong_prompts|prompt_key|image_key|video_key|override_chat_template|.*_pixels)"
-)
-"""Content that decides which rows come when: with another, the place in the data means nothing."""
 TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
 
 
@@ -74,23 +60,12 @@ def folder(recipe: Recipe) -> Path:
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
-def recorded(place: Path) -> list[Attempt] | None:
-    """The attempts whose checkpoints are in a folder, the oldest first; None where an earlier version, or another
-    program, has written none that can be compared.
-
-    Raises:
-        RecipeError: a record that cannot be read.
-    """
-    file = place / RECORD
+def recorded(place: Path) -> list[Attempt]:
+    """The attempts whose checkpoints are in a folder, the oldest first; none where no record of them can be read."""
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{file} cannot be read: {error}", where=str(file), fix=_ways_on(place)) from error
-    if not isinstance(entries, dict) or "attempts" not in entries:
-        return None
-    return [Attempt(**entry) for entry in entries["attempts"]]
+        return [Attempt(**entry) for entry in json.loads((place / RECORD).read_text(encoding="utf-8"))["attempts"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
@@ -101,7 +76,7 @@ def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
 def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
     """Return what a step was saved with; None where nobody recorded that."""
     attempt = _attempt_of(attempts, step)
-    if attempt is None or "trainer.save_model_only" not in attempt.content:
+    if attempt is None:
         return None
     return frozenset({MODEL}) if attempt.content["trainer.save_model_only"] else EVERYTHING
 
@@ -130,7 +105,7 @@ class Start:
 
     @property
     def begins_data_anew(self) -> bool:
-        return any(ORDER.fullmatch(change.name) for change in self.other_content)
+        return any(decides_order(change.name) for change in self.other_content)
 
 
 def start(recipe: Recipe) -> Start:
@@ -149,7 +124,7 @@ def start(recipe: Recipe) -> Start:
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
-    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, partial(_parts, attempts or ()))
+    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, partial(_parts, attempts))
     ours = fingerprint(recipe)
     if checkpoint is None:
         last = last_checkpoint(place)
@@ -166,15 +141,16 @@ def start(recipe: Recipe) -> Start:
         if problems:
             raise recipe.error(f"{problems[0]}", _others(Path(str(named))), "trainer.load_checkpoint_path")
     parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
-    attempt = _attempt_of(attempts or (), checkpoint.step)
+    attempt = _attempt_of(attempts, checkpoint.step)
     if attempt is None:
-        old = "an earlier version of these recipes" if (place / RECORD).is_file() else "another program"
-        why = f"{old} wrote these checkpoints, without a record of reward, rows, model, algorithm, optimiser, precision"
+        why = (
+            f"no {RECORD} that can be read says by which reward, rows, model and algorithm these checkpoints were made"
+        )
         wrote = checkpoint.ranks()
-        changes = [] if wrote in (None, recipe.n_gpus) else [Change("ranks", wrote, recipe.n_gpus, "", True)]
+        changes = [] if wrote in (None, recipe.n_gpus) else [Change(RANKS, wrote, recipe.n_gpus, "", True)]
         return Start(checkpoint, tuple(problems), tuple(changes), why, parts)
     changes = _changes(attempt.content, ours.content, content=True)
-    changes += _changes(attempts[-1].settings if attempts else {}, ours.settings, content=False)
+    changes += _changes(attempts[-1].settings, ours.settings, content=False)
     return Start(checkpoint, tuple(problems), tuple(changes), parts=parts)
 
 
@@ -184,22 +160,17 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
     if wrote and recipe.engine not in wrote:
         raise RecipeError(
             f"the checkpoints were written by the engine {wrote.pop()}, and the engine of this run is {recipe.engine}: "
-            f"{IMPOSSIBLE['engine']}",
+            f"{why_fixed('engine')}",
             where=str(steps[-1].parent),
             fix=f"keep the old one, or {_begin_anew(recipe)}",
         )
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any], content: bool) -> list[Change]:
-    """Return what differs; a name that one of the two does not have, or could not know, is not compared."""
-    both = [name for name in new if name in old and None not in (old[name], new[name])]
-    # A key that is null on one side only has changed; a hash that is null was not known then.
-    keys = [name for name in new if name in old and "." in name and ": " not in name]
-    both += [name for name in keys if (old[name] is None) != (new[name] is None)]
+    """Return what differs between two attempts, and what becomes of it."""
     return [
-        Change(name, old[name], new[name], DATA_ANEW if content and ORDER.fullmatch(name) else TAKES_EFFECT, content)
-        for name in dict.fromkeys(both)
-        if old[name] != new[name]
+        Change(*found, effect=DATA_ANEW if content and decides_order(found.name) else TAKES_EFFECT, content=content)
+        for found in differences(old, new)
     ]
 
 
@@ -263,8 +234,7 @@ def check_resume(recipe: Recipe) -> list[str]:
 def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
     assert begin.checkpoint is not None
     for change in begin.other_content:
-        why = next((why for pattern, why in IMPOSSIBLE.items() if re.fullmatch(pattern, change.name)), "")
-        if why:
+        if why := why_fixed(change.name):
             raise RecipeError(
                 f"a resumed run cannot change this: {change.described}: {why}",
                 where=str(begin.checkpoint.folder),
@@ -340,7 +310,7 @@ def record(recipe: Recipe) -> None:
     step = begin.checkpoint.step if begin.checkpoint else 0
     ours = fingerprint(recipe)
     own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent == place
-    before = [attempt for attempt in (recorded(place) or []) if attempt.after_step < step] if own_folder else []
+    before = [attempt for attempt in recorded(place) if attempt.after_step < step] if own_folder else []
     now = Attempt(step, ours.content, ours.settings)
     if before and before[-1].content == ours.content:
         now = Attempt(before.pop().after_step, ours.content, ours.settings)

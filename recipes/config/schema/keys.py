@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.fields import FieldInfo
@@ -50,6 +50,13 @@ Changes = Mapping[str, tuple[Any, Source]]
 
 PathKind = Literal["input", "output", "model", "data"]
 
+Resume = Literal["content", "order", "setting", "place"]
+"""What another value means to a run that goes on from a checkpoint.
+
+`content` makes it another run, and `order` one whose data begins anew; a `setting` takes effect and is listed; a
+`place` (names, folders) is each attempt's own.
+"""
+
 # Where verl keeps the groups of keys that it has elsewhere than EasyR1.
 VERL_GROUPS = {
     "worker.actor": "actor_rollout_ref.actor",
@@ -77,6 +84,8 @@ class KeyInfo:
         not_on: engine -> why that engine cannot do it; only the default value is accepted there.
         values_on: engine -> the values that the engine accepts, where it is not all of them.
         path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
+        resume: what another value means to a run that is resumed.
+        fixed: why no checkpoint can go on with another value; empty where it can.
     """
 
     doc: str
@@ -87,12 +96,16 @@ class KeyInfo:
     not_on: Mapping[str, str] = field(default_factory=dict)
     values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     path: PathKind | None = None
+    resume: Resume | None = None
+    fixed: str = ""
 
 
 class Section(BaseModel):
     """A group of keys: typed strictly, closed to unknown names, and never changed after it was loaded."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    when_resumed: ClassVar[Resume] = "content"
+    """Of the keys that say nothing else."""
 
 
 class Resolved(Section):
@@ -139,6 +152,8 @@ def key(
     not_on: Mapping[str, str] | None = None,
     values_on: Mapping[str, tuple[Any, ...]] | None = None,
     path: PathKind | None = None,
+    resume: Resume | None = None,
+    fixed: str = "",
     **bounds: Any,
 ) -> Any:
     """Declare a key. `default` may be a factory; `bounds` are pydantic's (ge, gt, le, lt); the rest is `KeyInfo`'s.
@@ -148,7 +163,7 @@ def key(
     names = (verl,) if isinstance(verl, str) else verl
     if alias is None:
         alias = bool(names) and convert is None and not computed
-    info = KeyInfo(doc, names, convert, computed, alias, not_on or {}, values_on or {}, path)
+    info = KeyInfo(doc, names, convert, computed, alias, not_on or {}, values_on or {}, path, resume, fixed)
     given = {"default_factory" if callable(default) else "default": default}
     extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
     return Field(**given, description=doc, json_schema_extra=extra, **bounds)
@@ -207,17 +222,22 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
         else:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
-            yield Leaf(f"{prefix}{name}", _placed(extra["key"], prefix.rstrip("."), name), declared)  # type: ignore[arg-type]  # JSON says pydantic
+            info: Any = extra["key"]  # JSON says pydantic
+            placed = _placed(
+                info, prefix.rstrip("."), name, section.when_resumed if issubclass(section, Section) else "content"
+            )
+            yield Leaf(f"{prefix}{name}", placed, declared)
 
 
-def _placed(info: KeyInfo, group: str, name: str) -> KeyInfo:
-    """Fill in verl's groups in names such as `{role}.strategy`, which actor and reference share."""
+def _placed(info: KeyInfo, group: str, name: str, resume: Resume) -> KeyInfo:
+    """Fill in the group's `resume`, and verl's groups in names such as `{role}.strategy`, of actor and reference."""
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
     same = VERL_GROUPS.get(known, "") + group.removeprefix(known)
     role = ".".join(group.split(".")[:2])
     places = {"same": f"{same}.{name}", "role": VERL_GROUPS.get(role)}
     places |= {part: VERL_GROUPS.get(f"{role}.{part}") for part in ("model", "fsdp")}
-    return replace(info, verl=tuple(template.format_map(places) for template in info.verl))
+    verl = tuple(template.format_map(places) for template in info.verl)
+    return replace(info, verl=verl, resume=info.resume or resume)
 
 
 def describe_type(annotation: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import PrivateAttr
 
-from recipes.config.schema.keys import SAME, Resolved, Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import SAME, Resolved, Resume, Section, key, only_easyr1, only_verl
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
@@ -45,6 +45,7 @@ class Data(Section):
         verl=SAME,
         convert=_as_list,
         path="data",
+        resume="setting",
     )
     val_files: str | list[str] = key(
         "",
@@ -52,6 +53,7 @@ class Data(Section):
         verl=SAME,
         convert=_as_list,
         path="data",
+        resume="setting",
     )
     val_share: float = key(
         0.05,
@@ -59,26 +61,32 @@ class Data(Section):
         not_on=CONVERTED,
         gt=0,
         lt=1,
+        resume="setting",
     )
     data_source: str | None = key(
-        None, "data source of rows that name none, where a file is converted", not_on=CONVERTED
+        None, "data source of rows that name none, where a file is converted", not_on=CONVERTED, resume="setting"
     )
     system_prompt: str | None = key(
-        None, "text file with the system message, where a file is converted", not_on=CONVERTED, path="input"
+        None,
+        "text file with the system message, where a file is converted",
+        not_on=CONVERTED,
+        path="input",
+        resume="setting",
     )
     prompt_key: str | None = key(
         None,
         "column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
         verl=SAME,
         convert=lambda value: value or "prompt",
+        resume="order",
     )
     answer_key: str = key(
         "answer",
         "column of the gold answer; in your own file `ground_truth`, unless you name one",
         not_on=only_easyr1("verl always reads reward_model.ground_truth of the row"),
     )
-    image_key: str = key("images", "column of the images", verl=SAME)
-    video_key: str = key("videos", "column of the videos", verl=SAME)
+    image_key: str = key("images", "column of the images", verl=SAME, resume="order")
+    video_key: str = key("videos", "column of the videos", verl=SAME, resume="order")
     image_dir: str | None = key(
         None,
         "folder that image paths in the rows are relative to",
@@ -91,17 +99,26 @@ class Data(Section):
         gt=0,
         not_on=only_easyr1("verl takes the rate from the row's video entry"),
     )
-    max_prompt_length: int = key(512, "longest prompt, in tokens, image tokens included", verl=SAME, gt=0)
+    max_prompt_length: int = key(
+        512, "longest prompt, in tokens, image tokens included", verl=SAME, gt=0, resume="order"
+    )
     max_response_length: int = key(512, "longest response, in tokens", verl=SAME, gt=0)
-    rollout_batch_size: int = key(512, "prompts a step (not responses)", verl="data.train_batch_size", gt=0)
+    rollout_batch_size: int = key(
+        512, "prompts a step (not responses)", verl="data.train_batch_size", gt=0, resume="order"
+    )
     mini_rollout_batch_size: int | None = key(
-        None, "prompts sent to generation at a time; null: all of a step's", verl="data.gen_batch_size", gt=0
+        None,
+        "prompts sent to generation at a time; null: all of a step's",
+        verl="data.gen_batch_size",
+        gt=0,
+        resume="setting",
     )
     val_batch_size: int = key(
         -1,
         "validation prompts generated at a time; -1: all at once",
         verl=SAME,
         convert=lambda value: None if value < 0 else value,
+        resume="setting",
     )
     format_prompt: str | None = key(
         None,
@@ -115,15 +132,17 @@ class Data(Section):
         verl="actor_rollout_ref.model.custom_chat_template",
         convert=_file_text,
         path="input",
+        resume="order",
     )
-    shuffle: bool = key(True, "shuffle the training rows every epoch", verl=SAME)
-    seed: int = key(1, "seed of the shuffling", verl=SAME)
+    shuffle: bool = key(True, "shuffle the training rows every epoch", verl=SAME, resume="order")
+    seed: int = key(1, "seed of the shuffling", verl=SAME, resume="order")
     min_pixels: int | None = key(
         262144,
         "smallest image, in pixels; smaller ones are enlarged",
         verl="data.mm_processor_kwargs",
         computed=True,
         gt=0,
+        resume="order",
     )
     max_pixels: int | None = key(
         4194304,
@@ -131,13 +150,17 @@ class Data(Section):
         verl="data.mm_processor_kwargs",
         computed=True,
         gt=0,
+        resume="order",
     )
-    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl=SAME)
-    filter_overlong_prompts_workers: int = key(16, "processes that measure the prompts", verl=SAME, gt=0)
-    train_max_samples: int = key(-1, "train on so many rows at most; -1: all", verl=SAME, not_on=only_verl())
-    val_max_samples: int = key(-1, "validate on so many rows at most; -1: all", verl=SAME, not_on=only_verl())
+    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl=SAME, resume="order")
+    filter_overlong_prompts_workers: int = key(
+        16, "processes that measure the prompts", verl=SAME, gt=0, resume="setting"
+    )
+    train_max_samples: int = key(
+        -1, "train on so many rows at most; -1: all", verl=SAME, not_on=only_verl(), resume="order"
+    )
     dataloader_num_workers: int = key(
-        8, "processes that read rows", verl=SAME, ge=0, not_on=only_verl("EasyR1 always uses 8")
+        8, "processes that read rows", verl=SAME, ge=0, not_on=only_verl("EasyR1 always uses 8"), resume="setting"
     )
 
 
@@ -158,9 +181,10 @@ class Algorithm(Section):
     """Advantages from rewards, and the place of the KL term."""
 
     preset: str | None = key(
-        None, "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"
+        None,
+        "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change",
+        resume="setting",
     )
-    gamma: float = key(1.0, "discount of later tokens' rewards (reinforce_plus_plus)", verl=SAME, ge=0, le=1)
     adv_estimator: AdvantageEstimator = key(
         "grpo", "advantage estimator", verl=SAME, values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
     )
@@ -221,13 +245,6 @@ class Algorithm(Section):
         alias=True,
         values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
     )
-    kl_type: Literal["fixed", "adaptive"] = key(
-        "fixed", "controller of the weight of KL in the reward", verl="algorithm.kl_ctrl.type"
-    )
-    kl_horizon: float = key(
-        10000.0, "horizon of the adaptive controller, in responses", verl="algorithm.kl_ctrl.horizon", gt=0
-    )
-    kl_target: float = key(0.1, "KL that the adaptive controller aims at", verl="algorithm.kl_ctrl.target_kl", gt=0)
     online_filtering: bool = key(
         False, "drop groups that give no signal and generate others (DAPO)", verl="algorithm.filter_groups.enable"
     )
@@ -251,6 +268,8 @@ class Algorithm(Section):
 
 class Monitor(Section):
     """The bounds at which rules warn. Rules compare windows of steps, never single steps."""
+
+    when_resumed: ClassVar[Resume] = "setting"
 
     window: int = key(5, "steps in a window", ge=2)
     entropy_collapse: float = key(0.01, "nats a token; below it the policy has collapsed", ge=0)
@@ -278,6 +297,8 @@ Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"
 class Trainer(Section):
     """Length of the run, its machines, and when it writes."""
 
+    when_resumed: ClassVar[Resume] = "setting"
+
     total_epochs: int = key(15, "passes over the training rows", verl=SAME, computed=True, alias=True, gt=0)
     max_steps: int | None = key(
         None,
@@ -289,7 +310,11 @@ class Trainer(Section):
     )
     project_name: str = key("grpo-recipes", "project, for loggers", verl=SAME)
     experiment_name: str | None = key(
-        None, "name of the run and of its folders; null: the recipe's name", verl=SAME, pattern=r"^\w[\w.-]*$"
+        None,
+        "name of the run and of its folders; null: the recipe's name",
+        verl=SAME,
+        pattern=r"^\w[\w.-]*$",
+        resume="place",
     )
     logger: list[Backend] = key(
         lambda: ["console", "file"],
@@ -321,6 +346,7 @@ class Trainer(Section):
         "leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew",
         verl="actor_rollout_ref.actor.checkpoint.save_contents",
         computed=True,
+        resume="content",
     )
     save_hf_model: bool = key(
         True,
@@ -333,6 +359,7 @@ class Trainer(Section):
         "folder of the checkpoints; null: artifacts/checkpoints/EXPERIMENT_NAME",
         verl="trainer.default_local_dir",
         path="output",
+        resume="place",
     )
     load_checkpoint_path: str | None = key(
         None,
@@ -340,6 +367,7 @@ class Trainer(Section):
         verl=("trainer.resume_mode", "trainer.resume_from_path"),
         computed=True,
         path="input",
+        resume="place",
     )
     ray_dashboard: bool = key(
         False,
@@ -348,28 +376,27 @@ class Trainer(Section):
         computed=True,
         not_on=only_verl("EasyR1 starts Ray with Ray's own defaults"),
     )
-    ray_timeline: str | None = key(None, "file for Ray's timeline", verl="ray_kwargs.timeline_json_file", path="output")
     find_last_checkpoint: bool | Literal["changed"] = key(
         True,
         "go on from the last checkpoint of the experiment; changed: also if reward, rows, algorithm or optimiser "
         "have changed since",
         verl="trainer.resume_mode",
         computed=True,
+        resume="place",
     )
     rollout_data_dir: str | None = key(
         None,
         "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
         verl=SAME,
         path="output",
+        resume="place",
     )
     validation_data_dir: str | None = key(
         None,
         "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
         verl=SAME,
         path="output",
-    )
-    balance_batch: bool = key(
-        True, "give all ranks about the same number of tokens", verl=SAME, not_on=only_verl("EasyR1 always does")
+        resume="place",
     )
 
 
@@ -380,10 +407,12 @@ Hardware = Literal["cpu", "gpu"]
 class Recipe(Resolved):
     """A resolved recipe for verl or EasyR1."""
 
-    name: str = key("recipe", "name of the recipe; default: the file's")
-    engine: EngineName = key("verl", "trainer that runs the recipe")
-    hardware: Hardware = key("cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml")
-    prepare: list[str] = key(list, "script and arguments that make the data when it is missing")
+    name: str = key("recipe", "name of the recipe; default: the file's", resume="place")
+    engine: EngineName = key(
+        "verl", "trainer that runs the recipe", fixed="each engine writes checkpoints of its own form"
+    )
+    hardware: Hardware = key("cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml", resume="setting")
+    prepare: list[str] = key(list, "script and arguments that make the data when it is missing", resume="place")
     data: Data = Data()
     algorithm: Algorithm = Algorithm()
     worker: Worker = Worker()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from recipes.config.schema.keys import SAME, Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import SAME, Resume, Section, key, only_easyr1, only_verl
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -25,19 +25,25 @@ def verl_loss(name: str) -> str:
     return {"default": "vanilla", "gspo_token": "gspo"}.get(name, name)
 
 
+OTHER_ADAPTERS = "the checkpoint has other adapters"
+
+
 class Lora(Section):
     """Low-rank adapters; on when `rank` is positive."""
 
-    rank: int = key(0, "rank of the adapters; 0: train all weights", verl="{model}.lora_rank", ge=0)
+    rank: int = key(
+        0, "rank of the adapters; 0: train all weights", verl="{model}.lora_rank", ge=0, fixed=OTHER_ADAPTERS
+    )
     alpha: int = key(64, "scale of the adapters", verl="{model}.lora_alpha", gt=0)
     target_modules: str = key(
         "all-linear",
         "modules to adapt: all-linear, or names joined by commas",
         verl="{model}.target_modules",
         convert=_split_names,
+        fixed=OTHER_ADAPTERS,
     )
     exclude_modules: str | None = key(
-        None, "regular expression of modules to leave alone", verl="{model}.exclude_modules"
+        None, "regular expression of modules to leave alone", verl="{model}.exclude_modules", fixed=OTHER_ADAPTERS
     )
 
 
@@ -51,17 +57,28 @@ class Model(Section):
         computed=True,
         alias=True,
         path="model",
+        resume="setting",
     )
-    tokenizer_path: str | None = key(None, "tokenizer folder or name; null: the model's", verl=SAME, path="model")
+    tokenizer_path: str | None = key(
+        None, "tokenizer folder or name; null: the model's", verl=SAME, path="model", resume="setting"
+    )
     override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", verl=SAME)
     enable_gradient_checkpointing: bool | None = key(
         True,
         "compute activations again in the backward pass, to save memory; null: where memory asks for it",
         verl=SAME,
+        resume="setting",
     )
-    use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", verl=SAME, not_on=only_verl())
+    use_liger: bool = key(
+        False, "liger's kernels for norms, rotary embedding and MLP", verl=SAME, not_on=only_verl(), resume="setting"
+    )
     trust_remote_code: bool = key(
-        False, "run code that comes with the model (EasyR1's own default is true)", verl=SAME, computed=True, alias=True
+        False,
+        "run code that comes with the model (EasyR1's own default is true)",
+        verl=SAME,
+        computed=True,
+        alias=True,
+        resume="setting",
     )
     freeze_vision_tower: bool = key(
         False,
@@ -75,7 +92,6 @@ class Optim(Section):
     """AdamW and its schedule."""
 
     lr: float = key(1e-6, "learning rate", verl=SAME, gt=0)
-    betas: list[float] = key(lambda: [0.9, 0.999], "decay of the two moments", verl=SAME, min_length=2, max_length=2)
     weight_decay: float = key(1e-2, "decoupled weight decay", verl=SAME, ge=0)
     strategy: Literal["adamw", "adamw_bf16"] = key(
         "adamw", "optimiser; adamw_bf16 keeps its state in bf16", computed=True, values_on={"verl": ("adamw",)}
@@ -96,12 +112,6 @@ class Optim(Section):
         verl=SAME,
         convert=lambda value: -1 if value is None else value,
     )
-    min_lr_ratio: float | None = key(
-        None,
-        "rate at the end of a schedule that falls, as a share of lr; null: 0",
-        verl=SAME,
-        convert=lambda value: 0.0 if value is None else value,
-    )
     lr_scheduler_type: Literal["constant", "cosine", "linear"] = key(
         "constant",
         "schedule after the warm-up: the last two fall until the last step",
@@ -116,25 +126,28 @@ class Fsdp(Section):
     """Sharding and precision of the trained model."""
 
     enable_full_shard: bool = key(
-        True, "shard parameters too (ZeRO-3); false: ZeRO-2", verl="{fsdp}.reshard_after_forward"
+        True, "shard parameters too (ZeRO-3); false: ZeRO-2", verl="{fsdp}.reshard_after_forward", resume="setting"
     )
     enable_cpu_offload: bool = key(
         False,
         "FSDP keeps parameters in CPU memory (verl: only with strategy fsdp2)",
         verl="{fsdp}.offload_policy",
         computed=True,
+        resume="setting",
     )
     enable_rank0_init: bool = key(
-        True, "load weights on rank 0 and send them to the others", not_on=only_easyr1("verl always loads on rank 0")
+        True,
+        "load weights on rank 0 and send them to the others",
+        not_on=only_easyr1("verl always loads on rank 0"),
+        resume="setting",
     )
-    use_orig_params: bool = key(False, "FSDP1 keeps the original parameters", verl=SAME)
     torch_dtype: Precision | None = key(
         None,
         "precision of the master weights; null: fp32 (reference: bf16 on EasyR1)",
         verl="{fsdp}.model_dtype",
         computed=True,
     )
-    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", verl=SAME)
+    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", verl=SAME, resume="setting")
     mp_param_dtype: Precision = key(
         "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", computed=True
     )
@@ -153,15 +166,23 @@ class RefFsdp(Fsdp):
         True,
         "FSDP keeps the reference in CPU memory",
         not_on=only_easyr1("verl's FSDP engine always keeps a forward-only model in CPU memory"),
+        resume="setting",
     )
 
 
-class Offload(Section):
-    """Moving weights and optimiser state to CPU memory between their uses."""
+class RefOffload(Section):
+    """Moving weights to CPU memory between their uses."""
+
+    when_resumed: ClassVar[Resume] = "setting"
 
     offload_params: bool | None = key(
         False, "weights rest in CPU memory; null: where a GPU's memory asks for it", verl="{fsdp}.param_offload"
     )
+
+
+class Offload(RefOffload):
+    """Moving weights and optimiser state to CPU memory between their uses."""
+
     offload_optimizer: bool | None = key(
         False,
         "optimiser state rests in CPU memory; null: where a GPU's memory asks for it",
@@ -198,13 +219,6 @@ class OverlongBuffer(Section):
         not_on=_LENGTH_PENALTY,
         ge=0,
     )
-    log: bool = key(
-        True,
-        "log the penalty",
-        verl="reward.reward_kwargs.overlong_buffer_cfg.log",
-        computed=True,
-        not_on=_LENGTH_PENALTY,
-    )
 
 
 class Reward(Section):
@@ -217,6 +231,7 @@ class Reward(Section):
         verl=("reward.custom_reward_function.path", "reward.custom_reward_function.name"),
         computed=True,
         path="input",
+        resume="setting",
     )
     reward_weights: list[float] = key(
         list, "one weight for each of several reward functions; empty: each counts 1", verl=(), computed=True
@@ -229,18 +244,13 @@ class Reward(Section):
     skip_special_tokens: bool = key(
         True, "decode responses without special tokens", not_on=only_easyr1("verl always leaves them out")
     )
-    num_cpus: int = key(
-        1,
-        "CPUs that Ray reserves for the reward process",
-        gt=0,
-        not_on=only_easyr1("verl has processes instead: num_workers"),
-    )
     num_workers: int = key(
         8,
         "reward processes; 0, on CPUs: in the processes that drive generation",
         verl=SAME,
         ge=0,
         not_on=only_verl("EasyR1 has one reward process"),
+        resume="setting",
     )
     overlong_buffer: OverlongBuffer = OverlongBuffer()
 
@@ -250,6 +260,8 @@ ROLLOUT = "actor_rollout_ref.rollout"
 
 class ValOverride(Section):
     """Sampling in validation; a key that is null is the training's."""
+
+    when_resumed: ClassVar[Resume] = "setting"
 
     temperature: float | None = key(
         None, "temperature; 0: greedy", verl=f"{ROLLOUT}.val_kwargs.temperature", computed=True, alias=True, ge=0
@@ -266,14 +278,21 @@ class ValOverride(Section):
 class Rollout(Section):
     """Generation of responses."""
 
-    name: Literal["vllm", "sglang"] = key("vllm", "inference engine", verl=SAME, values_on={"easyr1": ("vllm",)})
+    name: Literal["vllm", "sglang"] = key(
+        "vllm", "inference engine", verl=SAME, values_on={"easyr1": ("vllm",)}, resume="setting"
+    )
     n: int = key(1, "responses a prompt: the size of a group", verl=SAME, gt=0)
     temperature: float = key(1.0, "sampling temperature", verl=SAME, gt=0)
     top_p: float = key(1.0, "nucleus", verl=SAME, gt=0, le=1)
     top_k: int = key(-1, "candidates; -1: all", verl=SAME, ge=-1)
     seed: int = key(1, "seed of sampling", verl=SAME)
     limit_images: int = key(
-        0, "images a prompt may hold; 0: text only", verl=SAME, convert=lambda value: value or None, ge=0
+        0,
+        "images a prompt may hold; 0: text only",
+        verl=SAME,
+        convert=lambda value: value or None,
+        ge=0,
+        resume="setting",
     )
     dtype: Literal["bf16", "fp16", "fp32"] = key(
         "bf16", "precision of generation", verl=SAME, convert=_VERL_PRECISIONS.get
@@ -284,22 +303,26 @@ class Rollout(Section):
         verl=SAME,
         gt=0,
         lt=1,
+        resume="setting",
     )
-    ignore_eos: bool = key(False, "generate on after the end token", verl=SAME)
-    enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory", verl=SAME)
+    enforce_eager: bool = key(
+        False, "no CUDA graphs: slower, starts sooner, takes less memory", verl=SAME, resume="setting"
+    )
     enable_chunked_prefill: bool = key(
-        True, "split long prompts while others decode (EasyR1's own default is false)", verl=SAME
+        True, "split long prompts while others decode (EasyR1's own default is false)", verl=SAME, resume="setting"
     )
     tensor_parallel_size: int = key(
-        2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
+        2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0, resume="setting"
     )
     max_model_len: int | None = key(
-        None, "longest sequence of vLLM; null: prompt + response", verl=SAME, computed=True, gt=0
+        None, "longest sequence of vLLM; null: prompt + response", verl=SAME, computed=True, gt=0, resume="setting"
     )
-    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", verl=SAME, gt=0)
-    disable_log_stats: bool = key(True, "no statistics from vLLM in the log", verl=SAME)
+    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", verl=SAME, gt=0, resume="setting")
     disable_tqdm: bool = key(
-        False, "no progress bar of vLLM", not_on=only_easyr1("verl generates through a server, which shows no bar")
+        False,
+        "no progress bar of vLLM",
+        not_on=only_easyr1("verl generates through a server, which shows no bar"),
+        resume="setting",
     )
     val_override_config: ValOverride = ValOverride()
     max_num_seqs: int | None = key(
@@ -308,9 +331,14 @@ class Rollout(Section):
         verl=SAME,
         gt=0,
         not_on=only_verl(),
+        resume="setting",
     )
     cudagraph_capture_sizes: list[int] | None = key(
-        None, "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs", verl=SAME, not_on=only_verl()
+        None,
+        "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs",
+        verl=SAME,
+        not_on=only_verl(),
+        resume="setting",
     )
     load_format: Literal["auto", "dummy", "safetensors"] = key(
         "auto",
@@ -318,17 +346,32 @@ class Rollout(Section):
         verl=SAME,
         computed=True,
         not_on=only_verl(),
+        resume="setting",
     )
-    free_cache_engine: bool = key(True, "free vLLM's cache while training", verl=SAME, not_on=only_verl())
-    enable_prefix_caching: bool = key(True, "share the cache of a group's prompt", verl=SAME, not_on=only_verl())
+    free_cache_engine: bool = key(
+        True, "free vLLM's cache while training", verl=SAME, not_on=only_verl(), resume="setting"
+    )
     calculate_log_probs: bool = key(
-        True, "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)", verl=SAME, not_on=only_verl()
+        True,
+        "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)",
+        verl=SAME,
+        not_on=only_verl(),
+        resume="setting",
     )
     agent_num_workers: int = key(
-        8, "processes that drive generation", verl=f"{ROLLOUT}.agent.num_workers", gt=0, not_on=only_verl()
+        8,
+        "processes that drive generation",
+        verl=f"{ROLLOUT}.agent.num_workers",
+        gt=0,
+        not_on=only_verl(),
+        resume="setting",
     )
     engine_kwargs: dict[str, Any] = key(
-        dict, "further arguments of vLLM's engine", verl=f"{ROLLOUT}.engine_kwargs.vllm", not_on=only_verl()
+        dict,
+        "further arguments of vLLM's engine",
+        verl=f"{ROLLOUT}.engine_kwargs.vllm",
+        not_on=only_verl(),
+        resume="setting",
     )
 
 
@@ -343,7 +386,11 @@ class Actor(Section):
     """The policy that is trained."""
 
     strategy: Literal["fsdp", "fsdp2"] = key(
-        "fsdp", "FSDP version", verl=("{role}.strategy", "{fsdp}.strategy"), values_on={"easyr1": ("fsdp",)}
+        "fsdp",
+        "FSDP version",
+        verl=("{role}.strategy", "{fsdp}.strategy"),
+        values_on={"easyr1": ("fsdp",)},
+        fixed="FSDP 1 and 2 write weights in different forms",
     )
     global_batch_size: int | None = key(
         256,
@@ -356,17 +403,21 @@ class Actor(Section):
         "responses in one forward and backward pass of a GPU; null: 4, or fewer where they have to divide",
         verl="{role}.ppo_micro_batch_size_per_gpu",
         gt=0,
+        resume="setting",
     )
     max_grad_norm: float = key(
         1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
     )
     ppo_epochs: int = key(1, "passes over a step's responses", verl=SAME, gt=0)
-    padding_free: bool = key(True, "pack responses without padding", verl="{model}.use_remove_padding")
+    padding_free: bool = key(
+        True, "pack responses without padding", verl="{model}.use_remove_padding", resume="setting"
+    )
     dynamic_batching: bool = key(
         True,
         "fill micro-batches by tokens, up to max_token_len_per_device",
         verl="{role}.use_dynamic_bsz",
         computed=True,
+        resume="setting",
     )
     max_token_len_per_device: int | None = key(
         None,
@@ -375,8 +426,11 @@ class Actor(Section):
         computed=True,
         not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
         gt=0,
+        resume="setting",
     )
-    ulysses_size: int = key(1, "GPUs that share one sequence", verl="{role}.ulysses_sequence_parallel_size", gt=0)
+    ulysses_size: int = key(
+        1, "GPUs that share one sequence", verl="{role}.ulysses_sequence_parallel_size", gt=0, resume="setting"
+    )
     model: Model = Model()
     optim: Optim = Optim()
     fsdp: Fsdp = Fsdp()
@@ -390,12 +444,12 @@ class Actor(Section):
             "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
         ),
         gt=0,
+        resume="setting",
     )
     clip_ratio_low: float = key(
         0.2, "lower clip of the ratio", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0
     )
     clip_ratio_high: float = key(0.3, "upper clip of the ratio (DAPO: higher than the lower)", verl=SAME, ge=0)
-    clip_ratio_dual: float = key(3.0, "dual clip of negative advantages", verl="{role}.clip_ratio_c", gt=1)
     loss_avg_mode: Literal["token", "seq"] = key(
         "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
     )
@@ -434,6 +488,7 @@ class Actor(Section):
         computed=True,
         not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
         gt=0,
+        resume="setting",
     )
     use_fused_kernels: bool = key(
         False,
@@ -442,6 +497,7 @@ class Actor(Section):
         computed=True,
         alias=True,
         not_on=only_verl(),
+        resume="setting",
     )
     recompute_old_log_probs: bool | None = key(
         True,
@@ -451,28 +507,23 @@ class Actor(Section):
         not_on=only_verl("EasyR1 always computes them"),
     )
     use_torch_compile: bool = key(
-        True, "compile with torch.compile", verl=("{role}.use_torch_compile", "{fsdp}.use_torch_compile")
+        True,
+        "compile with torch.compile",
+        verl=("{role}.use_torch_compile", "{fsdp}.use_torch_compile"),
+        resume="setting",
     )
-    tau_positive: float = key(1.0, "temperature of SAPO for positive advantages", verl="{role}.tau_pos", gt=0)
-    tau_negative: float = key(1.05, "temperature of SAPO for negative advantages", verl="{role}.tau_neg", gt=0)
 
 
 class Ref(Section):
     """The reference policy of the KL term; batch sizes and packing are the actor's."""
 
-    strategy: Literal["fsdp", "fsdp2"] = key(
-        "fsdp", "FSDP version", verl=SAME, computed=True, values_on={"easyr1": ("fsdp",)}
-    )
     fsdp: RefFsdp = RefFsdp()
-    offload: Offload = Offload()
+    offload: RefOffload = RefOffload()
 
 
 class Worker(Section):
     """The networks, generation and the reward."""
 
-    hybrid_engine: bool = key(
-        True, "actor and rollout share the GPUs", verl="actor_rollout_ref.hybrid_engine", values_on={"easyr1": (True,)}
-    )
     actor: Actor = Actor()
     ref: Ref = Ref()
     rollout: Rollout = Rollout()

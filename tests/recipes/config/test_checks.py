@@ -99,12 +99,5 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ({"MIN_PIXELS": "1000"}, "data.min_pixels 1000 changes nothing: worker.rollout.limit_images is 0"),
     ):
         assert any(words in remark for remark in remarks(resolve(**environ)))
-    for argument, words in (
-        ("algorithm.gamma=0.9", "algorithm.gamma 0.9 changes nothing: grpo has one reward for a whole response"),
-        ("algorithm.kl_ctrl.target_kl=0.2", "algorithm.kl_target 0.2 changes nothing: algorithm.kl_type is fixed"),
-    ):
-        assert [words] == [remark[: len(words)] for remark in remarks(resolve(argument))]
-    several = {"ALGORITHM": "reinforce_plus_plus", "CLIP_RATIO_HIGH": "0.3", "GLOBAL_BATCH_SIZE": "16"}
-    assert remarks(resolve("algorithm.gamma=0.9", **several)) == []
     for name in algorithms():
         assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []

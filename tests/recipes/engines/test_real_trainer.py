@@ -200,7 +200,7 @@ DAPO = {
     "worker.actor.optim.lr": 5e-3,
     "worker.actor.optim.lr_scheduler_type": "linear",
     "worker.actor.optim.lr_warmup_steps": 0,
-    "worker.actor.optim.min_lr_ratio": 0.5,
+    "actor_rollout_ref.actor.optim.min_lr_ratio": 0.5,
     "worker.reward.overlong_buffer.len": LONGEST - 4,  # nearly every response ends inside it
     "trainer.max_steps": 2,
     "trainer.save_freq": 2,

@@ -52,7 +52,6 @@ ONE_VALUE = {"worker.actor.optim.strategy"}
 OTHERS: dict[str, Any] = {
     "data.override_chat_template": __file__,
     "worker.actor.model.lora.target_modules": "q_proj,k_proj",
-    "worker.actor.optim.betas": [0.9, 0.95],
     "trainer.save_limit": 3,
     "worker.rollout.cudagraph_capture_sizes": [4],
     "worker.actor.loss_agg_mode": "token-sum",

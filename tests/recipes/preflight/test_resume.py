@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -12,7 +11,6 @@ from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import resume
-from recipes.preflight.fingerprint import SETTINGS, fingerprint
 from recipes.python_files import own_files
 from recipes.runs.changes import read_changes
 from tests.recipes.engines.test_checkpoints import archive
@@ -198,19 +196,16 @@ def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make):
         resume.check_resume(make())
 
 
-def test_a_folder_of_the_version_before_says_what_cannot_be_known(make):
+@pytest.mark.parametrize("damage", [lambda record: record.unlink(), lambda record: record.write_text("{")])
+def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, damage):
     attempt(make())
-    record = resume.folder(make()) / resume.RECORD
-    record.write_text(json.dumps({"recipe": "countdown", "engine": "verl", "ranks": 1}))
-    with pytest.raises(RecipeError, match="an earlier version .* without a record of reward, rows"):
+    damage(resume.folder(make()) / resume.RECORD)
+    with pytest.raises(RecipeError, match=resume.RECORD):
         resume.check_resume(make())
     changed = make("trainer.find_last_checkpoint=changed")
     assert any("cannot be known" in remark for remark in resume.check_resume(changed))
     resume.record(changed)
     assert read_changes(run_dir("countdown"))[0].changes[0].old == "not recorded"
-    record.unlink()
-    with pytest.raises(RecipeError, match="another program wrote these checkpoints"):
-        resume.check_resume(make())
 
 
 def test_asking_for_changes_where_there_are_none_is_said(make):
@@ -230,16 +225,63 @@ def test_a_checkpoint_of_another_run_is_compared_too(make, files):
         resume.check_resume(make(f"trainer.load_checkpoint_path={files}"))
 
 
-def test_every_key_is_content_or_a_setting(make):
-    """A new key is content until somebody lists it; the list names nothing that is gone."""
-    parts = fingerprint(make())
-    assert not parts.content.keys() & parts.settings.keys()
-    assert {
-        "algorithm.kl_coef",
-        "worker.actor.optim.lr",
-        "worker.rollout.temperature",
-    } <= set(parts.content)
-    assert all(SETTINGS.fullmatch(key) for key in parts.settings)
+VERLS_OWN = [
+    "actor_rollout_ref.actor.optim.min_lr_ratio=0.1",
+    "algorithm.rollout_correction.rollout_is=token",
+    "+actor_rollout_ref.rollout.repetition_penalty=1.1",
+    "+data.apply_chat_template_kwargs.enable_thinking=false",
+]
+
+
+@pytest.mark.parametrize("key", VERLS_OWN)
+def test_a_key_of_verls_that_one_attempt_has_is_another_run(make, key):
+    name = key.lstrip("+").partition("=")[0]
+    attempt(make())
+    with pytest.raises(RecipeError, match=name):
+        resume.check_resume(make(key))
+    resume.record(make(key, "trainer.find_last_checkpoint=changed"))
+    save(make(), 3)
+    with pytest.raises(RecipeError, match=name):
+        resume.check_resume(make())
+    assert resume.check_resume(make(key))[0].startswith("resuming from step 3")
+
+
+def test_verls_default_is_no_change_and_its_settings_take_effect(make):
+    attempt(make())
+    remarks = resume.check_resume(make("algorithm.gamma=1.0", "ray_kwargs.ray_init.num_cpus=9"))
+    assert [name for name in ("algorithm.gamma", "ray_init.num_cpus") if name in str(remarks)] == ["ray_init.num_cpus"]
+
+
+@pytest.mark.parametrize(
+    "file", ["tokenizer.model", "merges.txt", "preprocessor_config.json", "generation_config.json", "modeling_own.py"]
+)
+def test_every_file_of_the_model_that_decides_responses_is_compared(make, files, file):
+    trusting = "worker.actor.model.trust_remote_code=true"
+    (files / "model" / file).write_text("{}")
+    attempt(make(trusting))
+    assert resume.check_resume(make(trusting))[0].startswith("resuming")
+    (files / "model" / file).write_text("{ }")
+    with pytest.raises(RecipeError, match="model: "):
+        resume.check_resume(make(trusting))
+
+
+def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, reward):
+    words, judge = reward.with_name("words.txt"), reward.parent / "judge" / "prompt.txt"
+    judge.parent.mkdir()
+    for file in (words, judge):
+        file.write_text("one")
+    reward.write_text('import helper\n\nWORDS = open("words.txt")\n')
+    given = (
+        f"worker.reward.reward_function={reward}",
+        f"worker.reward.reward_function_kwargs.prompt={judge}",
+    )
+    attempt(make(*given))
+    assert resume.check_resume(make(*given))[0].startswith("resuming")
+    for file, name in ((words, "words.txt"), (judge, "prompt")):
+        file.write_text("two")
+        with pytest.raises(RecipeError, match=name):
+            resume.check_resume(make(*given))
+        file.write_text("one")
 
 
 def test_the_kits_reward_is_all_of_its_files():

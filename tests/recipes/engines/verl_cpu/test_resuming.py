@@ -194,8 +194,8 @@ def test_what_a_start_makes_of_the_checkpoints_before_it(tmp_path, monkeypatch):
 
     record = experiment.checkpoints / resume.RECORD
     record.write_text(json.dumps({"recipe": "countdown", "engine": "verl", "ranks": 1}))
-    assert "refused: an earlier version" in experiment.decision(*changed[:2])
-    rows.append(["a record of the version before", "refused, says what cannot be known; `RESUME=changed` goes on"])
+    assert "refused: no recipe.json" in experiment.decision(*changed[:2])
+    rows.append(["a record of another form", "refused, says what cannot be known; `RESUME=changed` goes on"])
     shutil.rmtree(experiment.checkpoints)
     assert "has no checkpoint: the run begins" in experiment.decision(RESUME="changed")
     rows.append(["`RESUME=changed` without a checkpoint", "says so, and begins"])
