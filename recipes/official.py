@@ -106,14 +106,14 @@ _DETAILS = {
 }
 """Switch -> keys that mean nothing in our recipe while it is off."""
 HARDWARE = (
-    "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.balance_batch", "*.micro_batch_size_*",
+    "trainer.nnodes", "trainer.n_gpus_per_node", "*.micro_batch_size_*",
     "*.padding_free", "*.dynamic_batching", "*.max_token_len_*", "*.ulysses_size", "*.offload.*", "*.fsdp.*",
     "worker.*.strategy", "*.enable_gradient_checkpointing", "*.use_*kernels", "*.use_liger",
-    "*.use_torch_compile", "*.recompute_old_log_probs", "*_workers", "*.num_workers", "*.num_cpus",
+    "*.use_torch_compile", "*.recompute_old_log_probs", "*_workers", "*.num_workers",
     "worker.rollout.gpu_memory_utilization", "worker.rollout.enforce_eager", "worker.rollout.enable_*",
     "worker.rollout.tensor_parallel_size", "worker.rollout.max_num_*", "worker.rollout.cudagraph_*",
     "worker.rollout.load_format", "worker.rollout.free_cache_engine", "worker.rollout.dtype",
-    "worker.rollout.disable_*", "worker.rollout.engine_kwargs",
+    "worker.rollout.disable_tqdm", "worker.rollout.engine_kwargs",
 )  # fmt: skip
 """Patterns of the keys that the machine decides; they change what is learned by rounding only. Others are a task's."""
 

@@ -143,9 +143,7 @@ def start(recipe: Recipe) -> Start:
     parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
     attempt = _attempt_of(attempts, checkpoint.step)
     if attempt is None:
-        why = (
-            f"no {RECORD} that can be read says by which reward, rows, model and algorithm these checkpoints were made"
-        )
+        why = f"no {RECORD} that can be read says which reward, rows, model and algorithm made these checkpoints"
         wrote = checkpoint.ranks()
         changes = [] if wrote in (None, recipe.n_gpus) else [Change(RANKS, wrote, recipe.n_gpus, "", True)]
         return Start(checkpoint, tuple(problems), tuple(changes), why, parts)

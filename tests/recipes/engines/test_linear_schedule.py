@@ -42,9 +42,8 @@ def rates(*arguments: str, total: int = 10) -> list[float]:
 def test_a_line_rises_falls_and_ends_where_it_is_told_to():
     line = rates("--lr_scheduler_type", "linear", "--lr_warmup_steps", "2")
     assert line == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0])
-    line = rates(
-        "--lr_scheduler_type", "linear", "actor_rollout_ref.actor.optim.min_lr_ratio=0.1", "--lr_warmup_ratio", "0.1"
-    )
+    least = "actor_rollout_ref.actor.optim.min_lr_ratio=0.1"
+    line = rates("--lr_scheduler_type", "linear", least, "--lr_warmup_ratio", "0.1")
     assert (line[0], line[1], line[-1]) == pytest.approx((0, 1, 0.1))
     cosine = rates("--lr_scheduler_type", "cosine")
     assert (cosine[0], cosine[5], cosine[-1]) == pytest.approx((1, 0.5, 0))
