@@ -139,16 +139,13 @@ def compute_score(
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
     """EasyR1's entry: one dict of numbers per input (`response`, `ground_truth` in an `envelope`).
 
-    `overall` is `compute_score`'s score; the reason becomes one 0/1 key `reason/<code>` per code. Keys `<source>/score`
-    and `<source>/accuracy` are in that source's results only: EasyR1 averages each key over the results that have it.
+    `overall` is `compute_score`'s score; the reason becomes one 0/1 key `reason/<code>` per code.
     """
 
     def scored(item: dict[str, Any]) -> dict[str, float]:
         parts = compute_score("", item["response"], item["ground_truth"], **kwargs)
-        reason, source = parts["reason"], opened("", item["ground_truth"])[0]
         result = {"overall": parts["score"], **{key: parts[key] for key in ("accuracy", "format", "f1", "tests")}}
-        result |= {f"reason/{code}": float(code == reason) for code in REASONS}
-        return result | {f"{source}/score": parts["score"], f"{source}/accuracy": parts["accuracy"]}
+        return result | {f"reason/{code}": float(code == parts["reason"]) for code in REASONS}
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # programs run beside each other
         return list(pool.map(scored, reward_inputs))

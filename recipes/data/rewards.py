@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import math
-import numbers
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -19,11 +17,6 @@ if TYPE_CHECKING:
     from recipes.data.rows import Row
 
 Score = Callable[..., Any]
-
-
-def is_score(value: Any) -> TypeGuard[float]:
-    """Return whether a value can be a score: any finite real number, NumPy's scalars among them."""
-    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def load_reward(location: str | Path) -> ModuleType:

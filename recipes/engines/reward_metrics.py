@@ -1,4 +1,4 @@
-"""What of a reward's result says that a response is right, and metrics of rewards that the engines do not log."""
+"""Metrics of rewards that the engines do not log: the spread within groups, and the mean of each of several rewards."""
 
 from __future__ import annotations
 
@@ -11,26 +11,6 @@ REWARD_STD = "reward_std"
 """Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
 PART = "reward/"
 """Begins the name of each of several rewards, in a reward's result and in metrics: the mean over the responses."""
-
-
-FULL_MARKS = 1.0 - 1e-9
-"""A reward may be a sum such as 0.1 + 0.2 + 0.7, which rounding leaves a little below 1."""
-
-
-def is_right(result: Mapping[str, Any] | float) -> bool:
-    """Return whether a response is right. Training and evaluation both use this definition.
-
-    Args:
-        result: what a reward returned, or a line of verl's dump of rollouts. `accuracy` (verl's `acc`) decides; if
-            neither is there, `score` does. It may also be the score itself.
-
-    Raises:
-        KeyError: the result has none of the three.
-    """
-    if not isinstance(result, Mapping):
-        return float(result) >= FULL_MARKS
-    key = next((key for key in ("accuracy", "acc") if result.get(key) is not None), "score")
-    return float(result[key]) >= FULL_MARKS
 
 
 def logged_parts(metrics: Iterable[str]) -> list[str]:

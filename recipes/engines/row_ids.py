@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainer
 
 from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
-from recipes.engines.reward_metrics import is_right, reward_metrics
+from recipes.engines.reward_metrics import reward_metrics
 
 COLUMN = "id"
 """Column of the data with the row's id."""
@@ -47,11 +47,10 @@ def patch_dumps() -> None:
 
     `_log_rollout_data` reads scores and ground truths from the transfer queue and leaves the reward's result there;
     `_dump_generations` takes further columns, one value a line, and this adds to them. `_compute_metrics` gets those
-    of the rewards besides, before every logger has them; `_val_metrics_update` gets `acc`, which verl takes to be
-    the score where a reward returns a number: whether the response is right.
+    of the rewards besides, before every logger has them.
     """
     dump, log = PPOTrainer._dump_generations, PPOTrainer._log_rollout_data
-    compute, validated = PPOTrainer._compute_metrics, PPOTrainer._val_metrics_update
+    compute = PPOTrainer._compute_metrics
 
     @functools.wraps(dump)
     def _dump_generations(
@@ -91,16 +90,7 @@ def patch_dumps() -> None:
         results = [(extra or {}).get("reward_extra_info") or {} for extra in data.pop("extra_fields").tolist()]
         metrics.update(reward_metrics(map(_uid, keys), data["rm_scores"].sum(dim=1).tolist(), results))
 
-    @functools.wraps(validated)
-    def _val_metrics_update(
-        self: PPOTrainer, sources: Any, uids: Any, results: dict[str, list[Any]], *args: Any, **kwargs: Any
-    ) -> dict[str, float]:
-        columns = {**results, "score": results["reward"]}
-        right = [is_right({name: columns[name][i] for name in columns}) for i in range(len(results["reward"]))]
-        return validated(self, sources, uids, {**results, "acc": list(map(float, right))}, *args, **kwargs)
-
     PPOTrainer._compute_metrics = _compute_metrics
-    PPOTrainer._val_metrics_update = _val_metrics_update
     PPOTrainer._dump_generations = _dump_generations
     PPOTrainer._log_rollout_data = _log_rollout_data
 

@@ -18,11 +18,10 @@ from typing import Any
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
+from recipes.engines.reward_contract import ACCURACY, filter_metric
 from recipes.errors import RESPONSE_FAILED
 
 POLL_SECONDS = 0.05
-ACCURACY = ("accuracy", "acc")
-"""Names under which a reward says whether a response is right; the first that is there counts."""
 
 
 class BoundedReplayBuffer(ReplayBuffer):
@@ -67,11 +66,7 @@ class BoundedReplayBuffer(ReplayBuffer):
         return super()._sampleable_terminal_keys(partition_id, eviction_reasons)
 
     def _dapo_filtered_keys(self, partition_id: str) -> Any:
-        """verl's choice of groups, by the accuracy that the reward reports under whichever name.
-
-        verl looks for one name, and a reward may say `accuracy`, or `acc`, which is verl's name for a number alone, or
-        only `score`: the order of `recipes.engines.reward_metrics.is_right`.
-        """
+        """verl's choice of groups, by the accuracy that the reward states, or by its score where it states none."""
         if self.filter_groups_metric in ACCURACY and partition_id != "val":
             finished = self.finished_keys[partition_id]
             key = next((key for key in self.partitions[partition_id] if key.split("_")[0] in finished), None)
@@ -81,8 +76,7 @@ class BoundedReplayBuffer(ReplayBuffer):
                 )
                 fields = next(iter(data["extra_fields"]))
                 parts = getattr(fields, "data", fields).get("reward_extra_info", {})
-                names = (self.filter_groups_metric, *ACCURACY, "score")
-                self.filter_groups_metric = next((name for name in names if name in parts), self.filter_groups_metric)
+                self.filter_groups_metric = filter_metric(self.filter_groups_metric, parts)
         return super()._dapo_filtered_keys(partition_id)
 
     def _refill_within_bounds(self, prompts: int) -> Any:

@@ -256,7 +256,11 @@ DAPO_SHARE = 5
 def _reward(recipe: Recipe) -> dict[str, Any]:
     """The reward function, and the length penalty, which only verl's DAPO reward manager implements."""
     reward, longest = recipe.worker.reward, recipe.data.max_response_length
-    keys: dict[str, Any] = {}
+    keys: dict[str, Any] = {
+        "reward.reward_manager.source": "importlib",
+        "reward.reward_manager.name": "CheckedRewardManager",
+        "reward.reward_manager.module.path": "pkg://recipes.engines.reward_manager",
+    }
     if call := reward_call(recipe):
         path, name = split_function(call[0])
         keys["reward.custom_reward_function.path"] = loaded_by_trainer(path)
@@ -265,7 +269,7 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     if reward.overlong_buffer.enable:
         buffer = "reward.reward_kwargs.overlong_buffer_cfg"
         keys |= {
-            "reward.reward_manager.name": "dapo",
+            "reward.reward_manager.name": "CheckedDapoRewardManager",
             "reward.reward_kwargs.max_resp_len": longest,
             **{f"{buffer}.{name}": value for name, value in reward.overlong_buffer.model_dump().items()},
             f"{buffer}.log": True,

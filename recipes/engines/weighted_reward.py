@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.python_files import awaited, find_beside, loaded, name_of, split_function
+from recipes.engines.reward_contract import Answer
+from recipes.engines.reward_function import Call, RewardFunction, find_function
+from recipes.python_files import find_beside, loaded, name_of, split_function
 
-_functions: dict[str, Callable[..., Any]] = {}
+_functions: dict[str, RewardFunction] = {}
 _loading = threading.Lock()
 
 
@@ -35,41 +37,34 @@ def compute_score(
         kwargs: further arguments; each reward gets those that it names.
 
     Returns:
-        `accuracy`, and `acc`, its other name, are those of the first reward that reports one, or else the first
-        reward's score, as verl has it for a reward that is a number. `reason` is there where a reward reports one.
+        `acc` and `accuracy` are those of the first reward that states one; without any there is none. `reason` is there
+        where a reward reports one.
+
+    Raises:
+        RewardError: a reward raises, or its answer breaks `recipes.engines.reward_contract`.
     """
-    total, own, said = 0.0, {}, []
+    call = Call(data_source, solution_str, ground_truth, extra_info)
+    total, own, answers = 0.0, {}, []
     for location, weight in zip(rewards, weights, strict=True):
-        function = function_of(location)
-        given = arguments_of(function, kwargs)
-        result = function(
-            data_source=data_source,
-            solution_str=solution_str,
-            ground_truth=ground_truth,
-            extra_info=extra_info,
-            **given,
-        )
-        if inspect.iscoroutine(result):
-            result = awaited(result)
-        parts = result if isinstance(result, Mapping) else {"score": result}
-        value = float(parts["score"])
-        total += float(weight) * value
-        own[f"reward/{name_of(location)}"] = value
-        said.append(parts)
-    reported = [parts[key] for parts in said for key in ("accuracy", "acc") if parts.get(key) is not None]
-    accuracy = float(reported[0] if reported else said[0]["score"])
-    reasons = [parts["reason"] for parts in said if "reason" in parts]
-    return {"score": total, "acc": accuracy, "accuracy": accuracy, **own} | ({"reason": reasons[0]} if reasons else {})
+        answer = function_of(location, kwargs).score(call)
+        total += float(weight) * answer.score
+        own[f"reward/{name_of(location)}"] = answer.score
+        answers.append(answer)
+    accuracy = next((answer.accuracy for answer in answers if answer.accuracy is not None), None)
+    reason = next((answer.parts["reason"] for answer in answers if "reason" in answer.parts), None)
+    named = {} if reason is None else {"reason": reason}
+    return Answer(total, accuracy, {**own, **named}).as_verl()
 
 
-def function_of(location: str) -> Callable[..., Any]:
-    """Return a reward function; its file is loaded once, and imports what lies beside it."""
+def function_of(location: str, arguments: Mapping[str, Any]) -> RewardFunction:
+    """Return a reward with those of the arguments that it names; its file is loaded once."""
     with _loading:
         if location not in _functions:
-            path, name = split_function(location)
+            path = split_function(location)[0]
             find_beside(path)
             module = loaded(path, f"reward_{len(_functions)}_{Path(path).stem}")
-            _functions[location] = getattr(module, name or "compute_score")
+            function = find_function(module, location)
+            _functions[location] = RewardFunction(function, arguments_of(function, arguments))
         return _functions[location]
 
 

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from recipes.config.rewards import WEIGHTED, reward_call
-from recipes.data.rewards import is_score, load_reward
-from recipes.engines.reward_metrics import is_right
+from recipes.data.rewards import load_reward
+from recipes.engines.reward_contract import Contract, is_right
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.python_files import awaited, contents, split_function
@@ -32,7 +30,7 @@ class Score:
     Attributes:
         value: what training sees.
         accuracy: in [0, 1]; 1 or 0 where the reward reports none.
-        right: by `recipes.engines.reward_metrics.is_right`, which training's progress lines use as well.
+        right: whether its accuracy is 1.
         reason: the reward's code for it.
         flexible: accuracy where an answer outside a marker counts too; None where the reward has no such switch.
         parts: whatever else the reward reports.
@@ -48,18 +46,12 @@ class Score:
 
 def as_score(result: Any, where: str) -> Score:
     """A reward's result, a dict or a number, as a `Score`; a `RecipeError` where it has no finite score."""
-    parts = dict(result) if isinstance(result, dict) else {"score": result}
-    value = parts.get("score")
-    if not is_score(value):
-        raise RecipeError(f"the reward returned {result!r}, which has no finite score", where=where)
-    right = is_right(parts)
-    del parts["score"]
-    reported = (parts.pop("accuracy", None), parts.get("acc"))
-    accuracy = next((marks for marks in reported if marks is not None), right)
+    answer = Contract(as_score).read(result, where)
+    right = answer.score >= 1.0 if answer.accuracy is None else bool(is_right(answer.accuracy))
+    parts = dict(answer.parts)
     reason = parts.pop("reason", None)
-    # As Python's own, which JSON has.
-    parts |= {name: part.tolist() for name, part in parts.items() if isinstance(part, (np.generic, np.ndarray))}
-    return Score(float(value), float(accuracy), right, str(reason or ("right" if right else "wrong")), parts)
+    accuracy = float(right) if answer.accuracy is None else answer.accuracy
+    return Score(answer.score, accuracy, right, str(reason or ("right" if right else "wrong")), parts)
 
 
 class Reward:

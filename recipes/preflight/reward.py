@@ -9,7 +9,6 @@ from typing import Any
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
-from recipes.engines.easyr1 import translation as easyr1
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import ChildError, ask
@@ -39,7 +38,6 @@ def check_reward(recipe: Recipe) -> list[str]:
     location, arguments = call
     columns = ["data_source", "reward_model.ground_truth"]
     if recipe.engine == "easyr1":
-        location, arguments = easyr1.reward(recipe)
         columns = [recipe.data.answer_key]
     question = Question(
         location=location,

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
 import sys
-import textwrap
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.data.rewards import is_score, load_reward
+from recipes.data.rewards import load_reward
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_metrics import is_right
+from recipes.engines.reward_contract import Answer, filter_metric, is_right
+from recipes.engines.reward_function import Call, RewardFunction, find_function, in_module
 from recipes.errors import RecipeError
 from recipes.preflight.child import PROGRESS, answer_with
-from recipes.python_files import awaited, split_function
 
-FUNCTION = {"verl": "compute_score", "easyr1": "compute_score_batch"}
-SIGNATURE = {
-    "verl": "compute_score(data_source, solution_str, ground_truth, extra_info=None)",
-    "easyr1": "compute_score_batch(reward_inputs)",
-}
-SCORE_KEY = {"verl": "score", "easyr1": "overall"}
 WHOLE_REWARD = ("overall", "reward")
 """EasyR1's and verl's filter keys that need no part of their own in the answer."""
 BUDGET_S = 20.0
@@ -99,25 +88,14 @@ def try_reward(question: Question) -> list[str]:
     Raises:
         RecipeError: the first thing that the trainer could not use.
     """
-    engine, location = question.engine, question.location
-    path, named = split_function(location)
-    name = named or FUNCTION[engine]
-    module = load_reward(location)
-    function = getattr(module, name, None)
-    if not callable(function):
-        have = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        raise RecipeError(
-            f"the reward file has no function {name} (it has {', '.join(have) or 'none'})",
-            where=path,
-            fix=f"define {name}, or name another as file.py:function",
-        )
+    module = load_reward(question.location)
+    function = in_module(module, question.location, question.kwargs, question.engine)
     if question.parts:
         _try_parts(question)
     else:
         for file in question.files:
             _check_sources(module, file, question.columns, question.kwargs)
-        _refuse_unread(unread_arguments(function, set(question.kwargs)), {path: function})
-    trial = Trial(function, path, engine, question.kwargs, question.filter_key)
+    trial = Trial(function, question.engine, question.filter_key)
     remarks = trial.run(question.rows)
     if question.of_the_recipe:
         trial.refuse_other_data()
@@ -126,63 +104,18 @@ def try_reward(question: Question) -> list[str]:
 
 def _try_parts(question: Question) -> None:
     """Try each function of a weighted sum, as that calls it. Raises RecipeError for the first that it could not use."""
-    tried: dict[str, Callable[..., Any]] = {}
-    unread = set(question.shared)
     for location in question.parts:
-        path, named = split_function(location)
         module = load_reward(location)
-        function = getattr(module, named or FUNCTION["verl"], None)
-        if not callable(function):
-            raise RecipeError(
-                f"the reward file has no function {FUNCTION['verl']}",
-                where=path,
-                fix="define it, or name another as file.py:function; several rewards judge one response at a time",
-            )
-        given = weighted_reward.arguments_of(function, question.shared)
+        given = weighted_reward.arguments_of(find_function(module, location), question.shared)
         for file in question.files:
             _check_sources(module, file, question.columns, given)
-        Trial(function, path, "verl", given).run([_opened(row) for row in question.rows])
-        unread &= (set(question.shared) - set(given)) | unread_arguments(function, set(given))
-        tried[location] = function
-    _refuse_unread(unread, tried)
+        Trial(in_module(module, location, given)).run([_opened(row) for row in question.rows])
 
 
 def _opened(row: TrialRow) -> TrialRow:
     """A row whose truth is out of the envelope in which EasyR1 hands on the data source."""
     source, truth = easyr1_reward.opened(row.ground_truth)
     return replace(row, data_source=source, ground_truth=truth) if source else row
-
-
-def _refuse_unread(unread: set[str], tried: dict[str, Callable[..., Any]]) -> None:
-    if unread:
-        signatures = [f"{function.__name__}{inspect.signature(function)}" for function in tried.values()]
-        raise RecipeError(
-            f"nothing in {', '.join(function.__name__ for function in tried.values())} reads "
-            f"{', '.join(sorted(unread))}, which worker.reward.reward_function_kwargs gives",
-            where=", ".join(tried),
-            fix=f"use its own arguments: {'; '.join(signatures)}",
-        )
-
-
-def unread_arguments(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Named arguments that only `**kwargs` takes, where neither the function nor one it hands them to reads those."""
-    parameters = inspect.signature(function).parameters.values()
-    rest = names - {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
-    keyword = next((each.name for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD), None)
-    if not rest or keyword is None or not inspect.isfunction(function):
-        return set()
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    reads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == keyword]
-    handed = [
-        call.func.id
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-        if any(each.arg is None and each.value in reads for each in call.keywords)
-    ]
-    if len(handed) < len(reads):
-        return set()
-    called = [inspect.unwrap(function).__globals__.get(name) for name in handed]
-    return set.intersection(rest, *(unread_arguments(each, rest) if callable(each) else set() for each in called))
 
 
 def _check_sources(module: ModuleType, file: str, columns: list[str], kwargs: dict[str, Any]) -> None:
@@ -252,23 +185,17 @@ class Trial:
 
     Args:
         function: the reward.
-        path: its file, for messages.
-        engine: the engine whose call is made.
-        kwargs: further arguments.
+        engine: the engine that will call it.
         filter_key: the part of the answers by which dynamic sampling drops groups.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], path: str, engine: str, kwargs: dict[str, Any], filter_key: str = "overall"
-    ) -> None:
-        self.function, self.path, self.engine, self.kwargs = function, path, engine, kwargs
-        self.filter_key, self.where = filter_key, f"{path}, {getattr(function, '__name__', FUNCTION[engine])}"
+    def __init__(self, function: RewardFunction, engine: str = "verl", filter_key: str = "overall") -> None:
+        self.function, self.engine, self.filter_key = function, engine, filter_key
         self.scores: list[float] = []
         self.seconds: list[float] = []
         self.gold_is_better: dict[str, list[bool]] = {}  # data source -> of each row
-        self.gold_is_right: list[bool] = []  # of each row with a gold answer
+        self.gold_is_right: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
         self.without_gold: set[str] = set()
-        self._keys: set[str] | None = None
 
     def run(self, rows: list[TrialRow]) -> list[str]:
         """Try every row, as long as time allows. Returns remarks; raises RecipeError for what no trainer could use."""
@@ -276,13 +203,13 @@ class Trial:
         for row in rows:
             gold = [form.format(answer) for answer in gold_answers(row) for form in GOLD_RESPONSES]
             judged = {response: self._judge(row, response) for response in (*INVALID_RESPONSES, *gold)}
-            scores = {response: score for response, (score, _) in judged.items()}
-            self.scores += scores.values()
+            self.scores += [answer.score for answer in judged.values()]
             source = str(row.data_source or "the data")
             if gold:
-                better = max(scores[response] for response in gold) > scores[""]
+                better = max(judged[response].score for response in gold) > judged[""].score
                 self.gold_is_better.setdefault(source, []).append(better)
-                self.gold_is_right.append(any(judged[response][1] for response in gold))
+                if judged[""].accuracy is not None:
+                    self.gold_is_right.append(any(is_right(judged[response].accuracy) for response in gold))
             else:
                 self.without_gold.add(source)
             if time.monotonic() - begin > BUDGET_S:
@@ -318,111 +245,30 @@ class Trial:
         if 2 * wrong > len(self.gold_is_right):
             raise RecipeError(
                 f"{wrong} of {len(self.gold_is_right)} gold answers get no full marks: the reward is for other data",
-                where=self.where,
+                where=self.function.contract.place,
                 fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
             )
 
-    def _judge(self, row: TrialRow, response: str) -> tuple[float, bool]:
-        """The score of a response, and whether it is right."""
+    def _judge(self, row: TrialRow, response: str) -> Answer:
         print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
         begin = time.perf_counter()
-        result = self._call(row, response)
+        if self.engine == "easyr1":
+            item = {"response": response, "ground_truth": row.ground_truth}
+            answer = self.function.score(easyr1_reward.call_of(item, self.function.form))
+            have = easyr1_reward.numbers("", answer)
+            key = self.filter_key
+        else:
+            answer = self.function.score(Call(row.data_source, response, row.ground_truth, row.extra_info))
+            have = answer.as_verl()
+            key = filter_metric(self.filter_key, have)
         self.seconds.append(time.perf_counter() - begin)
-        score, keys = checked(result, self.engine, f"{self.where}, for the response {response[:60]!r}")
-        have = keys or {"acc"}  # verl's name for a score that is no dict
-        # On verl, `recipes.engines.samplers` finds the accuracy under any of its names.
-        always = {*WHOLE_REWARD, *(("accuracy", "acc") if self.engine == "verl" else ())}
-        if self.filter_key not in {*have, *always}:
+        if key not in {*have, *WHOLE_REWARD}:
             raise RecipeError(
                 f"algorithm.filter_key is {self.filter_key!r}, which the reward's answer does not have: {sorted(have)}",
-                where=self.where,
+                where=self.function.contract.place,
                 fix="return it, or set algorithm.filter_key to one of these, or to overall: the whole reward",
             )
-        # EasyR1 averages each key where it is; verl stacks them.
-        if self.engine == "verl" and self._keys not in (None, keys):
-            raise RecipeError(
-                f"the reward answers with different keys: {sorted(keys ^ self._keys)} are not in every answer",
-                where=self.where,
-                fix="put the same keys into every answer; the trainer stacks them",
-            )
-        self._keys = keys
-        return score, is_right({**result, "score": score} if isinstance(result, dict) else score)
-
-    def _call(self, row: TrialRow, response: str) -> Any:
-        if self.engine == "easyr1":
-            entry = {"response": response, "response_length": len(response), "ground_truth": row.ground_truth}
-            positional, named = [[entry]], self.kwargs
-        else:
-            positional, named = [], {**vars(row), "solution_str": response, **self.kwargs}
-        self._check_signature(positional, named)
-        try:
-            result = self.function(*positional, **named)
-            if self.engine == "easyr1":
-                return result[0] if isinstance(result, list) and len(result) == 1 else result
-            return awaited(result) if inspect.iscoroutinefunction(self.function) else result
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if Path(frame.filename).name == Path(self.path).name]
-            place = f"{self.path}:{lines[-1]}" if lines else self.path
-            raise RecipeError(
-                f"the reward raises {type(error).__name__}: {error}",
-                where=f"{place}, for the response {response[:60]!r}",
-                fix="mend it; a reward must judge any text",
-            ) from error
-
-    def _check_signature(self, positional: list[Any], named: dict[str, Any]) -> None:
-        if self.engine == "easyr1" and inspect.iscoroutinefunction(self.function):
-            what, fix = "is async, and EasyR1 does not wait for it", "make it a plain function"
-            raise RecipeError(f"{FUNCTION['easyr1']} {what}", where=self.where, fix=fix)
-        signature = inspect.signature(self.function)
-        try:
-            signature.bind(*positional, **named)
-        except TypeError as error:
-            name = getattr(self.function, "__name__", "the reward")
-            raise RecipeError(
-                f"{name}{signature} cannot be called as the trainer calls it: {error}",
-                where=self.path,
-                fix=f"define {SIGNATURE[self.engine]}",
-            ) from error
-
-
-def checked(result: Any, engine: str, where: str) -> tuple[float, set[str]]:
-    """The score and the keys of an answer. Raises RecipeError for one that the trainer could not use."""
-    key = SCORE_KEY[engine]
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise RecipeError(
-            "the reward answers with something to wait for, but is no async function: the trainer would not wait",
-            where=where,
-            fix="write `async def`",
-        )
-    if engine == "easyr1" and not isinstance(result, dict):
-        what = f"the reward answers with {type(result).__name__}, not one dict a response"
-        raise RecipeError(what, where=where, fix="return a list of dicts")
-    values = result if isinstance(result, dict) else {}
-    if isinstance(result, dict) and key not in result:
-        what = f"the reward's answer has no {key!r}: {sorted(map(str, result))}"
-        raise RecipeError(what, where=where, fix=f"put the score under {key!r}")
-    score = values.get(key, result)
-    if not is_score(score):
-        raise RecipeError(f"the reward's score is {score!r}, not a finite number", where=where, fix="return a float")
-    odd = [name for name, value in values.items() if engine == "easyr1" and not _is_number(value)]
-    if odd:
-        raise RecipeError(
-            f"EasyR1 averages every key of the reward's answer, and {odd[0]!r} is {values[odd[0]]!r}, not a number",
-            where=where,
-            fix="leave it out, or return a number for each value that it has, such as reason/wrong: 1.0",
-        )
-    return float(score), set(map(str, values))
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether NumPy's mean can be taken: of numbers and NumPy's scalars, not of text that looks like one."""
-    try:
-        return not isinstance(value, (str, bytes)) and float(value) is not None
-    except (TypeError, ValueError):
-        return False
+        return answer
 
 
 def _verdict(question: Question) -> Verdict:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
-from recipes.engines.reward_metrics import is_right
+from recipes.engines.reward_contract import is_right, stated_accuracy
 from recipes.errors import RecipeError
 
 NEEDED = ("input", "output", "gts", "score")
@@ -28,7 +28,7 @@ class Response:
         group: the same for the responses to one prompt of one batch.
         prompt, text, truth: what was asked and answered, and the ground truth.
         score: what training sees.
-        right: by `recipes.engines.reward_metrics.is_right`.
+        accuracy: what the reward states, in [0, 1]; None where it states none.
         data_source: None where the dump does not say it.
         line: every field as it was written.
     """
@@ -39,9 +39,19 @@ class Response:
     text: str
     truth: str
     score: float
-    right: bool
+    accuracy: float | None
     data_source: str | None
     line: Mapping[str, Any]
+
+    @property
+    def value(self) -> float:
+        """What the response is measured by: its accuracy, or the score of a reward that states none."""
+        return self.score if self.accuracy is None else self.accuracy
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the response is right; None where the reward states no accuracy."""
+        return is_right(self.accuracy)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,11 @@ class Dump:
         for response in self.responses:
             groups.setdefault(response.group, []).append(response)
         return groups
+
+    @property
+    def measure(self) -> str:
+        """What its responses are measured by: "accuracy", or "score" where the reward states no accuracy."""
+        return "score" if any(response.accuracy is None for response in self.responses) else "accuracy"
 
     @cached_property
     def has_ids(self) -> bool:
@@ -146,9 +161,9 @@ def _response(record: Any, where: str) -> Response:
     if group is None:
         raise RecipeError(f"the record has neither uid nor {ROW_ID}, so its group is not known", where=where, fix=fix)
     try:
-        right = is_right(record)
-    except (TypeError, ValueError) as error:
-        raise RecipeError(f"the accuracy is no number: {error}", where=where, fix=fix) from error
+        accuracy = stated_accuracy(record)
+    except ValueError as error:
+        raise RecipeError(f"the response's {error}", where=where, fix=fix) from error
     source = record.get(DATA_SOURCE)
     prompt, text, truth = (str(record[name]) for name in ("input", "output", "gts"))
-    return Response(row_id, str(group), prompt, text, truth, float(score), right, source, record)
+    return Response(row_id, str(group), prompt, text, truth, float(score), accuracy, source, record)

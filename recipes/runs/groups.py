@@ -31,8 +31,9 @@ class Groups:
         groups: how many groups there are.
         zero_variance: those whose responses all have the same score: every advantage is zero.
         all_right: zero-variance groups in which every response is right.
-        accuracy: share of right responses.
+        accuracy: mean over the responses of what `measure` says.
         by_source: the same for each data source, where there are several.
+        measure: "accuracy", or "score" where the reward states no accuracy.
     """
 
     groups: int
@@ -42,6 +43,7 @@ class Groups:
     by_source: Mapping[str, float] = field(default_factory=dict)
     error: float = 0.0
     """Standard error of the accuracy, over the groups."""
+    measure: str = "accuracy"
 
     @property
     def zero_variance_share(self) -> float:
@@ -99,17 +101,18 @@ class Responses(NamedTuple):
 def measured(dump: Dump) -> Groups:
     """Count the groups and the right responses of a dump."""
     flat = [group for group in dump.groups.values() if is_flat(response.score for response in group)]
-    by_source: dict[str, list[bool]] = defaultdict(list)
+    by_source: dict[str, list[float]] = defaultdict(list)
     for response in dump.responses:
-        by_source[response.data_source or "unknown"].append(response.right)
-    shares = {name: sum(right) / len(right) for name, right in sorted(by_source.items())}
+        by_source[response.data_source or "unknown"].append(response.value)
+    means = {name: fmean(values) for name, values in sorted(by_source.items())}
     return Groups(
         groups=len(dump.groups),
         zero_variance=len(flat),
         all_right=sum(all(response.right for response in group) for group in flat),
-        accuracy=sum(response.right for response in dump.responses) / len(dump.responses),
-        by_source=shares if len(shares) > 1 else {},
-        error=_standard_error([fmean(response.right for response in group) for group in dump.groups.values()]),
+        accuracy=fmean(response.value for response in dump.responses),
+        by_source=means if len(means) > 1 else {},
+        error=_standard_error([fmean(response.value for response in group) for group in dump.groups.values()]),
+        measure=dump.measure,
     )
 
 

@@ -77,6 +77,8 @@ def phase_of(line: Line) -> str | None:
 
 _REWARD_FRAME = "/verl/experimental/reward_loop/"
 """In the path of verl's files that call the reward."""
+_REWARD_ERROR = "reward_contract.RewardError: "
+"""In the line of an exception that names the reward's line, the row and the response."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -220,8 +222,9 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     dead = [each for each in raised if each[0].startswith(_DEAD)]
     silent = [each for each in raised if each[0].startswith(_SILENT)]
     wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
+    judged = [each for each in real if _REWARD_ERROR in each[0]]
     failed = [each for each in real if _FAILED_PROMPT in everything[max(0, each[2].position - 1)].text]
-    chosen = [each for each in real if each[0] in fatal] or failed or real or dead or silent or wrapped
+    chosen = judged or [each for each in real if each[0] in fatal] or failed or real or dead or silent or wrapped
     if not chosen:
         process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
         if process:

@@ -145,19 +145,30 @@ def _lines(files: Iterable[Path]) -> Iterable[bytes]:
     return (line for file in files if file.is_file() for line in file.read_bytes().splitlines() if line.strip())
 
 
-def validation(step: Step) -> dict[str, float]:
-    """Validation accuracy by data source, from `val-core/<source>/acc/mean@<n>`.
+MEASURES = {"accuracy": "acc", "score": "reward"}
+"""What a validation measures -> its name in verl's metrics."""
 
-    Earlier versions logged `val-core/<source>/reward/mean@<n>`, a mean score, for some rewards.
+
+def validation(step: Step) -> dict[str, float]:
+    """A step's validation by data source: `val-core/<source>/acc/mean@<n>`, the mean of the stated accuracies.
+
+    A reward that states none has `val-core/<source>/reward/mean@<n>`, its mean score; `measure_of` tells which.
     """
-    accuracies: dict[str, float] = {}
-    for measure in ("acc", "reward"):
-        for name in step.data:
-            source, middle, _ = name.removeprefix("val-core/").partition(f"/{measure}/mean@")
-            value = step.get(name)
-            if name.startswith("val-core/") and middle and value is not None:
-                accuracies.setdefault(source, value)
-    return accuracies
+    measure = MEASURES[measure_of(step)]
+    found = {}
+    for name in step.data:
+        source, middle, _ = name.removeprefix("val-core/").partition(f"/{measure}/mean@")
+        value = step.get(name)
+        if name.startswith("val-core/") and middle and value is not None:
+            found[source] = value
+    return found
+
+
+def measure_of(step: Step) -> str:
+    """ "accuracy", or "score" where the reward states none and verl logs the mean score of a validation."""
+    stated = any(name.startswith("val-core/") and "/acc/mean@" in name for name in step.data)
+    scored = any(name.startswith("val-core/") and "/reward/mean@" in name for name in step.data)
+    return "score" if scored and not stated else "accuracy"
 
 
 def mean_validation(step: Step) -> float | None:

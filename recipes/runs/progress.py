@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recipes.engines.reward_metrics import PART, logged_parts
 from recipes.errors import counted
 from recipes.runs.groups import Groups
-from recipes.runs.metrics import KL, TIMINGS, Step, duration, number, seconds_per_step, validation
+from recipes.runs.metrics import KL, TIMINGS, Step, duration, measure_of, number, seconds_per_step, validation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def step_line(step: Step, total: int | None, responses: Groups | None = None, le
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
         f"reward {number(step.get('critic/score/mean'))}" + (f" ({rewards})" if rewards else ""),
-        f"accuracy {accuracy}",
+        f"{responses.measure if responses else 'accuracy'} {accuracy}",
         f"entropy {number(step.get('actor/entropy'))}",
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",
@@ -69,9 +69,9 @@ def _times(step: Step) -> str:
 
 
 def validation_line(step: Step) -> str | None:
-    """Validation accuracy in one line; None for a step without validation."""
-    accuracies = ", ".join(f"{source} {value:.3f}" for source, value in validation(step).items())
-    return f"validation at step {step.step}: accuracy {accuracies}" if accuracies else None
+    """A validation's accuracies or scores in one line; None for a step without validation."""
+    means = ", ".join(f"{source} {value:.3f}" for source, value in validation(step).items())
+    return f"validation at step {step.step}: {measure_of(step)} {means}" if means else None
 
 
 class Progress(AbstractContextManager["Progress"]):

@@ -18,7 +18,7 @@ from recipes.files import write_whole
 from recipes.paths import ROOT
 from recipes.runs.changes import read_changes
 from recipes.runs.compare import percent
-from recipes.runs.dumps import Dump, read_dump, validation_files
+from recipes.runs.dumps import Dump, Response, read_dump, validation_files
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
 from recipes.runs.groups import Rollouts
 from recipes.runs.health import Finding, findings_of, truncated
@@ -196,7 +196,7 @@ class Sample:
 
     title: str
     prompt: str
-    answers: list[tuple[int, bool, str]]
+    answers: list[tuple[int, str, str]]
 
 
 def _samples(validations: Validations) -> list[Sample]:
@@ -212,12 +212,20 @@ def _samples(validations: Validations) -> list[Sample]:
         if not all(row in each for each in answers):
             continue
         given = [each[row][0] for each in answers]
-        first, last, ever = given[0].right, given[-1].right, any(response.right for response in given)
-        title = "won" if last > first else "lost" if first > last else "" if ever else "never right"
+        first, last = given[0].value, given[-1].value
+        never = all(response.right is False for response in given)
+        title = "won" if last > first else "lost" if first > last else "never right" if never else ""
         if title and title not in samples:
-            texts = [(step, each.right, each.text[-MOST_CHARACTERS:]) for step, each in zip(steps, given, strict=True)]
+            texts = [
+                (step, _verdict(each), each.text[-MOST_CHARACTERS:]) for step, each in zip(steps, given, strict=True)
+            ]
             samples[title] = Sample(title, given[0].prompt[-MOST_CHARACTERS:], texts)
     return [samples[title] for title in ("won", "lost", "never right") if title in samples]
+
+
+def _verdict(response: Response) -> str:
+    """ "right" or "wrong", or the score where the reward states no accuracy."""
+    return f"score {response.score:.3g}" if response.right is None else "right" if response.right else "wrong"
 
 
 def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list[str]]:

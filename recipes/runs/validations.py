@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 
 from recipes.errors import RecipeError
 from recipes.runs.dumps import NO_IDS, Dump, Response, read_dump, validation_files
@@ -52,23 +53,28 @@ class Paired:
 
 
 def accuracy(dump: Dump) -> Interval:
-    """The share of right responses, with an interval over the questions (Wilson's for one sample each)."""
-    interval = mean_with_interval([_share(group) for group in dump.groups.values()], bounds=(0.0, 1.0))
+    """The mean of what the dump's `measure` says, with an interval over the questions."""
+    bounds = (0.0, 1.0) if dump.measure == "accuracy" else None
+    interval = mean_with_interval([_share(group) for group in dump.groups.values()], bounds=bounds)
     assert interval is not None  # a dump has responses
     return interval
 
 
 def pair(first: Dump, second: Dump) -> Paired | None:
-    """Compare two validations; None where they have no question in common, as `why_not` tells."""
+    """Compare two validations; None where they cannot be paired, as `why_not` tells."""
+    if first.measure != second.measure:
+        return None
     before, after = first.answers, second.answers
     common = [row for row in before if row in after]
     if not common:
         return None
     changes = [_share(after[row]) - _share(before[row]) for row in common]
     won, lost = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
-    if all(len(before[row]) == len(after[row]) == 1 for row in common):
+    measured = [response for row in common for response in (*before[row], *after[row])]
+    if len(measured) == 2 * len(common) and all(each.accuracy in (0.0, 1.0) for each in measured):
         return Paired(len(common), difference_of_shares(won, lost, len(common)), mcnemar(won, lost))
-    difference = mean_with_interval(changes, bounds=(-1.0, 1.0))
+    accuracies = first.measure == second.measure == "accuracy"
+    difference = mean_with_interval(changes, bounds=(-1.0, 1.0) if accuracies else None)
     assert difference is not None
     return Paired(len(common), difference, McNemar(won, lost, paired_p_value(changes)))
 
@@ -78,11 +84,13 @@ def why_not(first: Dump, second: Dump) -> str:
     for dump in (first, second):
         if not dump.has_ids:
             return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
+    if first.measure != second.measure:
+        return f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
     return "the validations share no question"
 
 
 def _share(group: Sequence[Response]) -> float:
-    return sum(response.right for response in group) / len(group)
+    return fmean(response.value for response in group)
 
 
 @dataclass(frozen=True)

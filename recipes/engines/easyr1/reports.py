@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
-from recipes.engines.reward_metrics import is_right, reward_metrics
+from recipes.engines.reward_contract import stated_accuracy
+from recipes.engines.reward_metrics import reward_metrics
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
@@ -105,8 +106,10 @@ def end_validation(trainer: Any) -> dict[str, float]:
     values: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         source = row[DATA_SOURCE]
-        values[f"val-aux/{source}/reward/mean@{answers}"].append(row["score"])
-        values[f"val-core/{source}/acc/mean@{answers}"].append(float(is_right(row)))
+        accuracy = stated_accuracy(row)
+        values[f"val-{'core' if accuracy is None else 'aux'}/{source}/reward/mean@{answers}"].append(row["score"])
+        if accuracy is not None:
+            values[f"val-core/{source}/acc/mean@{answers}"].append(accuracy)
     _write(os.environ.get(VALIDATION), trainer.global_step, rows)
     return {name: sum(found) / len(found) for name, found in values.items()}
 

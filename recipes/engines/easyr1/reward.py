@@ -1,28 +1,25 @@
-"""EasyR1's `compute_score_batch` over a reward that judges one response: `compute_score`, plain or async.
+"""EasyR1's `compute_score_batch` over a reward of any form; EasyR1 loads this file by its path.
 
-EasyR1 loads this file by its path, with the reward's own path as an argument. The data source, which EasyR1
-does not hand on, comes out of the ground truth: `{"data_source": ..., "ground_truth": ...}` as JSON.
+The reward's own location is an argument. The data source, which EasyR1 does not hand on, comes out of the ground truth:
+`{"data_source": ..., "ground_truth": ...}` as JSON.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from recipes.python_files import awaited, loaded
+from recipes.engines.reward_contract import Answer
+from recipes.engines.reward_function import VERL, Call, RewardFunction, in_file
 
 REWARD_NAME = "compute_score"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
 
 
 @lru_cache(maxsize=1)
-def _function(path: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = loaded(path, "reward_of_the_user").compute_score
-    return function
+def _function(location: str, arguments: str) -> RewardFunction:
+    return in_file(location, json.loads(arguments), "easyr1")
 
 
 def opened(truth: Any) -> tuple[str, Any]:
@@ -42,35 +39,30 @@ def compute_score_batch(
     """One dict of numbers per input: `overall`, the reward's own numbers, and both again under `<source>/`.
 
     Args:
-        reward_inputs: `response` and `ground_truth` of each.
-        path: file of the reward.
-        arguments: further arguments of its `compute_score`.
+        reward_inputs: `response`, `response_length` and `ground_truth` of each; `id` of its row, for messages.
+        path: `file.py` or `file.py:function` of the reward; without a name `compute_score_batch` comes first.
+        arguments: further arguments of the function.
+
+    Raises:
+        RewardError: the reward raises, or an answer breaks `recipes.engines.reward_contract`.
     """
-    function = _function(path)
-    sources, calls = [], []
-    for item in reward_inputs:
-        source, truth = opened(item["ground_truth"])
-        sources.append(source)
-        call = {"data_source": source, "solution_str": item["response"], "ground_truth": truth, "extra_info": {}}
-        calls.append({**call, **(arguments or {})})
-    if inspect.iscoroutinefunction(function):
-        results = awaited(_gathered(function, calls))
-    else:
-        results = [function(**call) for call in calls]
-    return [_numbers(source, result) for source, result in zip(sources, results, strict=True)]
+    function = _function(path, json.dumps(arguments or {}))
+    calls = [call_of(item, function.form) for item in reward_inputs]
+    answers = function.score_all(calls)
+    sources = [opened(item["ground_truth"])[0] for item in reward_inputs]
+    return [numbers(source, answer) for source, answer in zip(sources, answers, strict=True)]
 
 
-async def _gathered(function: Callable[..., Any], calls: list[dict[str, Any]]) -> list[Any]:
-    return await asyncio.gather(*(function(**call) for call in calls))
+def call_of(item: dict[str, Any], form: str) -> Call:
+    """An entry of EasyR1 as a call: a reward of verl's form gets the truth out of its envelope, others as it is."""
+    source, truth = opened(item["ground_truth"]) if form == VERL else ("", item["ground_truth"])
+    return Call(source, item["response"], truth, {}, length=item.get("response_length"), row=item.get("id"))
 
 
-def _numbers(source: str, result: Any) -> dict[str, float]:
+def numbers(source: str, answer: Answer) -> dict[str, float]:
     """EasyR1 averages each key over the results that have it, so text is left out."""
-    parts = dict(result) if isinstance(result, dict) else {"score": result}
-    score = parts.pop("score")
-    numbers = {name: float(value) for name, value in parts.items() if isinstance(value, int | float)}
-    numbers.setdefault("accuracy", numbers.get("acc", float(score)))  # by which dynamic sampling chooses
+    stated = {} if answer.accuracy is None else {"acc": answer.accuracy, "accuracy": answer.accuracy}
+    found = {name: float(value) for name, value in answer.parts.items() if isinstance(value, int | float)} | stated
     if source:
-        own = {f"{source}/{name}": value for name, value in numbers.items() if name in ("acc", "accuracy")}
-        numbers |= {**own, f"{source}/score": float(score)}
-    return {"overall": score, **numbers}
+        found |= {f"{source}/{name}": value for name, value in stated.items()} | {f"{source}/score": answer.score}
+    return {**found, "overall": answer.score}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import sys
@@ -99,38 +98,21 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     if term:
         keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator
     if recipe.worker.reward.reward_function is not None:
-        location, arguments = reward(recipe, for_trainer=True)
+        location, arguments = reward(recipe)
         keys["worker.reward.reward_function"] = location
         keys["worker.reward.reward_function_kwargs"] = arguments
     return keys
 
 
-def reward(recipe: Recipe, for_trainer: bool = False) -> tuple[str, dict[str, Any]]:
-    """`file:function` and its further arguments; a file that only judges single responses is called through an adapter.
+def reward(recipe: Recipe) -> tuple[str, dict[str, Any]]:
+    """The adapter that calls a reward of any form, as `file:function`, and its arguments, which name the reward.
 
     Asked of a recipe that has a reward function.
-
-    Args:
-        for_trainer: name the file that the trainer loads, which finds the reward's neighbours.
     """
     location, arguments = reward_call(recipe) or ("", {})
     path, name = split_function(location)
-    if name is None and _defined(Path(path)).isdisjoint({BATCH}) and "compute_score" in _defined(Path(path)):
-        return f"{ADAPTER}:{BATCH}", {"path": loaded_by_trainer(path) if for_trainer else path, "arguments": arguments}
-    return f"{loaded_by_trainer(path) if for_trainer else path}:{name or BATCH}", arguments
-
-
-def _defined(file: Path) -> set[str]:
-    """Names that a Python file has, read without running it; none where that cannot be read, which others report."""
-    try:
-        body = ast.parse(file.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError, ValueError):
-        return set()
-    names = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    imported = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    names |= {alias.asname or alias.name for alias in imported}
-    return names | {target.id for target in assigned if isinstance(target, ast.Name)}
+    path = loaded_by_trainer(path)
+    return f"{ADAPTER}:{BATCH}", {"path": f"{path}:{name}" if name else path, "arguments": arguments}
 
 
 def overrides(recipe: Recipe) -> list[str]:

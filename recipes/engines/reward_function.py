@@ -1,0 +1,178 @@
+"""A reward function in any form that an engine calls, for one response or many; `reward_contract` reads its answers.
+
+| form | called as | answers |
+|---|---|---|
+| verl's | `compute_score(data_source=, solution_str=, ground_truth=, extra_info=)`, plain or async | number or dict |
+| EasyR1's batch | `compute_score(reward_inputs)` | list of dicts with `overall` |
+| EasyR1's sequential | `compute_score(reward_input)`, `REWARD_TYPE = "sequential"` in its file | dict with `overall` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recipes.engines.reward_contract import ADVICE, Answer, Contract, RewardError
+from recipes.errors import RecipeError
+from recipes.python_files import awaited, find_beside, loaded, split_function
+
+VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
+NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
+"""Functions that an engine takes from a file where none is named; the first that is there."""
+SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One response to judge.
+
+    Attributes:
+        length: tokens of the response, for EasyR1's forms; where it is not known they get its characters.
+        row: the row's id, for messages; None where it is not known.
+    """
+
+    data_source: str
+    response: str
+    ground_truth: Any
+    extra_info: Any = None
+    length: int | None = None
+    row: Any = None
+
+
+class RewardFunction:
+    """A reward function with its further arguments; its answers are checked.
+
+    Args:
+        function: of one of the forms above.
+        arguments: handed over by name.
+        sequential: whether EasyR1 calls it for one response at a time.
+
+    Raises:
+        RecipeError: no engine could call it.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any] | None = None, *, sequential: bool = False
+    ) -> None:
+        self.function, self.arguments = function, dict(arguments or {})
+        self.form = _form(function, self.arguments, sequential)
+        self.is_async = inspect.iscoroutinefunction(function)
+        of_verl = self.form == VERL
+        self.contract = Contract(function, "score" if of_verl else "overall", numbers_alone=of_verl)
+
+    def score(self, call: Call) -> Answer:
+        """The answer for one response. Raises RewardError where the reward raises or breaks the contract."""
+        return self.score_all([call])[0]
+
+    def score_all(self, calls: Sequence[Call]) -> list[Answer]:
+        """The answers for several responses, in their order; an async reward judges them at the same time."""
+        if self.form == BATCH:
+            return self._batch(calls)
+        if self.is_async:
+            return awaited(self._gathered(calls))
+        return [self._one(call) for call in calls]
+
+    async def score_async(self, call: Call) -> Answer:
+        """The answer of an async function of verl's form, awaited in the caller's event loop."""
+        try:
+            result = await self.function(**self._of_verl(call))
+        except Exception as error:
+            raise _at_row(self.contract.raised(error, call.response), call) from error
+        return self._read(result, call)
+
+    async def _gathered(self, calls: Sequence[Call]) -> list[Answer]:
+        return await asyncio.gather(*map(self.score_async, calls))
+
+    def _one(self, call: Call) -> Answer:
+        try:
+            if self.form == VERL:
+                result = self.function(**self._of_verl(call))
+            else:
+                result = self.function(_input(call), **self.arguments)
+        except Exception as error:
+            raise _at_row(self.contract.raised(error, call.response), call) from error
+        return self._read(result, call)
+
+    def _batch(self, calls: Sequence[Call]) -> list[Answer]:
+        try:
+            results = self.function([_input(call) for call in calls], **self.arguments)
+        except Exception as error:
+            raise _at_row(self.contract.raised(error, calls[0].response), calls[0]) from error
+        if not isinstance(results, list | tuple) or len(results) != len(calls):
+            what = f"the reward returned {type(results).__name__}, not a list with one dict a response"
+            where = f"{self.contract.where(calls[0].response)}, and {len(calls) - 1} more"
+            raise RewardError(what, where=where, fix=ADVICE.format(key="overall"))
+        return [self._read(result, call) for result, call in zip(results, calls, strict=True)]
+
+    def _read(self, result: Any, call: Call) -> Answer:
+        try:
+            return self.contract.read(result, call.response)
+        except RewardError as error:
+            raise _at_row(error, call) from None
+
+    def _of_verl(self, call: Call) -> dict[str, Any]:
+        given = {"data_source": call.data_source, "solution_str": call.response, "ground_truth": call.ground_truth}
+        return {**given, "extra_info": call.extra_info, **self.arguments}
+
+
+def find_function(module: ModuleType, location: str, engine: str = "verl") -> Callable[..., Any]:
+    """The function of a reward's file that an engine calls. Raises RecipeError where the file has none."""
+    path, named = split_function(location)
+    names = (named,) if named else NAMES[engine]
+    found = next((function for name in names if callable(function := getattr(module, name, None))), None)
+    if found is None:
+        have = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
+        raise RecipeError(
+            f"the reward file has no function {' or '.join(names)} (it has {', '.join(have) or 'none'})",
+            where=path,
+            fix=f"define {SIGNATURES}, or name another function as file.py:function",
+        )
+    return found
+
+
+def in_module(
+    module: ModuleType, location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl"
+) -> RewardFunction:
+    """The reward function of a loaded file, as an engine takes it."""
+    sequential = getattr(module, "REWARD_TYPE", "batch") == SEQUENTIAL
+    return RewardFunction(find_function(module, location, engine), arguments, sequential=sequential)
+
+
+def in_file(location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl") -> RewardFunction:
+    """The reward function at `file.py` or `file.py:name`; the file may import what lies beside it."""
+    path = split_function(location)[0]
+    find_beside(path)
+    return in_module(loaded(path, f"reward_{Path(path).stem}"), location, arguments, engine)
+
+
+def _form(function: Callable[..., Any], arguments: Mapping[str, Any], sequential: bool) -> str:
+    signature = inspect.signature(function)
+    of_verl = dict.fromkeys(("data_source", "solution_str", "ground_truth", "extra_info"))
+    problems = []
+    for positional, named, form in (((), of_verl, VERL), (([],), {}, SEQUENTIAL if sequential else BATCH)):
+        try:
+            signature.bind(*positional, **{**named, **arguments})
+        except TypeError as error:
+            problems.append(str(error))
+        else:
+            return form
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    raise RecipeError(
+        f"no engine can call {getattr(function, '__name__', 'the reward')}{signature}: {problems[0]}",
+        where=f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function),
+        fix=f"define {SIGNATURES}; worker.reward.reward_function_kwargs gives {sorted(arguments) or 'nothing'}",
+    )
+
+
+def _input(call: Call) -> dict[str, Any]:
+    length = len(call.response) if call.length is None else call.length
+    return {"response": call.response, "response_length": length, "ground_truth": call.ground_truth}
+
+
+def _at_row(error: RewardError, call: Call) -> RewardError:
+    return error if call.row is None else error.of_row(call.row)

@@ -1,0 +1,85 @@
+"""verl's reward managers with checked answers; verl loads one by `reward.reward_manager.{source,name,module.path}`.
+
+verl takes whatever a reward returns: NaN becomes an advantage, and a number becomes its own accuracy. Here every answer
+is read by `recipes.engines.reward_contract`, and an error names the row.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+from verl.trainer.ppo import reward
+
+from recipes.engines.reward_contract import RewardError
+from recipes.engines.reward_function import Call, RewardFunction
+
+ROW_ID = "id"
+"""Column of the data with the row's id."""
+
+
+def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """A reward as verl calls it, plain or async as it is, whose answers are dicts that keep the contract.
+
+    Args:
+        more: further arguments, below those of the recipe.
+    """
+    function, arguments = _unwrapped(function)
+    asked = RewardFunction(function, {**(more or {}), **arguments})
+
+    def call_of(given: Mapping[str, Any]) -> Call:
+        return Call(given["data_source"], given["solution_str"], given["ground_truth"], given["extra_info"])
+
+    if asked.is_async:
+
+        async def answered_async(**given: Any) -> dict[str, Any]:
+            return (await asked.score_async(call_of(given))).as_verl()
+
+        return answered_async
+
+    def answered(**given: Any) -> dict[str, Any]:
+        return asked.score(call_of(given)).as_verl()
+
+    return answered
+
+
+def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The user's function and its arguments, out of the partial that verl makes of them."""
+    if isinstance(function, functools.partial) and function.func in (
+        reward._call_with_kwargs,
+        reward._call_with_kwargs_async,
+    ):
+        return function.args[0], function.args[1]
+    return function, {}
+
+
+class _Checked:
+    """A manager whose reward is `checked`; one that asks a reward model gets its address."""
+
+    compute_score: Callable[..., Any]
+    reward_router_address: str | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = ("reward_router_address", "reward_model_tokenizer")
+        judge = {name: getattr(self, name) for name in names if self.reward_router_address is not None}
+        self.compute_score = checked(self.compute_score, judge)
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """Judge one response. Raises RewardError with the row's id."""
+        try:
+            return await super().run_single(data)  # type: ignore[misc]  # of verl's manager
+        except RewardError as error:
+            row = data[-1:].non_tensor_batch.get(ROW_ID, ["without an id"])[0]
+            raise error.of_row(row) from error.__cause__
+
+
+class CheckedRewardManager(_Checked, NaiveRewardManager):
+    """verl's usual manager."""
+
+
+class CheckedDapoRewardManager(_Checked, DAPORewardManager):
+    """verl's manager with a penalty for long responses, which it adds to the score and never to the accuracy."""

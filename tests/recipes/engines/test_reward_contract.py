@@ -1,0 +1,234 @@
+"""What a reward may answer, in every form and through every door: verl's manager, EasyR1's adapter, several rewards."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import pickle
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from verl import DataProto
+from verl.trainer.ppo import reward as verl_reward
+from verl.trainer.ppo.v1 import PPOTrainer
+
+from recipes.engines.easyr1 import reward as easyr1_reward
+from recipes.engines.reward_contract import Contract, RewardError, filter_metric, is_right
+from recipes.engines.reward_function import Call, RewardFunction, in_file
+from recipes.engines.reward_manager import CheckedDapoRewardManager, CheckedRewardManager
+from recipes.errors import RecipeError
+from recipes.runs.log import clean, first_error
+
+
+def answering(result):
+    def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+        return result
+
+    return compute_score
+
+
+@pytest.mark.parametrize(
+    ("result", "score", "accuracy"),
+    [
+        (10, 10.0, None),
+        (0.8, 0.8, None),
+        (-3.5, -3.5, None),
+        (True, 1.0, None),
+        (np.float32(0.25), 0.25, None),
+        (torch.tensor(0.5), 0.5, None),
+        (torch.tensor([0.5], dtype=torch.bfloat16), 0.5, None),
+        ({"score": 10, "acc": np.bool_(True)}, 10.0, 1.0),
+        ({"score": -1, "accuracy": np.float32(0.25)}, -1.0, 0.25),
+        ({"score": torch.tensor(2.0), "acc": 1, "accuracy": 1.0}, 2.0, 1.0),
+    ],
+)
+def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, accuracy):
+    answer = RewardFunction(answering(result)).score(Call("x", "it is 4", "4"))
+    assert (answer.score, answer.accuracy) == (score, accuracy)
+    assert answer.value == (score if accuracy is None else accuracy)
+    stated = {} if accuracy is None else {"acc": accuracy, "accuracy": accuracy}
+    assert answer.as_verl() == {"score": score, **stated}
+    json.dumps(answer.as_verl())
+    assert is_right(accuracy) is (None if accuracy is None else accuracy == 1.0)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        float("nan"),
+        float("-inf"),
+        10**400,
+        None,
+        "1.0",
+        torch.tensor([1.0, 2.0]),
+        torch.tensor(float("nan")),
+        [1.0, 2.0],
+        {},
+        {"overall": 1.0},
+        {"score": None},
+        {"score": "1"},
+        {"score": np.float32("nan")},
+        {"score": 1.0, "acc": None},
+        {"score": 10.0, "acc": 10.0},
+        {"score": 1.0, "accuracy": -0.5},
+        {"score": 1.0, "acc": 1.0, "accuracy": 0.0},
+        {"score": 1.0, "seen": object()},
+    ],
+)
+def test_any_other_answer_names_file_row_and_response(result):
+    with pytest.raises(RewardError) as caught:
+        RewardFunction(answering(result)).score(Call("x", "it is 4" + 500 * "!", "4", row="test-17"))
+    assert "test_reward_contract.py:" in caught.value.where
+    assert "test-17" in caught.value.where
+    assert "it is 4" in caught.value.where
+    assert len(str(caught.value)) < 700
+    assert "\n" not in str(caught.value)
+
+
+def test_every_answer_has_the_same_keys():
+    contract = Contract(answering(None))
+    contract.read({"score": 1.0, "bonus": 1.0}, "a")
+    contract.read({"bonus": 0.0, "score": 1.0}, "b")
+    for other in ({"score": 1.0}, {"score": 1.0, "bonus": 1.0, "late": 2.0}, 1.0):
+        with pytest.raises(RewardError, match="bonus|late"):
+            contract.read(other, "c")
+
+
+def test_a_reward_that_raises_names_its_line_row_and_response(tmp_path):
+    source = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n    value = 1\n"
+    (tmp_path / "mine.py").write_text(source + "    return helped(value)\ndef helped(value):\n    return value / 0")
+    with pytest.raises(RewardError) as caught:
+        in_file(str(tmp_path / "mine.py")).score(Call("x", "it is 4", "4", row="test-17"))
+    assert "ZeroDivisionError" in caught.value.what
+    assert all(part in caught.value.where for part in ("mine.py:5", "test-17", "it is 4"))
+    assert pickle.loads(pickle.dumps(caught.value)).where == caught.value.where, "Ray carries it between processes"
+
+
+BATCH = "def compute_score(reward_inputs): return [{'overall': len(each['response']), 'accuracy': 0} for each in %s]"
+ONE = "REWARD_TYPE = 'sequential'\ndef compute_score(reward_input): return {'overall': reward_input['response_length']}"
+ASYNC = "async def compute_score(data_source, solution_str, ground_truth, extra_info): return float(len(solution_str))"
+
+
+@pytest.mark.parametrize(("source", "accuracy"), [(BATCH % "reward_inputs", 0.0), (ONE, None), (ASYNC, None)])
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy, engine):
+    (tmp_path / "mine.py").write_text(source)
+    function = in_file(str(tmp_path / "mine.py"), engine=engine)
+    answers = function.score_all([Call("x", text, "4") for text in ("four", "five!")])
+    assert [(answer.score, answer.accuracy) for answer in answers] == [(4.0, accuracy), (5.0, accuracy)]
+
+
+def test_what_no_engine_can_call_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text("def compute_score(response, truth): return 1.0")
+    with pytest.raises(RecipeError, match="compute_score") as caught:
+        in_file(str(tmp_path / "mine.py"))
+    assert "mine.py:1" in caught.value.where
+    (tmp_path / "mine.py").write_text(BATCH % "reward_inputs[1:]")
+    with pytest.raises(RewardError, match="list"):
+        in_file(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])
+
+
+def test_easyr1_gets_numbers_and_the_score_stays_the_score(tmp_path):
+    answer = "{'score': np.float32(0.5), 'overall': 9.0, 'part': np.float32(0.25), 'reason': 'wrong', 'acc': True}"
+    (tmp_path / "mine.py").write_text(
+        f"import numpy as np\ndef compute_score(data_source, solution_str, ground_truth, extra_info): return {answer}"
+    )
+    truth = json.dumps({"data_source": "math", "ground_truth": "4"})
+    entries = [{"response": "it is 4", "response_length": 3, "ground_truth": truth}]
+    assert easyr1_reward.compute_score_batch(entries, str(tmp_path / "mine.py")) == [
+        {
+            "overall": 0.5,
+            "part": 0.25,
+            "acc": 1.0,
+            "accuracy": 1.0,
+            "math/acc": 1.0,
+            "math/accuracy": 1.0,
+            "math/score": 0.5,
+        }
+    ]
+
+
+class Tokenizer:
+    def decode(self, *_, **__):
+        return "it is 4"
+
+
+def judged(function, manager=CheckedRewardManager, **reward):
+    """One response through verl's reward manager, as a reward worker asks it; it is 4 tokens of at most 4 long."""
+    config = SimpleNamespace(reward=reward)
+    data = DataProto.from_dict(
+        tensors={
+            "responses": torch.zeros(1, 4, dtype=torch.long),
+            "attention_mask": torch.ones(1, 8, dtype=torch.long),
+        },
+        non_tensors={
+            "id": np.array(["test-17"], dtype=object),
+            "data_source": np.array(["x"], dtype=object),
+            "reward_model": np.array([{"ground_truth": "4"}], dtype=object),
+            "extra_info": np.array([{}], dtype=object),
+        },
+    )
+    is_async = inspect.iscoroutinefunction(function)
+    call = verl_reward._call_with_kwargs_async if is_async else verl_reward._call_with_kwargs
+
+    async def run():
+        return await manager(config, Tokenizer(), partial(call, function, {})).run_single(data)
+
+    return asyncio.run(run())
+
+
+async def waits(data_source, solution_str, ground_truth, extra_info=None):
+    await asyncio.sleep(0)
+    return {"score": 2.0, "accuracy": 0.5}
+
+
+def test_verls_manager_hands_on_what_was_checked():
+    assert judged(answering(0.8)) == {"reward_score": 0.8, "reward_extra_info": {"score": 0.8}}
+    assert judged(waits)["reward_extra_info"] == {"score": 2.0, "acc": 0.5, "accuracy": 0.5}
+    for function in (answering(float("nan")), answering(None)):
+        with pytest.raises(RewardError) as caught:
+            judged(function)
+        assert "test-17" in caught.value.where
+
+
+def test_dapos_penalty_is_of_the_score_and_never_of_the_accuracy():
+    class Buffer(SimpleNamespace):
+        enable, len, penalty_factor, log = True, 2, 1.0, False
+
+    long = {"reward_kwargs": {"overlong_buffer_cfg": Buffer(), "max_resp_len": 4}}
+    found = judged(answering({"score": 1.0, "acc": 1.0}), CheckedDapoRewardManager, **long)
+    assert (found["reward_score"], found["reward_extra_info"]["acc"]) == (0.0, 1.0)
+    found = judged(answering(1.0), CheckedDapoRewardManager, **long)
+    assert (found["reward_score"], "acc" in found["reward_extra_info"]) == (0.0, False)
+
+
+@pytest.mark.parametrize(("parts", "measure"), [({}, "reward"), ({"acc": [1.0, 0.0], "accuracy": [1.0, 0.0]}, "acc")])
+def test_verl_logs_a_validation_by_the_accuracy_that_is_stated_or_else_by_the_score(parts, measure):
+    results = {"reward": [10.0, 2.0], "score": [10.0, 2.0], **parts}
+    metrics = PPOTrainer._val_metrics_update(None, ["x", "x"], ["a", "b"], results, [])
+    core = {name: value for name, value in metrics.items() if name.startswith("val-core/")}
+    assert core == {f"val-core/x/{measure}/mean@1": 6.0 if measure == "reward" else 0.5}
+
+
+def test_dynamic_sampling_compares_by_the_stated_accuracy_or_else_by_the_score():
+    assert filter_metric("accuracy", {"score": 1.0, "acc": 1.0}) == "acc"
+    assert filter_metric("acc", {"score": 1.0}) == "score"
+    assert filter_metric("format", {"score": 1.0, "format": 1.0}) == "format"
+
+
+def test_the_launcher_shows_the_contracts_error_and_not_what_it_came_from():
+    log = """\
+(AgentLoopWorkerTQ pid=3) ERROR:agent_loop_tq:Error in _run_prompt for uid=1
+(AgentLoopWorkerTQ pid=3) Traceback (most recent call last):
+(AgentLoopWorkerTQ pid=3)   File "/home/me/mine.py", line 5, in compute_score
+(AgentLoopWorkerTQ pid=3) ZeroDivisionError: division by zero
+(AgentLoopWorkerTQ pid=3) The above exception was the direct cause of the following exception:
+(AgentLoopWorkerTQ pid=3) Traceback (most recent call last):
+(AgentLoopWorkerTQ pid=3)   File "/env/recipes/engines/reward_manager.py", line 75, in run_single
+(AgentLoopWorkerTQ pid=3) recipes.engines.reward_contract.RewardError: the reward raised (row test-17); mend it
+"""
+    assert "test-17" in first_error([clean(line) for line in log.splitlines()]).error
