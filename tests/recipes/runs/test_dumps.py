@@ -68,9 +68,7 @@ def test_without_ids_nothing_is_paired_and_ids_that_repeat_are_left_out_and_said
     assert NO_IDS in why_not(with_ids, old)
     other = validation(tmp_path / "3.jsonl", {"x": [1]})
     assert (pair(with_ids, other), why_not(with_ids, other)) == (None, "the validations share no question")
-    repeated = write(
-        tmp_path / "4.jsonl", [response(f"{i}_0_0", 1, acc=1, row_id=row) for i, row in enumerate("aabc")]
-    )
+    repeated = write(tmp_path / "4.jsonl", [response(f"{i}_0_0", 1, acc=1, row_id=row) for i, row in enumerate("aabc")])
     assert repeated.notes == ["ids of rows repeat and are not paired: 1 ids, such as a"]
     assert pair(with_ids, repeated).questions == 2
 
@@ -103,8 +101,8 @@ def test_groups_are_measured_once_a_file_is_whole_and_of_this_attempt(tmp_path):
     assert rollouts.of(3) is None
     file.write_text("".join(lines))
     assert rollouts.of(3, since=file.stat().st_mtime + 1) is None
-    found = Groups(groups=3, zero_variance=2, all_right=0, accuracy=0.48, measure="score")
-    assert rollouts.among([2, 3, 4]) == {3: found}
+    (found,) = rollouts.among([2, 3, 4]).values()
+    assert found == Groups(3, zero_variance=2, all_right=0, accuracy=0.48, error=found.error, measure="score")
 
 
 def test_validations_of_a_reward_without_an_accuracy_are_compared_by_their_scores(tmp_path):
