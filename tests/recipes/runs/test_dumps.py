@@ -102,7 +102,7 @@ def test_groups_are_measured_once_a_file_is_whole_and_of_this_attempt(tmp_path):
     file.write_text("".join(lines))
     assert rollouts.of(3, since=file.stat().st_mtime + 1) is None
     (found,) = rollouts.among([2, 3, 4]).values()
-    assert found == Groups(3, zero_variance=2, all_right=0, accuracy=0.48, error=found.error, measure="score")
+    assert found == Groups(groups=3, zero_variance=2, all_right=0, accuracy=0.48, error=found.error, measure="score")
 
 
 def test_validations_of_a_reward_without_an_accuracy_are_compared_by_their_scores(tmp_path):
