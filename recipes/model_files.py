@@ -76,9 +76,30 @@ def weight_files(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
 
 
+ALREADY_SCALED = ("su", "longrope", "llama3")
+"""Kinds of rotary embeddings whose factor `max_position_embeddings` holds already, as vLLM reads them."""
+
+
 def positions(folder: Path | None) -> int | None:
-    """The tokens of the longest sequence that a local model knows; None where its `config.json` does not say."""
+    """The tokens of the longest sequence that a local model knows; None where its `config.json` does not say.
+
+    As vllm/config/model.py:2396 (`if rope_type not in`).
+    """
     config = text_config(model_config(folder))
     known = config.get("max_position_embeddings")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return int(known * float(scaling.get("factor") or 1)) if known else None
+    kind = scaling.get("rope_type") or scaling.get("type")
+    if not known or kind in ALREADY_SCALED:
+        return known
+    if kind == "yarn":
+        known = scaling.get("original_max_position_embeddings") or known
+    return int(known * float(scaling.get("factor") or 1))
+
+
+def gguf_file(name: str) -> Path | None:
+    """The GGUF file that a path names, or the first of a folder that has no other weights; None for others."""
+    path = Path(name)
+    if path.suffix.lower() == ".gguf":
+        return path
+    found = sorted(path.glob("*.gguf")) if path.is_dir() and not weight_files(path) else []
+    return found[0] if found else None

@@ -139,7 +139,7 @@ class Phase:
     def __str__(self) -> str:
         largest = sorted(self.parts.items(), key=lambda part: -part[1])
         parts = ", ".join(f"{name} {size / GIGABYTE:.1f}" for name, size in largest if size >= GIGABYTE / 20)
-        of = f" of {self.limit / GIGABYTE:.0f}" if self.limit else ""
+        of = "" if self.limit is None else f" of {self.limit / GIGABYTE:.0f}"
         return f"{self.name} {self.need / GIGABYTE:.1f}{of} GB ({parts})"
 
 

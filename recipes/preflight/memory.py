@@ -90,7 +90,10 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
             "memory is not estimated, and nothing was chosen by it: no GPU is known here; --gpus 1x80 "
             "(PLAN_GPUS=1x80) plans for one of 80 GB"
         )
-    return f"memory is not estimated: the sizes of {name} are not known before it is fetched, or it is no dense decoder"
+    return (
+        f"memory is not estimated: the sizes of {name} are not known (it was not fetched yet, or is no dense decoder); "
+        "GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
+    )
 
 
 def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.errors import RecipeError
 from recipes.memory.shape import published_config
-from recipes.model_files import local_model, model_config, positions, text_config, weight_files
+from recipes.model_files import gguf_file, local_model, model_config, positions, text_config, weight_files
 from recipes.paths import model_dir
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -24,11 +24,31 @@ def check_model(recipe: Recipe) -> list[str]:
     remarks = []
     for key in path_keys(recipe):
         if key.kind == "model":
+            _refuse_gguf(recipe, key)
             remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
     _check_positions(recipe)
     _check_heads(recipe)
     _check_adapters(recipe)
     return remarks
+
+
+def _refuse_gguf(recipe: Recipe, key: PathKey) -> None:
+    """Raise for weights in GGUF, which llama.cpp runs and no trainer trains."""
+    file = gguf_file(key.path)
+    if file is None and not (key.on_hub and "gguf" in key.path.lower()):
+        return
+    wanted = "a folder with config.json, *.safetensors and the tokenizer"
+    fix = f"name the model that the GGUF was made from, or {wanted}"
+    if file is not None:
+        folder, target = file.parent, file.with_suffix("")
+        fix += (
+            f'; or convert it (pip install gguf): python -c "from transformers import AutoModelForCausalLM as M, '
+            f"AutoTokenizer as T; [k.from_pretrained('{folder}', gguf_file='{file.name}').save_pretrained('{target}') "
+            f'for k in (M, T)]", then MODEL_PATH={target}'
+        )
+    raise recipe.error(
+        f"{key.path} has its weights in GGUF, which cannot be trained; a model is {wanted}", fix, key.key
+    )
 
 
 def _check_on_hub(recipe: Recipe, key: PathKey) -> list[str]:
