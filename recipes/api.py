@@ -18,7 +18,7 @@ from recipes.errors import RecipeError, did_you_mean
 from recipes.evaluation.options import Options
 from recipes.evaluation.result import Result
 from recipes.paths import run_dir
-from recipes.runs.metrics import Step, read_history, validation
+from recipes.runs.metrics import Step, read_history, validations
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,9 @@ class TrainingResult:
     checkpoint: Checkpoint | None
 
     @property
-    def accuracy(self) -> dict[str, list[tuple[int, float]]]:
-        """Held-out accuracy: data source -> (step, share of right answers) in the order of the steps."""
-        found: dict[str, list[tuple[int, float]]] = {}
-        for step in self.steps:
-            for source, value in validation(step).items():
-                found.setdefault(source, []).append((step.step, value))
-        return found
+    def validations(self) -> dict[str, list[tuple[int, float]]]:
+        """Data source -> (step, held-out accuracy, or mean score where the reward states none)."""
+        return {source: values for (_, source), values in validations(self.steps).items()}
 
 
 def train(

@@ -81,8 +81,8 @@ def templates(folder: Path, html: bool = True) -> Environment:
     return Environment(loader=loader, autoescape=html, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
-def draw_accuracy(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
-    """A curve of accuracies by step with their 95% intervals."""
+def draw_means(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
+    """A curve of means by step with their 95% intervals."""
     values = [interval.value for interval in curve.values()]
     low, high = interval_ends(curve)
     below = [value - end for value, end in zip(values, low, strict=True)]
@@ -91,9 +91,9 @@ def draw_accuracy(axes: Any, curve: Mapping[int, Interval], colour: str, label: 
 
 
 def interval_ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[float]]:
-    """The intervals' ends inside [0, 1]; the value itself where there is no interval."""
-    low = [max(0.0, each.value if each.low is None else each.low) for each in curve.values()]
-    high = [min(1.0, each.value if each.high is None else each.high) for each in curve.values()]
+    """The intervals' ends; the value itself where there is no interval."""
+    low = [each.value if each.low is None else each.low for each in curve.values()]
+    high = [each.value if each.high is None else each.high for each in curve.values()]
     return low, high
 
 

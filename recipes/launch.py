@@ -29,11 +29,11 @@ from recipes.preflight.data_files import without_filter
 from recipes.runs import duration, model_card, rollout_mismatch
 from recipes.runs import folder as runs
 from recipes.runs.best import BestCheckpoint
-from recipes.runs.groups import Responses
 from recipes.runs.health import Health
 from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.progress import Progress
+from recipes.runs.responses import Responses
 from recipes.runs.summary import failure, next_commands, summary, table
 from recipes.runs.supervise import Limits, Outcome, supervise
 

@@ -259,13 +259,13 @@ class Best(NamedTuple):
 
     step: int
     value: float
-    chosen_by: dict[str, Any]
+    chosen_by: dict[str, str]
 
 
 def best_checkpoint(folder: Path) -> Best | None:
     """The kept best in a folder of checkpoints; None where there is none."""
     try:
         facts = json.loads((folder / BEST / BEST_FACTS).read_text(encoding="utf-8"))
-        return Best(int(facts.pop("step")), float(facts.pop("value")), facts)
+        return Best(int(facts["step"]), float(facts["value"]), {name: facts[name] for name in ("metric", "reward")})
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -12,7 +12,7 @@ from recipes.errors import RecipeError
 from recipes.evaluation.scoring import Reward, Score, as_score
 from recipes.evaluation.suspicious import RULES, SAME_ANSWER, CommonAnswer, SameAnswer, flags
 from recipes.files import whole_folder
-from recipes.runs.dumps import Dump, Response, dump_files, read_dump
+from recipes.runs.responses import Dump, Response, dump_files, read_dump
 
 # A logged score and the reward file's may differ by float32 rounding; beyond it, training used another file.
 SAME_SCORE = 1e-5

@@ -18,7 +18,7 @@ import numpy as np
 from recipes.engines.reward_metrics import PART
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
-from recipes.runs.groups import is_flat
+from recipes.runs.responses import is_flat
 from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
 
 BINS = 20

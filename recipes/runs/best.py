@@ -16,7 +16,7 @@ from recipes.config.rewards import functions
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint
 from recipes.paths import relative_to_cwd
 from recipes.python_files import contents
-from recipes.runs.metrics import Step, mean_validation, number
+from recipes.runs.metrics import Step, mean_validation, measure_of, number
 
 
 class BestCheckpoint:
@@ -29,22 +29,23 @@ class BestCheckpoint:
 
     def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
         self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
-        self._chosen_by = {"metric": "validation", "reward": reward_digest(recipe)}
+        self._reward = reward_digest(recipe)
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
         value, last = mean_validation(step), last_checkpoint(self._folder)
         if value is None or not math.isfinite(value) or last is None or last.step != step.step:
             return
-        best = best_checkpoint(self._folder)
-        if best and best.chosen_by == self._chosen_by and value <= best.value:
+        best, chosen_by = best_checkpoint(self._folder), {"metric": measure_of(step), "reward": self._reward}
+        if best and best.chosen_by == chosen_by and value <= best.value:
             return
         try:
-            kept = keep_best(last, {**self._chosen_by, "value": value})
+            kept = keep_best(last, {**chosen_by, "value": value})
         except OSError as error:
             self._log(f"warning: the best checkpoint, step {step.step}, could not be kept: {error}")
         else:
-            self._log(f"best so far: step {step.step}, validation {number(value)}, kept in {relative_to_cwd(kept)}")
+            shown = f"{measure_of(step)} {number(value)}, kept in {relative_to_cwd(kept)}"
+            self._log(f"best so far: step {step.step}, validation {shown}")
 
 
 def reward_digest(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""Two runs beside each other: held-out accuracy with intervals, the paired difference, and the settings that differ."""
+"""Two runs side by side: held-out results with intervals, the paired difference, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config.schema import Recipe, leaves
-from recipes.drawing import BLUE, STYLE, WEAK, draw_accuracy
+from recipes.drawing import BLUE, STYLE, WEAK, draw_means
 from recipes.errors import RecipeError, counted
-from recipes.runs.dumps import NO_IDS, read_dump, validation_files
 from recipes.runs.folder import Run
-from recipes.runs.metrics import KL, number
-from recipes.runs.validations import Paired, accuracy, pair, why_not
+from recipes.runs.metrics import SHOWN, number
+from recipes.runs.responses import NO_IDS, Dump, read_dump, validation_files
+from recipes.runs.validations import Paired, mean_of, pair, why_not
 from recipes.statistics import SIGNIFICANCE, Interval
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Curve = dict[int, Interval]
-TRAINING = (("training score", ("critic/score/mean",)), ("entropy", ("actor/entropy",)), ("KL", KL))
-COLOURS = (BLUE, WEAK)
+TRAINING = ("training score", "entropy", "KL")
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,16 @@ class Compared:
 
     Attributes:
         runs: both.
-        curves: of each, step -> held-out accuracy with Wilson's interval over the questions.
+        measure: what their validations measure: "accuracy", or "score" where a reward states no accuracy.
+        curves: of each, step -> held-out mean with its interval over the questions.
         step: the last step that both validated; None where there is none.
         paired: the second against the first there; None where they cannot be paired, for the reason `unpaired`.
-        notes: what is wrong with the validations, in sentences.
         settings: key -> the two values, where they differ.
+        notes: what is wrong with the validations, in sentences.
     """
 
     runs: tuple[Run, Run]
+    measure: str
     curves: tuple[Curve, Curve]
     step: int | None
     paired: Paired | None
@@ -46,28 +47,41 @@ class Compared:
 
 
 def compared(first: Run, second: Run) -> Compared:
-    """Compare two runs. Raises RecipeError where neither has a validation, or one is compared with itself."""
+    """Compare two runs. Raises RecipeError where one has no validation, or is compared with itself."""
     if first.folder == second.folder:
         raise RecipeError(f"{first.name} is compared with itself", where=str(first.folder), fix="name two runs")
-    dumps = validation_files(first.folder), validation_files(second.folder)
-    for run, files in zip((first, second), dumps, strict=True):
-        if not files:
-            raise RecipeError(
-                f"the run {run.name} has no validation responses",
-                where=str(run.folder / "validation"),
-                fix="train with VAL_FREQ set",
-            )
-    read = tuple({step: read_dump(file) for step, file in files.items()} for files in dumps)
-    one, other = ({step: accuracy(dump) for step, dump in each.items()} for each in read)
+    one, other = _validations(first), _validations(second)
     step = max(one.keys() & other.keys(), default=None)
     paired, unpaired, notes = None, "the runs validated no step in common", []
     if step is not None:
-        both = read[0][step], read[1][step]
-        paired = pair(*both)
-        unpaired = "" if paired else why_not(*both)
-        for run, dump in zip((first, second), both, strict=True):
+        paired = pair(one[step], other[step])
+        unpaired = "" if paired else why_not(one[step], other[step])
+        for run, dump in ((first, one[step]), (second, other[step])):
             notes += [f"{run.name}, validation of step {step}: {note}" for note in dump.notes if note != NO_IDS]
-    return Compared((first, second), (one, other), step, paired, unpaired, _settings(first, second), tuple(notes))
+        if paired and paired.others:
+            notes.append(f"{counted(paired.others, 'row')} with the same id have other questions, and are not paired")
+    curves = tuple({at: mean_of(dump) for at, dump in dumps.items()} for dumps in (one, other))
+    measures = {dump.measure for dumps in (one, other) for dump in dumps.values()}
+    return Compared(
+        runs=(first, second),
+        measure="score" if "score" in measures else "accuracy",
+        curves=(curves[0], curves[1]),
+        step=step,
+        paired=paired,
+        unpaired=unpaired,
+        settings=_settings(first, second),
+        notes=tuple(notes),
+    )
+
+
+def _validations(run: Run) -> dict[int, Dump]:
+    if dumps := {step: read_dump(file) for step, file in validation_files(run.folder).items()}:
+        return dumps
+    raise RecipeError(
+        f"the run {run.name} has no validation responses",
+        where=str(run.folder / "validation"),
+        fix="train with VAL_FREQ set",
+    )
 
 
 def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
@@ -79,36 +93,42 @@ def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1] and path not in own}
 
 
-def percent(interval: Interval | None) -> str:
-    """A share with its interval, in percent."""
+def shown(interval: Interval | None, measure: str) -> str:
+    """A mean with its interval: an accuracy in percent, a score as it is."""
     if interval is None:
         return "-"
-    if interval.low is None or interval.high is None:
-        return f"{100 * interval.value:.1f}"
-    return f"{100 * interval.value:.1f} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
+    scale, digits = (100, 1) if measure == "accuracy" else (1, 3)
+    value, *ends = (
+        None if end is None else f"{scale * end:.{digits}f}" for end in (interval.value, interval.low, interval.high)
+    )
+    return f"{value} ({ends[0]} to {ends[1]})" if None not in ends else str(value)
+
+
+def title(measure: str) -> str:
+    """The heading of held-out means."""
+    return f"held-out {measure}{', %' if measure == 'accuracy' else ''} (95% interval over questions)"
 
 
 def table(result: Compared) -> RenderableType:
-    """Accuracy by step, the difference, the last training metrics, the settings."""
+    """Means by step, the difference, the last training metrics, the settings."""
     from rich.console import Group
     from rich.table import Table
 
     names = [run.name for run in result.runs]
-    shares = Table(title="held-out accuracy, % (95% interval over questions)", box=None, pad_edge=False)
-    for head in ("step", *names):
-        shares.add_column(head, overflow="fold")
-    for step in sorted(result.curves[0].keys() | result.curves[1].keys()):
-        shares.add_row(str(step), *(percent(curve.get(step)) for curve in result.curves))
-    for name, keys in TRAINING:
-        series = [[value for step in run.history if (value := step.get(*keys)) is not None] for run in result.runs]
-        shares.add_row(f"last {name}", *(number(values[-1] if values else None) for values in series))
+    means = Table(title=title(result.measure), box=None, pad_edge=False)
     settings = Table(title="settings that differ", box=None, pad_edge=False)
-    for head in ("key", *names):
-        settings.add_column(head, overflow="fold")
+    for columns, first in ((means, "step"), (settings, "key")):
+        for head in (first, *names):
+            columns.add_column(head, overflow="fold")
+    for step in sorted(result.curves[0].keys() | result.curves[1].keys()):
+        means.add_row(str(step), *(shown(curve.get(step), result.measure) for curve in result.curves))
+    for name in TRAINING:
+        series = [run.series(*SHOWN[name]) for run in result.runs]
+        means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
     for key, values in result.settings.items():
         settings.add_row(key, *map(str, values))
     notes = [f"note: {note}" for note in result.notes]
-    return Group(shares, verdict(result), *notes, *([settings] if result.settings else ["no setting differs"]))
+    return Group(means, verdict(result), *notes, *([settings] if result.settings else ["no setting differs"]))
 
 
 def verdict(result: Compared) -> str:
@@ -118,28 +138,30 @@ def verdict(result: Compared) -> str:
         return result.unpaired
     if result.paired is None:
         return f"step {result.step} is not paired, so that only the intervals compare: {result.unpaired}"
-    questions, change, test = result.paired.questions, result.paired.difference, result.paired.mcnemar
-    sure = "they differ" if test.p_value < SIGNIFICANCE else "no difference is shown"
+    change, test = result.paired.difference, result.paired.mcnemar
+    scale, unit, digits = (100, " points", 1) if result.measure == "accuracy" else (1, "", 3)
+    ends = "no interval"
+    if change.low is not None and change.high is not None:
+        ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
     return (
-        f"step {result.step}, {counted(questions, 'question')}: {second} - {first} = {100 * change.value:+.1f} points "
-        f"(95% interval {100 * (change.low or 0):+.1f} to {100 * (change.high or 0):+.1f}; "
-        f"{test.won} won, {test.lost} lost, McNemar p = {test.p_value:.2g}): {sure}"
+        f"step {result.step}, {counted(result.paired.questions, 'question')}: {second} - {first} = "
+        f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
+        f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
     )
 
 
 def draw(result: Compared, path: Path) -> None:
-    """Held-out accuracy of both with intervals, and their training scores, as SVG. The same runs give the same file."""
+    """Held-out means of both with intervals, and their training scores, as SVG. The same runs give the same file."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context({**STYLE, "svg.hashsalt": "compare"}):
         figure = Figure(figsize=(7.2, 5.4))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-        for run, curve, colour in zip(result.runs, result.curves, COLOURS, strict=True):
-            draw_accuracy(upper, curve, colour, run.name)
-            scored = [step for step in run.history if step.get("critic/score/mean") is not None]
-            lower.plot([s.step for s in scored], [s.get("critic/score/mean") for s in scored], color=colour)
-        upper.set(ylim=(0, 1), ylabel="held-out accuracy")
+        for run, curve, colour in zip(result.runs, result.curves, (BLUE, WEAK), strict=True):
+            draw_means(upper, curve, colour, run.name)
+            lower.plot(*zip(*run.series("critic/score/mean"), strict=True), color=colour)
+        upper.set(ylabel=f"held-out {result.measure}", **({"ylim": (0, 1)} if result.measure == "accuracy" else {}))
         lower.set(ylabel="training score", xlabel="step")
         upper.legend(loc="lower right")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,16 +24,17 @@ from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_
 from recipes.errors import RecipeError, counted, nearest
 from recipes.files import run_lock
 from recipes.paths import artifacts, checkpoint_dir, run_dir
-from recipes.runs.groups import Responses, Rollouts
 from recipes.runs.metrics import (
     Step,
     adopt_leftovers,
     mean_validation,
+    measure_of,
     per_token,
     read_history,
     seconds_per_step,
     unreadable_lines,
 )
+from recipes.runs.responses import Responses, Rollouts
 
 ATTEMPT = "==== attempt of "
 """Begins the line of `train.log` where an attempt begins."""
@@ -139,10 +140,25 @@ class Run:
     def step(self) -> int:
         return max((step.step for step in self.history), default=0)
 
+    def series(self, *names: str) -> list[tuple[int, float]]:
+        """(step, value) of the first of these metrics that a trained step has."""
+        values = ((step.step, step.get(*names)) for step in self.history if step.step)
+        return [(step, value) for step, value in values if value is not None]
+
     @property
-    def accuracy(self) -> float | None:
+    def validated(self) -> Step | None:
+        """The step of the last validation; None before the first."""
+        return next((step for step in reversed(self.history) if mean_validation(step) is not None), None)
+
+    @property
+    def measure(self) -> str:
+        """What validations measure: "accuracy", or "score" where the reward states no accuracy."""
+        return measure_of(self.validated) if self.validated else "accuracy"
+
+    @property
+    def held_out(self) -> float | None:
         """The last validation, mean over data sources."""
-        return next((value for step in reversed(self.history) if (value := mean_validation(step)) is not None), None)
+        return mean_validation(self.validated) if self.validated else None
 
     @property
     def left_s(self) -> float | None:

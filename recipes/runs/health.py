@@ -21,8 +21,8 @@ from recipes.engines.verl import is_on_policy
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import Run
-from recipes.runs.groups import Groups, Responses
 from recipes.runs.metrics import TIMINGS, Step, mean_validation, number
+from recipes.runs.responses import Groups, Responses
 from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
@@ -259,15 +259,15 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= steps[-1]]
     before, now = map(fmean, run.windows(scores))
     gain = max(now - before, _rise(scores))
-    best = max(measured, key=lambda each: each.accuracy)
-    falls = best.accuracy - last.accuracy > max(run.bounds.reward_gain, UNSURE * math.hypot(best.error, last.error))
+    best = max(measured, key=lambda each: each.value)
+    falls = best.value - last.value > max(run.bounds.reward_gain, UNSURE * math.hypot(best.error, last.error))
     first = best if falls else measured[0]
-    lag, noise = gain - (last.accuracy - first.accuracy), UNSURE * math.hypot(first.error, last.error)
+    lag, noise = gain - (last.value - first.value), UNSURE * math.hypot(first.error, last.error)
     hollow = gain > run.bounds.reward_gain and lag > max((1 - _SHARE_OF_GAIN) * gain, noise)
     return _warning_if(
         falls or hollow,
-        f"training score {number(before)} -> {number(now)}, validation {number(first.accuracy)} -> "
-        f"{number(last.accuracy)} on {counted(last.groups, 'question')}, to step {steps[-1]}",
+        f"training score {number(before)} -> {number(now)}, validation {last.measure} {number(first.value)} -> "
+        f"{number(last.value)} on {counted(last.groups, 'question')}, to step {steps[-1]}",
     )
 
 

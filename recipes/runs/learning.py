@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_accuracy, interval_ends
+from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
 from recipes.errors import RecipeError
 from recipes.runs.validations import Curve, learning_curve
 from recipes.statistics import Interval, mean_over_seeds
@@ -159,6 +159,6 @@ def _draw_accuracies(axes: Any, result: Learning) -> None:
         axes.fill_between(list(result.mean), *interval_ends(result.mean), color=BLUE, alpha=0.15, label=label)
     else:
         label = "greedy accuracy on held-out questions, 95% interval"
-        draw_accuracy(axes, result.curves[0].validation, BLUE, label)
+        draw_means(axes, result.curves[0].validation, BLUE, label)
     axes.set(ylim=(0, 1), ylabel="accuracy")
     axes.legend(loc="lower right")

@@ -12,6 +12,15 @@ from recipes.config import Recipe, loss
 
 KL = ("actor/reward_kl_penalty", "actor/kl_loss")
 """verl's names of the KL in the reward and in the loss; the first that is there counts."""
+SHOWN: dict[str, tuple[str, ...]] = {
+    "training score": ("critic/score/mean",),
+    "entropy": ("actor/entropy",),
+    "KL": KL,
+    "grad-norm": ("actor/grad_norm",),
+    "response length": ("response_length/mean",),
+    "seconds a step": ("timing_s/step",),
+}
+"""Curve of a run -> verl's metrics, of which the first that is there counts."""
 TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("generate", ("timing_s/gen",)),
     ("reward", ("timing_s/reward",)),
@@ -169,6 +178,15 @@ def measure_of(step: Step) -> str:
     stated = any(name.startswith("val-core/") and "/acc/mean@" in name for name in step.data)
     scored = any(name.startswith("val-core/") and "/reward/mean@" in name for name in step.data)
     return "score" if scored and not stated else "accuracy"
+
+
+def validations(history: Iterable[Step]) -> dict[tuple[str, str], list[tuple[int, float]]]:
+    """(measure, data source) -> (step, value) of each validation, in order."""
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for step in history:
+        for source, value in validation(step).items():
+            found.setdefault((measure_of(step), source), []).append((step.step, value))
+    return found
 
 
 def mean_validation(step: Step) -> float | None:

@@ -18,9 +18,9 @@ from recipes.engines.checkpoints import Checkpoint
 from recipes.files import write_whole
 from recipes.model_files import local_model
 from recipes.provenance import git_commit
-from recipes.runs.compare import percent
-from recipes.runs.dumps import read_dump, validation_files
-from recipes.runs.validations import accuracy
+from recipes.runs.compare import shown, title
+from recipes.runs.responses import read_dump, validation_files
+from recipes.runs.validations import mean_of
 
 CARD = "README.md"
 """The name under which hubs show a model's card."""
@@ -51,9 +51,9 @@ def card(recipe: Recipe, step: int) -> str:
         pipeline_tag="image-text-to-text" if recipe.worker.rollout.limit_images else "text-generation",
         tags=["grpo", "reinforcement-learning", recipe.engine, recipe.name],
     )
-    validations = {at: file for at, file in validation_files(paths.run_dir(experiment)).items() if at <= step}
-    ends = sorted({min(validations), max(validations)}) if validations else []
-    files = [entry for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
+    files = {at: file for at, file in validation_files(paths.run_dir(experiment)).items() if at <= step}
+    ends = {at: read_dump(files[at]) for at in sorted({min(files), max(files)})} if files else {}
+    rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")
     return template.render(
         metadata=yaml.safe_dump(fields.to_dict(), sort_keys=False).strip(),  # type: ignore[no-untyped-call]
@@ -63,8 +63,9 @@ def card(recipe: Recipe, step: int) -> str:
         recipe=recipe,
         algorithm=recipe.algorithm.preset or recipe.algorithm.adv_estimator,
         engine=ENGINES[recipe.engine],
-        validations=[(at, percent(accuracy(read_dump(validations[at])))) for at in ends],
-        data=[(Path(entry.path).name, find_manifest(Path(entry.path))) for entry in files],
+        heading=title(next((dump.measure for dump in ends.values()), "accuracy")),
+        validations=[(at, shown(mean_of(dump), dump.measure)) for at, dump in ends.items()],
+        data=[(path.name, find_manifest(path)) for path in rows],
         serve=shlex.join(["vllm", "serve", *serve_arguments(recipe, Path("."))]),
         reward=shown_reward(recipe),
         commit=git_commit(),

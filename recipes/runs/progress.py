@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from recipes.engines.reward_metrics import PART, logged_parts
 from recipes.errors import counted
-from recipes.runs.groups import Groups
 from recipes.runs.metrics import KL, TIMINGS, Step, duration, measure_of, number, seconds_per_step, validation
+from recipes.runs.responses import Groups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ def step_line(step: Step, total: int | None, responses: Groups | None = None, le
         responses: its training responses, where they were written.
         left: steps and time to go, as `time_left` has them.
     """
-    accuracy = number(responses.accuracy if responses else None)
+    accuracy = number(responses.value if responses else None)
     if responses and responses.by_source:
         accuracy += f" ({', '.join(f'{source} {number(share)}' for source, share in responses.by_source.items())})"
     speed = step.get("perf/throughput")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import cycle
@@ -11,20 +12,19 @@ from typing import Any
 
 from recipes import official
 from recipes.config import Recipe
-from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_accuracy, inline, templates
+from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
 from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
 from recipes.paths import ROOT
 from recipes.runs.changes import read_changes
-from recipes.runs.compare import percent
-from recipes.runs.dumps import Dump, Response, read_dump, validation_files
+from recipes.runs.compare import shown
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
-from recipes.runs.groups import Rollouts
 from recipes.runs.health import Finding, findings_of, truncated
 from recipes.runs.log import LogReader, first_error
 from recipes.runs.metrics import KL, duration, number
-from recipes.runs.validations import accuracy
+from recipes.runs.responses import Dump, Response, Rollouts, read_dump, validation_files
+from recipes.runs.validations import mean_of
 from recipes.statistics import Interval
 
 Validations = dict[int, Dump]
@@ -49,7 +49,7 @@ def write(folder: Path, output: Path) -> Path:
 def _page(run: Run, findings: list[Finding], validations: Validations, rollouts: Rollouts, notes: list[str]) -> str:
     from markupsafe import Markup
 
-    curve = {step: accuracy(dump) for step, dump in validations.items()}
+    curve = {step: mean_of(dump) for step, dump in validations.items()}
     alarms = [finding for finding in findings if finding.alarming]
     tone = "bad" if any(finding.status == "failure" for finding in alarms) else "weak" if alarms else "good"
     different, heads, more = _against_official(run)
@@ -101,15 +101,48 @@ def _listed(steps: list[int]) -> str:
 
 
 def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
-    first, last = (curve[min(curve)], curve[max(curve)]) if curve else (None, None)
+    unit = " %" if curve and run.measure == "accuracy" else ""
+    ends = [curve[step] for step in sorted({min(curve), max(curve)})] if curve else []
     seconds = sum((step.get("timing_s/step") or 0) + (step.get("timing_s/testing") or 0) for step in run.history)
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
-        ("held-out accuracy", number(run.accuracy), f"{percent(first)} → {percent(last)} %" if curve else ""),
+        (f"held-out {run.measure}", number(run.held_out), " → ".join(shown(each, run.measure) for each in ends) + unit),
         ("best kept", number(run.best.value) if run.best else "-", f"step {run.best.step}" if run.best else ""),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
         ("time", duration(seconds), f"{duration(run.left_s)} to go" if run.left_s else "in steps and validations"),
     ]
+
+
+Line = tuple[str, str, Sequence[tuple[int, float]]]
+"""Label, colour and points of a curve."""
+
+
+def _lines(run: Run, rollouts: Rollouts) -> dict[str, list[Line]]:
+    """Title of a figure -> its curves; those without points are left out."""
+    groups = rollouts.among([step.step for step in run.history if step.step]).items()
+    measure = next((each.measure for _, each in groups), "accuracy")
+    limit = run.recipe.data.max_response_length if run.recipe else 0
+    shares = [(step.step, share) for step in run.history if (share := truncated(step, limit)) is not None]
+    parts = dict.fromkeys(name for step in run.history for name in logged_parts(step.data))
+    figures: dict[str, list[Line]] = {
+        "each reward, mean of the responses": [
+            (name.removeprefix(PART), colour, run.series(name))
+            for name, colour in zip(parts, cycle((BLUE, GOOD, WEAK, SLATE)), strict=False)
+        ],
+        "standard deviation of the rewards in a group": [("", BLUE, run.series(REWARD_STD))],
+        "entropy, nats a token": [("", BLUE, run.series("actor/entropy"))],
+        "KL to the reference, nats a token": [("", BLUE, run.series(*KL))],
+        "norm of the gradient": [("", BLUE, run.series("actor/grad_norm"))],
+        f"groups with one score, and {measure} of the training responses": [
+            ("zero variance", WEAK, [(step, each.zero_variance / each.groups) for step, each in groups]),
+            (measure, GOOD, [(step, each.value) for step, each in groups]),
+        ],
+        "response length, tokens": [("", BLUE, run.series("response_length/mean"))],
+        "share of responses cut at the limit": [("", BLUE, shares)],
+        "vLLM against trainer, nats a token": [("", BLUE, run.series("rollout_corr/kl"))],
+        "seconds a step": [("", BLUE, run.series("timing_s/step"))],
+    }
+    return {title: lines for title, lines in figures.items() if any(points for _, _, points in lines)}
 
 
 def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterator[tuple[str, str]]:
@@ -117,67 +150,26 @@ def _curves(run: Run, curve: dict[int, Interval], rollouts: Rollouts) -> Iterato
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    trained = [step for step in run.history if step.step]
-    groups = rollouts.among([step.step for step in trained])
-
-    def series(*names: str) -> tuple[list[int], list[float]]:
-        points = [(step.step, value) for step in trained if (value := step.get(*names)) is not None]
-        return [step for step, _ in points], [value for _, value in points]
-
-    def line(axes: Any, points: tuple[list[int], list[float]], colour: str, label: str | None = None) -> None:
-        alone = len(points[0]) == 1  # a line of one point is nothing
-        axes.plot(*points, color=colour, label=label, marker="o" if alone else None)
-
-    limit = run.recipe.data.max_response_length if run.recipe else 0
-    names = dict.fromkeys(name for step in trained for name in logged_parts(step.data))
-    rewards = list(zip(names, cycle((BLUE, GOOD, WEAK, SLATE)), strict=False))
-    shares = {step.step: share for step in trained if (share := truncated(step, limit)) is not None}
-    panels = [
-        (
-            "each reward, mean of the responses",
-            [(name.removeprefix(PART), colour, series(name)) for name, colour in rewards],
-        ),
-        ("standard deviation of the rewards in a group", [("", BLUE, series(REWARD_STD))]),
-        ("entropy, nats a token", [("", BLUE, series("actor/entropy"))]),
-        ("KL to the reference, nats a token", [("", BLUE, series(*KL))]),
-        ("norm of the gradient", [("", BLUE, series("actor/grad_norm"))]),
-        (
-            "groups with one score, and right training responses",
-            [
-                ("zero variance", WEAK, (list(groups), [each.zero_variance_share for each in groups.values()])),
-                ("right", GOOD, (list(groups), [each.accuracy for each in groups.values()])),
-            ],
-        ),
-        ("response length, tokens", [("", BLUE, series("response_length/mean"))]),
-        ("share of responses cut at the limit", [("", BLUE, (list(shares), list(shares.values())))]),
-        ("vLLM against trainer, nats a token", [("", BLUE, series("rollout_corr/kl"))]),
-        ("seconds a step", [("", BLUE, series("timing_s/step"))]),
-    ]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(4.7, 3.0))
+    def drawn(title: str, lines: Iterable[Line], height: float, held_out: dict[int, Interval] | None = None) -> str:
+        figure = Figure(figsize=(4.7, height))
         axes = figure.subplots()
-        score = series("critic/score/mean")
-        line(axes, score, SLATE, "training score")
-        if curve:
-            draw_accuracy(axes, curve, BLUE, "held-out accuracy, 95% interval")
+        for label, colour, points in lines:  # a line of one point is nothing
+            axes.plot(*zip(*points, strict=True), color=colour, label=label, marker="o" if len(points) == 1 else None)
+        if held_out:
+            draw_means(axes, held_out, BLUE, f"held-out {run.measure}, 95% interval")
         _whole_steps(axes)
         axes.set(xlabel="step")
-        if score[0] or curve:
+        if axes.get_legend_handles_labels()[1] not in ([], [""]):
             axes.legend()
-            title = "held-out accuracy and training score"
-            yield title, inline(figure, "accuracy", title)
-        for index, (title, lines) in enumerate(panels):
-            if not any(values for _, _, (_, values) in lines):
-                continue
-            figure = Figure(figsize=(4.7, 2.4))
-            axes = figure.subplots()
-            for label, colour, points in lines:
-                line(axes, points, colour, label or None)
-            _whole_steps(axes)
-            if len(lines) > 1:
-                axes.legend()
-            axes.set(xlabel="step")
-            yield title, inline(figure, f"curve{index}", title)
+        return inline(figure, re.sub(r"\W+", "-", title), title)
+
+    with mpl.rc_context(STYLE):
+        scores = run.series("critic/score/mean")
+        if scores or curve:
+            title = f"held-out {run.measure} and training score"
+            yield title, drawn(title, [("training score", SLATE, scores)] if scores else [], 3.0, curve)
+        for title, lines in _lines(run, rollouts).items():
+            yield title, drawn(title, [line for line in lines if line[2]], 2.4)
 
 
 def _whole_steps(axes: Any) -> None:

@@ -13,7 +13,7 @@ from recipes.config.variables import read_arguments, variable_names
 from recipes.engines.checkpoints import BEST, Best, Checkpoint
 from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
-from recipes.runs.metrics import Step, number, validation
+from recipes.runs.metrics import Step, number, validations
 from recipes.runs.supervise import Outcome
 
 
@@ -35,19 +35,15 @@ def summary(
     """
     done = max((step.step for step in history), default=0)
     rows = [("steps", f"{done} of {total}" if total else str(done))]
-    accuracies: dict[str, list[tuple[int, float]]] = {}
-    for step in history:
-        for source, value in validation(step).items():
-            accuracies.setdefault(source, []).append((step.step, value))
-    for source, values in accuracies.items():
+    for (measure, source), values in validations(history).items():
         (at, before), (then, after) = values[0], values[-1]
         later = f" -> {number(after)} (step {then})" if then != at else ""
-        rows.append(("validation accuracy", f"{source}: {number(before)} (step {at}){later}"))
+        rows.append((f"validation {measure}", f"{source}: {number(before)} (step {at}){later}"))
     saved = str(relative_to_cwd(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
     rows.append(("checkpoint", saved))
     if best and checkpoint:
         kept = relative_to_cwd(checkpoint.folder.parent / BEST)
-        rows.append(("best checkpoint", f"{kept} (step {best.step}, {number(best.value)})"))
+        rows.append(("best checkpoint", f"{kept} (step {best.step}, {best.chosen_by['metric']} {number(best.value)})"))
     return [*rows, ("log", str(relative_to_cwd(log))), *next_commands]
 
 

@@ -1,21 +1,16 @@
-"""Validations of runs: accuracy with intervals, two of them paired, and the learning curve of a run.
-
-Two validations are paired by the ids of rows and nothing else.
-"""
+"""Validations of runs: the mean with its interval, two of them paired, and the learning curve of a run."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
-from recipes.errors import RecipeError
-from recipes.runs.dumps import NO_IDS, Dump, Response, read_dump, validation_files
-from recipes.runs.folder import ATTEMPT
-from recipes.runs.metrics import read_history
+from recipes.errors import RecipeError, counted
+from recipes.runs.folder import ATTEMPT, read
+from recipes.runs.responses import NO_IDS, Dump, Response, read_dump, validation_files
 from recipes.statistics import (
     Interval,
     McNemar,
@@ -38,45 +33,42 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class Paired:
-    """Two validations on the questions that both answered.
+    """Two validations on the questions that both answered: rows with one id, one prompt and one ground truth.
 
     Attributes:
         questions: how many those are.
         difference: second minus first.
-        mcnemar: questions won and lost; with several samples a question, those whose share of right ones rose or fell,
-            and the p-value of flipped signs.
+        mcnemar: questions won and lost; the exact test for single answers that are right or wrong, otherwise those
+            whose mean rose or fell, and the p-value of flipped signs.
+        others: ids that both have with another prompt or ground truth.
     """
 
     questions: int
     difference: Interval
     mcnemar: McNemar
+    others: int = 0
 
 
-def accuracy(dump: Dump) -> Interval:
+def mean_of(dump: Dump) -> Interval:
     """The mean of what the dump's `measure` says, with an interval over the questions."""
-    bounds = (0.0, 1.0) if dump.measure == "accuracy" else None
-    interval = mean_with_interval([_share(group) for group in dump.groups.values()], bounds=bounds)
+    interval = mean_with_interval(dump.means, bounds=(0.0, 1.0) if dump.measure == "accuracy" else None)
     assert interval is not None  # a dump has responses
     return interval
 
 
 def pair(first: Dump, second: Dump) -> Paired | None:
     """Compare two validations; None where they cannot be paired, as `why_not` tells."""
-    if first.measure != second.measure:
+    same, others = _common(first, second)
+    if first.measure != second.measure or not same:
         return None
-    before, after = first.answers, second.answers
-    common = [row for row in before if row in after]
-    if not common:
-        return None
-    changes = [_share(after[row]) - _share(before[row]) for row in common]
+    changes = [_mean(second.answers[row]) - _mean(first.answers[row]) for row in same]
     won, lost = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
-    measured = [response for row in common for response in (*before[row], *after[row])]
-    if len(measured) == 2 * len(common) and all(each.accuracy in (0.0, 1.0) for each in measured):
-        return Paired(len(common), difference_of_shares(won, lost, len(common)), mcnemar(won, lost))
-    accuracies = first.measure == second.measure == "accuracy"
-    difference = mean_with_interval(changes, bounds=(-1.0, 1.0) if accuracies else None)
+    given = [response for row in same for dump in (first, second) for response in dump.answers[row]]
+    if len(given) == 2 * len(same) and all(response.accuracy in (0.0, 1.0) for response in given):
+        return Paired(len(same), difference_of_shares(won, lost, len(same)), mcnemar(won, lost), others)
+    difference = mean_with_interval(changes, bounds=(-1.0, 1.0) if first.measure == "accuracy" else None)
     assert difference is not None
-    return Paired(len(common), difference, McNemar(won, lost, paired_p_value(changes)))
+    return Paired(len(same), difference, McNemar(won, lost, paired_p_value(changes)), others)
 
 
 def why_not(first: Dump, second: Dump) -> str:
@@ -86,11 +78,25 @@ def why_not(first: Dump, second: Dump) -> str:
             return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
     if first.measure != second.measure:
         return f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
+    _, others = _common(first, second)
+    if others:
+        return f"the {counted(others, 'row')} with the same id have another prompt or ground truth: other questions"
     return "the validations share no question"
 
 
-def _share(group: Sequence[Response]) -> float:
-    return fmean(response.value for response in group)
+def _common(first: Dump, second: Dump) -> tuple[list[str], int]:
+    """Ids of the questions that both have, and the number of ids that stand for different questions."""
+    both = [row for row in first.answers if row in second.answers]
+    same = [row for row in both if _question(first.answers[row]) == _question(second.answers[row])]
+    return same, len(both) - len(same)
+
+
+def _question(answers: Sequence[Response]) -> tuple[str, str]:
+    return answers[0].prompt, answers[0].truth
+
+
+def _mean(answers: Sequence[Response]) -> float:
+    return fmean(response.value for response in answers)
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Curve:
 
     Attributes:
         run: its name.
-        validation: step -> greedy accuracy with its interval over the questions (Wilson).
+        validation: step -> its mean with an interval over the questions.
         training: one entry a step: `step`, and those of `TRAINING` that the run logged.
         paired: None where the validations cannot be paired; `notes` says why.
         notes: what is wrong with the validations, in sentences.
@@ -125,54 +131,51 @@ class Curve:
     seconds: float | None = None
 
 
-def learning_curve(run: Path, upto: float = math.inf) -> Curve:
-    """Validation accuracy at each validated step, training metrics of each step, and last against first.
+def learning_curve(folder: Path) -> Curve:
+    """Validation at each validated step, training metrics of each step, and last against first.
 
     Args:
-        run: such as `artifacts/runs/<experiment>`.
-        upto: the last step that is looked at.
+        folder: such as `artifacts/runs/<experiment>`.
     """
-    if not run.is_dir():
+    if not folder.is_dir():
         raise RecipeError(
-            "there is no such run", where=str(run), fix="`python scripts/monitor.py list` names those there are"
+            "there is no such run", where=str(folder), fix="`python scripts/monitor.py list` names those there are"
         )
-    files = {step: file for step, file in validation_files(run).items() if step <= upto}
-    if len(files) < 2:
+    dumps = {step: read_dump(file) for step, file in validation_files(folder).items()}
+    if len(dumps) < 2:
         raise RecipeError(
-            f"a curve needs two validations, and the run has {len(files)}",
-            where=str(run / "validation"),
+            f"a curve needs two validations, and the run has {len(dumps)}",
+            where=str(folder / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
-    dumps = {step: read_dump(file) for step, file in files.items()}
     first, last = min(dumps), max(dumps)
     compared = pair(dumps[first], dumps[last])
     notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
-    if compared is None:
-        notes.append(f"not paired: {why_not(dumps[first], dumps[last])}")
+    notes += [] if compared else [f"not paired: {why_not(dumps[first], dumps[last])}"]
+    training = [
+        {"step": step.step, **{name: value for name, key in TRAINING.items() if (value := step.get(key)) is not None}}
+        for step in read(folder).history
+        if TRAINING["score"] in step.data
+    ]
     return Curve(
-        run=run.name,
-        validation={step: accuracy(dump) for step, dump in dumps.items()},
-        training=[
-            {"step": step.step}
-            | {name: value for name, metric in TRAINING.items() if (value := step.get(metric)) is not None}
-            for step in read_history(run / "metrics.jsonl")
-            if TRAINING["score"] in step.data
-        ],
+        run=folder.name,
+        validation={step: mean_of(dump) for step, dump in dumps.items()},
+        training=training,
         paired=FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar)
         if compared
         else None,
         notes=notes,
-        seconds=_seconds(run),
+        seconds=_seconds(folder),
     )
 
 
-def _seconds(run: Path) -> float | None:
+def _seconds(folder: Path) -> float | None:
     """Launch to last metrics, by the log's line of its only attempt and the time of the metrics file."""
-    log = run / "train.log"
+    log = folder / "train.log"
     if not log.is_file():
         return None
     with log.open(encoding="utf-8", errors="replace") as lines:
         attempts = [line.removeprefix(ATTEMPT).strip() for line in lines if line.startswith(ATTEMPT)]
     if len(attempts) != 1:
         return None
-    return (run / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()
+    return (folder / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.runs.folder import Run, read
-from recipes.runs.groups import Responses
 from recipes.runs.health import Status, findings_of
-from recipes.runs.metrics import KL, duration, mean_validation, number
+from recipes.runs.metrics import SHOWN, duration, mean_validation, number
 from recipes.runs.progress import step_line
+from recipes.runs.responses import Responses
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,14 +25,6 @@ LIGHTS: dict[Status, tuple[str, str]] = {
     "warning": ("yellow", "▲"),
     "failure": ("bold red", "✖"),
 }
-CURVES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("training score", ("critic/score/mean",)),
-    ("entropy", ("actor/entropy",)),
-    ("KL", KL),
-    ("grad-norm", ("actor/grad_norm",)),
-    ("response length", ("response_length/mean",)),
-    ("seconds a step", ("timing_s/step",)),
-)
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -62,14 +54,18 @@ def listing(runs: Iterable[Run]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for name in ("run", "state", "step", "accuracy", "best kept", "checkpoint", "left"):
+    for name in ("run", "state", "step", "held-out", "best kept", "checkpoint", "left"):
         table.add_column(name, overflow="fold")
     for run in runs:
         best = f"{number(run.best.value)} (step {run.best.step})" if run.best else "-"
         saved = f"step {run.checkpoint.step}" if run.checkpoint else "-"
         step = f"{run.step}/{run.total}" if run.total else str(run.step)
-        table.add_row(run.name, run.state, step, number(run.accuracy), best, saved, duration(run.left_s))
+        table.add_row(run.name, run.state, step, _held_out(run), best, saved, duration(run.left_s))
     return table
+
+
+def _held_out(run: Run) -> str:
+    return f"{run.measure} {number(run.held_out)}" if run.validated else "-"
 
 
 def view(run: Run, responses: Responses) -> RenderableType:
@@ -80,12 +76,12 @@ def view(run: Run, responses: Responses) -> RenderableType:
 
     trained = [step for step in run.history if step.step]
     head = f"[bold]{escape(run.name)}[/]  {run.state}, step {run.step}{f' of {run.total}' if run.total else ''}"
-    head += f", accuracy {number(run.accuracy)}" if run.accuracy is not None else ""
+    head += f", {_held_out(run)}" if run.validated else ""
     head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
     curves = Table(box=None, pad_edge=False, show_header=False)
     validated = [value for step in run.history if (value := mean_validation(step)) is not None]
-    series = [("held-out accuracy", validated)]
-    series += [(name, [v for step in trained if (v := step.get(*keys)) is not None]) for name, keys in CURVES]
+    series = [(f"held-out {run.measure}", validated)]
+    series += [(name, [value for _, value in run.series(*keys)]) for name, keys in SHOWN.items()]
     for name, values in series:
         if values:
             curves.add_row(name, sparkline(values), " → ".join(map(number, values[:: max(1, len(values) - 1)])))

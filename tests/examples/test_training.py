@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.paths import ROOT
-from recipes.runs.dumps import read_dump
 from recipes.runs.metrics import read_history, validation
+from recipes.runs.responses import read_dump
 from recipes.runs.rollout_mismatch import DIFFERENCE, KL
 from recipes.runs.validations import pair
 

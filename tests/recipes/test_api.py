@@ -19,7 +19,12 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
     ((recipe, words),) = seen
     assert (recipe.worker.rollout.n, recipe.trainer.max_steps, recipe.hardware) == (8, 1, "cpu")
     assert words == ["worker.rollout.n=8", "--hardware", "cpu", "--max_steps", "1", "--experiment_name", "mine"]
-    assert (result.exit_code, result.folder, result.steps, result.accuracy) == (3, tmp_path / "runs" / "mine", [], {})
+    assert (result.exit_code, result.folder, result.steps, result.validations) == (
+        3,
+        tmp_path / "runs" / "mine",
+        [],
+        {},
+    )
     with pytest.raises(RecipeError, match="max_step"):
         recipes.train("countdown", max_step=1)
 

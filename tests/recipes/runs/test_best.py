@@ -41,6 +41,9 @@ def test_the_best_is_kept_beyond_the_limit_and_chosen_anew_with_another_reward(t
 
     again = BestCheckpoint(recipe(tmp_path), lines.append)
     assert validated(tmp_path, again, {10: 0.45}) == [2], "a resumed run goes on with its best"
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("10")
+    again.add_step(Step(10, {"val-core/x/reward/mean@1": 0.2}))
+    assert best_checkpoint(tmp_path)[:2] == (10, 0.2), "a score and an accuracy do not compare"
     other = BestCheckpoint(recipe(tmp_path, 'worker.reward.reward_function_kwargs={"scale": 2}'), lines.append)
     assert validated(tmp_path, other, {12: 0.1, 14: 0.05}) == [12, 12]
 

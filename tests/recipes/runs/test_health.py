@@ -9,9 +9,9 @@ import pytest
 
 from recipes.config import load
 from recipes.paths import ROOT
-from recipes.runs.groups import Groups
 from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import Step
+from recipes.runs.responses import Groups
 from recipes.runs.validations import TRAINING
 
 LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length

@@ -31,7 +31,7 @@ def make_run(tmp_path, monkeypatch):
     """Writes runs of 12 steps with three validations of 40 questions; `right` says how many are right at each."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
 
-    def make(name, right=(10, 15, 30), arguments=(), tail=""):
+    def make(name, right=(10, 15, 30), arguments=(), tail="", stated=True):
         folder = tmp_path / "runs" / name
         (folder / "validation").mkdir(parents=True)
         (folder / "rollouts").mkdir()
@@ -50,13 +50,15 @@ def make_run(tmp_path, monkeypatch):
                 (folder / "rollouts" / f"{step}.jsonl").write_text("\n".join(map(json.dumps, groups)))
             if step % 6 == 0:
                 count = right[step // 6]
-                data["val-core/countdown/acc/mean@1"] = count / 40
+                data[f"val-core/countdown/{'acc' if stated else 'reward'}/mean@1"] = (1 if stated else 10) * count / 40
                 answers = [
                     {"input": f"question <{i}>", "output": f"<think>{i}</think>&", "gts": "1", "acc": float(i < count)}
                     | {"row_id": f"r{i}"}
                     for i in range(40)
                 ]
-                dump = "\n".join(json.dumps(answer | {"score": answer["acc"]}) for answer in answers)
+                for answer in answers:
+                    answer["score"] = answer["acc"] if stated else 10 * answer.pop("acc")
+                dump = "\n".join(map(json.dumps, answers))
                 (folder / "validation" / f"{step}.jsonl").write_text(dump + "\n")
             lines.append(json.dumps({"step": step, "data": data}))
         (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n" + tail)
@@ -77,7 +79,7 @@ def test_list_watch_and_report_of_a_good_run(make_run):
     os.utime(folder.parent / "older", (1, 1))
     code, text = cli("list")
     assert code == 0
-    assert re.search(r"good +finished +12/12 +0\.750", text)
+    assert re.search(r"good +finished +12/12 +accuracy 0\.750", text)
     assert text.index("good") < text.index("older")
 
     code, text = cli("watch", "good", "--once")
@@ -103,6 +105,24 @@ def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_r
     assert "step 12, 40 questions: two - one = -45.0 points" in text
     assert re.search(r"worker\.actor\.optim\.lr +0\.0001 +3e-05", text)
     assert svg.read_text().lstrip().startswith("<?xml")
+
+
+def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
+    """Ten for right and none otherwise: 3.75 of 10 is no accuracy of 37.5%."""
+    folder = make_run("scored", right=(10, 12, 15), stated=False)
+    make_run("better", right=(10, 12, 30), stated=False)
+    make_run("stated")
+    shown = {name: cli(*name.split())[1] for name in ("list", "watch scored --once", "compare scored better")}
+    assert "score 3.750" in shown["list"]
+    assert "held-out score" in shown["watch scored --once"]
+    assert re.search(r"12 +3\.750 \(\d\.\d+ to \d\.\d+\) +7\.500 ", shown["compare scored better"])
+    assert "better - scored = +3.750 (95% interval" in shown["compare scored better"]
+    assert not [name for name, text in shown.items() if "accuracy" in text.replace("stated", "") and name != "list"]
+    assert "is not paired" in cli("compare", "scored", "stated")[1]
+    assert cli("report", "scored")[0] == 0
+    page = (folder / "report.html").read_text()
+    assert "held-out score" in page
+    assert "held-out accuracy" not in page
 
 
 OTHER_VERSION = '{"step": 1, "data": {"loss": 0.5}}\n'

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
-from recipes.runs.groups import Groups
 from recipes.runs.metrics import Step
 from recipes.runs.progress import Progress, time_left
+from recipes.runs.responses import Groups
 
 
 def test_time_left_has_validations_in_it_and_outgrows_a_slow_first_step():
@@ -24,7 +24,7 @@ TRAINED = {
     "timing_s/old_log_prob": 1.0, "timing_s/ref": 1.5, "timing_s/update_actor": 4.0, "timing_s/reward": 0.01,
     "timing_s/testing": 5.0, "val-core/countdown/acc/mean@1": 0.25, "val-core/gsm8k/acc/mean@1": 0.75,
 }  # fmt: skip
-RESPONSES = Groups(4, 1, 1, 0.375, {"countdown": 0.25, "gsm8k": 0.5})
+RESPONSES = Groups(4, 1, 1, 0.375, by_source={"countdown": 0.25, "gsm8k": 0.5})
 
 
 def test_phases_steps_validations_and_a_line_in_every_silence():
