@@ -11,7 +11,7 @@
 | `data_source` | of the row |
 | others | whatever else the reward returned: `accuracy`, `acc`, `reason`, ... |
 
-verl writes the first six, `row_ids.py` adds the rest; `recipes/runs/dumps.py` reads them. An engine without `uid`
+verl writes the first six, `row_ids.py` adds the rest; `recipes/runs/responses.py` reads them. An engine without `uid`
 writes `row_id`, and the responses to one row are a group.
 """
 
