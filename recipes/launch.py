@@ -19,9 +19,9 @@ from recipes.config import Recipe, accounting, dry_run, load, to_yaml
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
 from recipes.data.rows import row_count
-from recipes.engines import verl
 from recipes.engines.checkpoints import best_checkpoint, last_checkpoint, withdraw_stop
 from recipes.engines.easyr1 import translation as easyr1
+from recipes.engines.verl import translation as verl
 from recipes.errors import counted, reported_errors
 from recipes.paths import ROOT, python_path, relative_to_cwd
 from recipes.preflight import cluster, resume

@@ -17,7 +17,7 @@ from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
-from recipes.engines.verl import load_format
+from recipes.engines.verl.translation import load_format
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS, ROOT
 

@@ -29,7 +29,8 @@ from rich.console import Console
 from recipes.config import Recipe, dry_run, load
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
-from recipes.engines import verl, versions
+from recipes.engines import versions
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError, did_you_mean, reported_errors
 from recipes.paths import (
     CONFIGS,

@@ -1,35 +1,14 @@
-"""Let the command's learning rate, betas and weight decay hold in a resumed run; verl restores the checkpoint's.
+"""The optimiser's values in a resumed run: the command's, not the checkpoint's; for both engines.
 
-verl has no key for this: verl/utils/checkpoint/fsdp_checkpoint_manager.py:237 (`self.optimizer.load_state_dict`)
-loads whole state dictionaries. The shape of the schedule is the command's already: `LambdaLR` saves no functions.
+The shape of the schedule is the command's already: `LambdaLR` saves no functions.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
 _STEP = re.compile(r"global_step_(\d+)")
-
-
-def register() -> None:
-    """Set the optimiser's values after each load; calling this again is harmless."""
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
-
-    original = FSDPEngine.load_checkpoint
-    if hasattr(original, "sets_again"):
-        return
-
-    @functools.wraps(original)
-    def load_checkpoint(self: Any, local_path: str, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, local_path, *args, **kwargs)
-        if self.optimizer is not None and local_path:
-            set_again(self, local_path)
-        return result
-
-    load_checkpoint.sets_again = True  # type: ignore[attr-defined]  # what is asked above
-    FSDPEngine.load_checkpoint = load_checkpoint
 
 
 def set_again(engine: Any, local_path: str) -> None:

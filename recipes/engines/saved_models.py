@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,27 +16,6 @@ FSDP1 = "_fsdp_wrapped_module."
 ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
 TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 """Names of types in a safetensors file, and in a configuration."""
-
-
-@functools.cache
-def register() -> None:
-    """Have verl write a plain model in the place of one with adapters, which neither vLLM nor transformers would load.
-
-    verl gathers the weights that it saves in verl/utils/checkpoint/fsdp_checkpoint_manager.py:425
-    (`state_dict = get_fsdp_full_state_dict(`). What a resumed run reads is not touched.
-    """
-    from verl.utils.checkpoint import fsdp_checkpoint_manager
-
-    gather = fsdp_checkpoint_manager.get_fsdp_full_state_dict
-
-    @functools.wraps(gather)
-    def gather_merged(model: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        tensors: dict[str, Any] = gather(model, *args, **options)
-        if not tensors or not hasattr(model, "peft_config"):  # rank 0 alone has the tensors
-            return tensors
-        return with_adapters(tensors, scalings(model), next(model.parameters()).device)
-
-    fsdp_checkpoint_manager.get_fsdp_full_state_dict = gather_merged
 
 
 def scalings(model: Any) -> dict[str, float]:

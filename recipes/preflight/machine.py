@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from recipes.config import Recipe, accounting, path_keys
 from recipes.config.schema.worker import Fsdp
 from recipes.data.rows import row_count
-from recipes.engines.verl import saves_adapters_alone
+from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.estimates import number_bytes
 from recipes.memory.shape import shape

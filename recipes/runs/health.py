@@ -17,7 +17,7 @@ from recipes.config import Recipe, kl
 from recipes.config.resolve import algorithm
 from recipes.config.schema import Monitor
 from recipes.drawing import markdown
-from recipes.engines.verl import is_on_policy
+from recipes.engines.verl.translation import is_on_policy
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import Run

@@ -12,7 +12,7 @@ from recipes.config import accounting, check, load
 from recipes.config.layers import read
 from recipes.config.resolve import tasks
 from recipes.config.schema import Recipe, leaves
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.paths import CONFIGS
 from recipes.tasks.gsm8k.problems import PUBLISHED
 from recipes.tasks.number_game.rules import PRESETS

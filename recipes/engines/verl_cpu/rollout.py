@@ -12,12 +12,9 @@ import ray
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-from recipes.engines import transfer_sockets, whole_responses
-from recipes.engines.verl_cpu import patches
+from recipes.engines.verl import upstream
 
-patches.apply_to_vllm()
-transfer_sockets.name_receiver()
-whole_responses.register()
+upstream.apply("cpu vllm", "server")
 
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):

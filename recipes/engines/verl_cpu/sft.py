@@ -6,7 +6,7 @@ import torch
 from verl.trainer import sft_trainer
 from verl.utils import distributed
 
-from recipes.engines.verl_cpu.patches import apply_to_verl
+from recipes.engines.verl import upstream
 
 
 def _initialize() -> None:
@@ -14,6 +14,6 @@ def _initialize() -> None:
 
 
 if __name__ == "__main__":
-    apply_to_verl()
+    upstream.apply("cpu verl")
     distributed.initialize_global_process_group = _initialize
     sft_trainer.main()

@@ -10,7 +10,7 @@ import pytest
 
 from recipes.config import check, gpus, load
 from recipes.config.loggers import logged_in, logger_environment
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.memory import fit
 from recipes.memory import gpus as nvidia

@@ -10,8 +10,8 @@ import pytest
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
 from recipes.config.resolve import _DERIVED as DERIVED
 from recipes.config.resolve import algorithm, algorithms
-from recipes.engines import verl
 from recipes.engines.easyr1 import translation as easyr1
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 

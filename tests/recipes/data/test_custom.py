@@ -14,7 +14,7 @@ from recipes.config import load, to_yaml
 from recipes.config.checks import require_supported
 from recipes.data import custom, lengths
 from recipes.data.custom import Conversion, convert, converted, ready
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 

@@ -24,7 +24,7 @@ def _compose(overrides: list[str]) -> DictConfig:
 @cache
 def _composed(task: str, hardware: str, algorithm: str, *arguments: str) -> DictConfig:
     from recipes.config import load
-    from recipes.engines import verl
+    from recipes.engines.verl import translation as verl
 
     environ = {"ALGORITHM": algorithm} if algorithm else {}
     return _compose(verl.overrides(load(task, arguments=arguments, environ=environ, hardware=hardware)))

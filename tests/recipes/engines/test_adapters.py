@@ -6,7 +6,7 @@ import pytest
 
 from recipes import paths
 from recipes.config import check, load
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 
 LORA = {"LORA_RANK": "8"}

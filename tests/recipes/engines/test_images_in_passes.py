@@ -27,7 +27,8 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPEngineConfig, HFModelConfig
 from verl.workers.engine.fsdp import transformer_impl
 from recipes.config.gpus import PACKED_ATTENTION
-from recipes.engines import packed_attention, reference_memory
+from recipes.engines import packed_attention
+from recipes.engines.verl.engine import RecipesEngine
 
 task, store = sys.argv[1:]
 torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
@@ -65,14 +66,14 @@ def batch(processor, tokens, turned=False):
     tu.maybe_fix_3d_position_ids(data)
     return data
 
-def built(number_type):
+def built(number_type, kind=transformer_impl.FSDPEngineWithLMHead):
     model = HFModelConfig(
         path=f"{task}/tiny", use_remove_padding=True, override_config={"attn_implementation": PACKED_ATTENTION}
     )
     model.model_type = "language_model"
     precision = {"param_dtype": number_type, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     config = FSDPEngineConfig(forward_only=True, strategy="fsdp", mixed_precision=precision, use_torch_compile=False)
-    engine = transformer_impl.FSDPEngineWithLMHead(model, config, None, None)
+    engine = kind(model, config, None, None)
     engine._build_model_optimizer()
     return engine, model.processor
 
@@ -84,8 +85,7 @@ with torch.no_grad():
     in_parts, at_once = passes(*built("fp32"), 250, 10_000)
     (turned,) = passes(*built("fp32"), 250, turned=True)
     (before,) = passes(*built("bf16"), 250)
-    reference_memory.register()
-    engine, processor = built("bf16")
+    engine, processor = built("bf16", RecipesEngine)
     first, second = passes(engine, processor, 250, 250)
 far = lambda a, b: (a - b).abs().max().item()
 print(json.dumps({

@@ -22,7 +22,7 @@ import pytest
 
 from recipes.config import check, load
 from recipes.data.rewards import load_reward
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir
 from recipes.runs.log import clean, first_error

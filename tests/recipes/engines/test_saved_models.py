@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from recipes.engines import saved_models
+from recipes.engines.verl import upstream
 
 WRAPPED = "base_model.model.model.layers.0.mlp.up_proj"
 LAYER = "model.layers.0.mlp.up_proj"
@@ -36,7 +37,7 @@ def test_verl_gathers_a_plain_model_to_save_whether_or_not_it_has_adapters(monke
 
     gathered = {"base_model.model.lm_head.weight": torch.ones(1, 3)} if adapters else {"lm_head.weight": torch.ones(1)}
     monkeypatch.setattr(fsdp_checkpoint_manager, "get_fsdp_full_state_dict", lambda model, **options: dict(gathered))
-    saved_models.register.__wrapped__()
+    upstream.merged_adapters.__wrapped__()
     model = torch.nn.Linear(1, 1)
     if adapters:
         model.peft_config = {}

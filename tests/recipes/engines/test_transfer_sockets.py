@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.engines import transfer_sockets
+from recipes.engines.verl import upstream
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
 
@@ -24,8 +24,7 @@ def ends(monkeypatch):
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 
-    transfer_sockets.name_receiver()
-    transfer_sockets.register()
+    upstream.apply("model", "server")
     config = SimpleNamespace(
         tensor_model_parallel_size=2, data_parallel_size=1, pipeline_model_parallel_size=1, layered_summon=False
     )
@@ -33,7 +32,7 @@ def ends(monkeypatch):
     monkeypatch.setattr(vllm_rollout, "is_support_ipc", lambda: True)
     monkeypatch.setenv("RAY_LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("VERL_REPLICA_RANK", "0")
-    monkeypatch.setenv(transfer_sockets.VARIABLE, "01000000")
+    monkeypatch.setenv("VERL_RAY_JOB_ID", "01000000")
 
     def of(address: str) -> tuple[list[str], list[str]]:
         context = SimpleNamespace(get_job_id=lambda: "01000000", gcs_address=address)
@@ -60,4 +59,4 @@ def test_two_runs_on_one_machine_have_sockets_of_their_own(ends):
     assert second == in_other
     assert len({*first, *second}) == 4, "by Ray's job id alone there would be two"
     assert all(len(name) < 107 for name in ends("[2001:0db8:85a3:0000:0000:8a2e:0370:7334]:51234")[0])
-    assert os.environ[transfer_sockets.VARIABLE].startswith("01000000-2001-")
+    assert os.environ["VERL_RAY_JOB_ID"].startswith("01000000-2001-")

@@ -10,10 +10,11 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import reward_variables
-from recipes.engines import verl, weighted_reward
+from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.reward_metrics import logged_parts, reward_metrics
+from recipes.engines.verl import translation as verl
 
 FILE = """
 import asyncio

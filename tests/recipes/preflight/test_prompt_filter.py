@@ -12,7 +12,7 @@ import pytest
 
 from recipes.config import Recipe, load
 from recipes.data.manifests import manifest_path
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.paths import ROOT
 from recipes.preflight.data_files import FILTER, without_filter
 from recipes.provenance import sha256

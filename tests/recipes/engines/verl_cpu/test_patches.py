@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 
 import pytest
 
+from recipes.engines.verl import upstream
 from recipes.engines.verl_cpu import patches
 
 
@@ -14,14 +15,14 @@ def test_verl_joins_a_group_of_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path) -
     import torch
     from verl.utils import distributed
 
-    original = distributed.initialize_global_process_group_ray
+    original = upstream.original("verl.utils.distributed", "initialize_global_process_group_ray")
     monkeypatch.setattr(distributed, "initialize_global_process_group_ray", original)
     monkeypatch.setattr(distributed, "get_device_name", lambda: "cpu")
     monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "gloo")
     monkeypatch.setenv("DIST_INIT_METHOD", f"file://{tmp_path}/store")
     with pytest.raises(ValueError, match="Duplicate device type cpu"):
         original(timeout_second=None)
-    patches.one_gloo_per_device()
+    upstream.one_gloo_for_the_cpu.__wrapped__()
     distributed.initialize_global_process_group_ray(timeout_second=None)
     try:
         value = torch.ones(2)

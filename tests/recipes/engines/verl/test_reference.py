@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
@@ -23,7 +22,7 @@ from types import SimpleNamespace
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from verl.workers.engine.fsdp import transformer_impl
-from recipes.engines import reference_memory
+from recipes.engines.verl import engine as ours
 
 rank, ranks, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 forward_only, broken = sys.argv[4] == "True", sys.argv[5]
@@ -52,9 +51,9 @@ class Layer(torch.nn.Module):
     def forward(self, x):
         return x + torch.tanh(self.linear(x * torch.cos(self.frequencies)))
 
-def built(read=lambda module, dtype: module):
+def built(kind, read=lambda module, dtype: module):
     torch.manual_seed(0)
-    engine = object.__new__(transformer_impl.FSDPEngine)
+    engine = object.__new__(kind)
     mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
     engine.engine_config = SimpleNamespace(
         mixed_precision=None, wrap_policy={"transformer_layer_cls_to_wrap": ["Layer"]}, strategy="fsdp",
@@ -74,11 +73,9 @@ def computed(module):
     gradients = sum(each.nbytes for each in kept)
     return passes[0], buffers, gradients, sum(size for size, _ in pins), any(main for _, main in pins)
 
-found = [computed(built())]
+found = [computed(built(transformer_impl.FSDPEngineWithLMHead))]
 pins.clear()
-reference_memory.register()
-reference_memory.register()
-found.append(computed(built(reference_memory.cast) if forward_only else built()))
+found.append(computed(built(ours.RecipesEngine, *([ours.cast] if forward_only else []))))
 same = torch.equal(found[0][0], found[1][0])
 print(json.dumps({"same": same, "before": found[0][2:], "after": found[1][2:], "buffers": found[1][1]}))
 """
@@ -130,10 +127,10 @@ def test_memory_that_cannot_be_pinned_ends_the_first_pass(tmp_path):
 @pytest.mark.parametrize("task", ["countdown", "number_game"])
 @pytest.mark.parametrize("rounds_buffers", [False, True])
 def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not(monkeypatch, task, rounds_buffers):
-    from recipes.engines import reference_memory
+    from recipes.engines.verl.engine import read_reference
 
     folder = ROOT / "recipes" / "tasks" / task / "tiny"
-    build = inspect.unwrap(transformer_impl.FSDPEngine._build_module)
+    build = transformer_impl.FSDPEngine._build_module
     built = []
 
     def engine(dtype="fp32"):
@@ -153,8 +150,12 @@ def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not
             model.register_buffer("table", torch.ones(1, dtype=torch.bfloat16))
 
     monkeypatch.setattr(transformer_impl, "apply_monkey_patch", patch)
+
+    def read(given):
+        return read_reference(given, lambda: build(given))
+
     whole = build(engine())
-    found = reference_memory.read(engine(), build)
+    found = read(engine())
     assert built == [torch.float32, torch.bfloat16, *([torch.float32] if rounds_buffers else [])]
     for (name, ours), (_, theirs) in zip(found.named_parameters(), whole.named_parameters(), strict=True):
         assert ours.dtype == torch.bfloat16, name
@@ -164,4 +165,4 @@ def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not
     for name, buffer in found.named_buffers():
         assert buffer.dtype == torch.float32, name
         assert torch.equal(buffer, frequencies[name]), name
-    assert next(reference_memory.read(engine("fp16"), build).parameters()).dtype == torch.float16
+    assert next(read(engine("fp16")).parameters()).dtype == torch.float16

@@ -20,7 +20,7 @@ def vllm_client(monkeypatch):
     patches.name_vllm()
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer
 
-    from recipes.engines import vllm_client
+    from recipes.engines.verl import vllm_client
 
     nothing = SimpleNamespace(synchronize=lambda: None, ipc_collect=lambda: None, empty_cache=lambda: None)
     monkeypatch.setattr(bucketed_weight_transfer, "get_torch_device", lambda: nothing)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.engines import fused_head
+from recipes.engines.verl import engine as fused_head
 
 
 def compiled(names: list[str]) -> SimpleNamespace:
@@ -36,13 +36,16 @@ def test_values_of_the_named_arguments_are_not_distinguished():
     assert of_addresses == set(fused_head.ANY_ADDRESS)
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_it_is_told_before_a_model_with_fused_kernels_is_built(monkeypatch, fused):
+@pytest.mark.parametrize("backend", ["triton", "torch", None])
+def test_it_is_told_before_a_model_with_that_head_is_built(monkeypatch, backend):
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
     order: list[str] = []
     monkeypatch.setattr(FSDPEngine, "_build_module", lambda self: order.append("built"))
     monkeypatch.setattr(fused_head, "compile_once", lambda kernels: order.append(kernels.__name__))
-    fused_head.register.__wrapped__()
-    FSDPEngine._build_module(SimpleNamespace(model_config=SimpleNamespace(use_fused_kernels=fused)))
-    assert order == (["verl.utils.kernel.kernels"] if fused else []) + ["built"]
+    engine = object.__new__(fused_head.RecipesEngine)
+    options = {"impl_backend": backend}
+    engine.model_config = SimpleNamespace(use_fused_kernels=backend is not None, fused_kernel_options=options)
+    engine.engine_config = SimpleNamespace(forward_only=False)
+    engine._build_module()
+    assert order == (["verl.utils.kernel.kernels"] if backend == "triton" else []) + ["built"]

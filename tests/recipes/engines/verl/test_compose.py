@@ -12,7 +12,7 @@ from recipes.config import load, tasks
 from recipes.config.layers import flatten
 from recipes.config.names import verl_defaults
 from recipes.config.schema import Recipe, leaves
-from recipes.engines import verl
+from recipes.engines.verl import translation as verl
 from recipes.paths import CONFIGS, ROOT
 
 MACHINES = sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yaml"))

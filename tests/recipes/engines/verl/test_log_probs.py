@@ -8,10 +8,8 @@ import sys
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from verl.utils import torch_functional
-from verl.utils.experimental.torch_functional import FusedLinearForPPO
 
-from recipes.engines import log_probs
+from recipes.engines.verl import log_probs, upstream
 
 TOKENS, HIDDEN, VOCABULARY = 37, 72, 501  # neither is divided by 128
 
@@ -54,13 +52,14 @@ def test_the_head_gives_exact_values_and_gradients(temperature):
 
 
 @pytest.mark.usefixtures("piece")
-def test_in_16_bits_the_head_is_no_further_from_the_truth_than_verls(monkeypatch):
+def test_in_16_bits_the_head_is_no_further_from_the_truth_than_verls():
+    theirs = upstream.original("verl.utils.experimental.torch_functional", "FusedLinearForPPO")(chunk_size=10)
     hidden, weight, labels = (part.bfloat16() if part.is_floating_point() else part for part in drawn())
     wanted = gradients(lambda h, w: exact(h, w, labels, 1.0), hidden, weight)
     ours = gradients(lambda h, w: log_probs.FusedHead()(h, w, labels), hidden, weight)
-    verls = gradients(lambda h, w: FusedLinearForPPO(chunk_size=10)(h, w, labels), hidden, weight)
-    for value, theirs, right in zip(ours, verls, wanted, strict=True):
-        error, bound = ((each.double() - right.double()).norm() for each in (value, theirs))
+    verls = gradients(lambda h, w: theirs(h, w, labels), hidden, weight)
+    for value, bound_, right in zip(ours, verls, wanted, strict=True):
+        error, bound = ((each.double() - right.double()).norm() for each in (value, bound_))
         assert error <= 1.05 * bound
 
 
@@ -69,10 +68,14 @@ def test_in_16_bits_the_head_is_no_further_from_the_truth_than_verls(monkeypatch
 def test_logits_give_verls_values_and_gradients(kind):
     hidden, weight, labels = drawn()
     logits = (hidden @ weight.t()).to(kind)
+    functions = "verl.utils.torch_functional"
+    chosen, entropy = (
+        upstream.original(functions, f"{name}") for name in ("logprobs_from_logits_v2", "entropy_from_logits")
+    )
 
     def verls(x):
         x = x.float()  # as autocast does where logits have 16 bits
-        return torch_functional.logprobs_from_logits_v2(x, labels), torch_functional.entropy_from_logits(x)
+        return chosen(x, labels), entropy(x)
 
     def ours(x):
         return log_probs.of_logits(x, labels), log_probs.entropies(x)
@@ -124,10 +127,9 @@ def test_verl_computes_with_them():
     """In a process of its own, since the names are replaced for good."""
     check = """
 import torch
-from recipes.engines import log_probs
+from recipes.engines.verl import log_probs, upstream
 from verl.utils import torch_functional
-from verl.models.transformers import dense_common
-log_probs.register()
+upstream.apply("model")
 logits, labels = torch.randn(5, 11), torch.arange(5)
 assert torch.equal(torch_functional.logprobs_from_logits(logits, labels), log_probs.of_logits(logits, labels))
 from verl.utils.experimental.torch_functional import FusedLinearForPPO

@@ -8,7 +8,6 @@ computed in float32, from logits in the format in which the head computes them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -167,20 +166,3 @@ def _pieces(rows: torch.Tensor, vocabulary: int | None = None) -> Iterator[slice
     """Slices of tokens whose logits are a piece."""
     size = max(1, PIECE.get(rows.device.type, PIECE["cuda"]) // (vocabulary or rows.shape[-1]))
     return (slice(begin, begin + size) for begin in range(0, len(rows), size))
-
-
-@functools.cache
-def register() -> None:
-    """Have verl compute with these functions wherever it has no kernel of its own."""
-    from verl.utils import torch_functional
-    from verl.utils.experimental import torch_functional as fused
-
-    ordinary = fused.FusedLinearForPPO
-
-    def head(chunk_size: int = 512, impl_backend: str = "torch") -> torch.nn.Module:
-        return FusedHead() if impl_backend == "torch" else ordinary(chunk_size, impl_backend)
-
-    torch_functional.logprobs_from_logits_v2 = of_logits
-    torch_functional.entropy_from_logits = entropies
-    torch_functional.entropy_from_logits_with_chunking = entropies
-    fused.FusedLinearForPPO = head

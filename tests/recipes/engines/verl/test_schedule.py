@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from recipes.config import load
-from recipes.engines import verl
 from recipes.engines.easyr1 import translation as easyr1
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 
 torch = pytest.importorskip("torch")
-transformer_impl = pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
+pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
 
 
 def rates(*arguments: str, total: int = 10) -> list[float]:
     """The learning rates of verl's optimiser for the actor of a recipe, step by step."""
     from verl.workers.config.optimizer import FSDPOptimizerConfig
 
-    from recipes.engines import linear_schedule
+    from recipes.engines.verl.engine import RecipesEngine
 
-    linear_schedule.register()
     keys = verl.translate(
         load("countdown", arguments=["worker.actor.optim.lr=1", *arguments], environ={}, hardware="gpu")
     )
     prefix = "actor_rollout_ref.actor.optim."
     names = ("lr_scheduler_type", "num_cycles", "min_lr_ratio", "lr_warmup_steps", "lr_warmup_steps_ratio")
     given = {name: keys[prefix + name] for name in names if prefix + name in keys}
-    engine = SimpleNamespace(rank=1, optimizer_config=FSDPOptimizerConfig(lr=1.0, total_training_steps=total, **given))
+    engine = object.__new__(RecipesEngine)
+    engine.rank, engine.optimizer_config = 1, FSDPOptimizerConfig(lr=1.0, total_training_steps=total, **given)
     optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    schedule = transformer_impl.FSDPEngine._build_lr_scheduler(engine, optimiser)
+    schedule = engine._build_lr_scheduler(optimiser)
     found = []
     for _ in range(total + 1):
         found.append(optimiser.param_groups[0]["lr"])

@@ -1,29 +1,36 @@
-"""The row's id, its data source and the reward's whole result in every line of verl's dumps.
+"""verl's trainer with the row's id, its data source and the reward's whole result in every line of its dumps.
 
 verl knows a response by a `uid` that it draws anew for every batch, so two validations have nothing in common by which
-a question could be found again, and its training dumps hold of a reward's result only the score. verl's hook
-`actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `AgentLoops` in the process of the trainer, where all
-prompts pass through it. `dump_fields.py` tells what a line holds.
+a question could be found again, and its training dumps hold of a reward's result only the score. `run_ppo` takes a
+class of task runners; ours makes `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
+loads `AgentLoops` in the same process, where all prompts pass through it. `dump_fields.py` tells what a line holds.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainer
+from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 
 from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
 from recipes.engines.reward_metrics import reward_metrics
+from recipes.engines.verl import upstream
 
 COLUMN = "id"
 """Column of the data with the row's id."""
 _known: dict[str, dict[str, Any]] = {}
 """uid -> what a line of the dump gets, until it is written."""
-_results: dict[str, dict[str, Any]] = {}
-"""Key of a training response (uid, session, index) -> what its reward returned, while one dump is made."""
+
+
+class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
+    """verl's task runner, with that trainer."""
+
+    def run(self, config: Any) -> Any:
+        upstream.apply("driver")
+        return super().run(config)
 
 
 class AgentLoops(AgentLoopManagerTQ):
@@ -38,23 +45,23 @@ class AgentLoops(AgentLoopManagerTQ):
         super().generate_sequences(prompts)
 
 
-def patch_dumps() -> None:
-    """Have verl's dumps take the row's id, its source and the reward's result.
+class Trainer(PPOTrainerSync):
+    """verl's synchronous trainer.
 
     verl/trainer/ppo/v1/trainer_base.py:1262 (`def _dump_generations`) and
     verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write what they are handed, and hand on nothing
-    of the row.
-
-    `_log_rollout_data` reads scores and ground truths from the transfer queue and leaves the reward's result there;
-    `_dump_generations` takes further columns, one value a line, and this adds to them. `_compute_metrics` gets those
-    of the rewards besides, before every logger has them.
+    of the row. The latter reads scores and ground truths from the transfer queue and leaves the reward's result there.
     """
-    dump, log = PPOTrainer._dump_generations, PPOTrainer._log_rollout_data
-    compute = PPOTrainer._compute_metrics
 
-    @functools.wraps(dump)
+    _results: dict[str, dict[str, Any]]
+    """Key of a training response (uid, session, index) -> what its reward returned, while one dump is made."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config=config)
+        self._results = {}
+
     def _dump_generations(
-        self: PPOTrainer,
+        self,
         inputs: list[str],
         outputs: list[str],
         gts: list[Any],
@@ -62,42 +69,35 @@ def patch_dumps() -> None:
         reward_extra_infos_dict: dict[str, list[Any]],
         dump_path: str,
     ) -> None:
+        """Add further columns, one value a line."""
         keys = reward_extra_infos_dict["uid"]
-        lines = [{**_results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
+        lines = [{**self._results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
         names = dict.fromkeys(name for line in lines for name in line)
         added = {name: [line.get(name) for line in lines] for name in names}
-        dump(self, inputs, outputs, gts, scores, {**reward_extra_infos_dict, **added}, dump_path)
+        super()._dump_generations(inputs, outputs, gts, scores, {**reward_extra_infos_dict, **added}, dump_path)
         for key in keys:
             _known.pop(_uid(key), None)
 
-    @functools.wraps(log)
-    def _log_rollout_data(self: PPOTrainer, batch: Any, timing_raw: dict[str, Any], rollout_data_dir: str) -> None:
+    def _log_rollout_data(self, batch: Any, timing_raw: dict[str, Any], rollout_data_dir: str) -> None:
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         for key, fields in zip(batch.keys, data.pop("extra_fields").tolist(), strict=True):
             result = (fields or {}).get("reward_extra_info") or {}
-            _results[key] = {name: value for name, value in result.items() if name not in OWN}
+            self._results[key] = {name: value for name, value in result.items() if name not in OWN}
         try:
-            log(self, batch, timing_raw, rollout_data_dir)
+            super()._log_rollout_data(batch, timing_raw, rollout_data_dir)
         finally:
-            _results.clear()
+            self._results.clear()
 
-    @functools.wraps(compute)
-    def _compute_metrics(self: PPOTrainer, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        compute(self, batch, metrics, *args, **kwargs)
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """Add the metrics of the rewards, before every logger has them."""
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         fields = ["rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         results = [(extra or {}).get("reward_extra_info") or {} for extra in data.pop("extra_fields").tolist()]
         metrics.update(reward_metrics(map(_uid, keys), data["rm_scores"].sum(dim=1).tolist(), results))
 
-    PPOTrainer._compute_metrics = _compute_metrics
-    PPOTrainer._dump_generations = _dump_generations
-    PPOTrainer._log_rollout_data = _log_rollout_data
-
 
 def _uid(key: str) -> str:
     """The prompt's uid in the key of a response, `<uid>_<session>_<index>`."""
     return key.rsplit("_", 2)[0]
-
-
-patch_dumps()

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipes.engines import whole_responses
 from recipes.engines.start.main import AFTER_RAY
+from recipes.engines.verl import upstream
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
-TINY = Path(__file__).parents[3] / "recipes" / "tasks" / "countdown" / "tiny"
+TINY = Path(__file__).parents[4] / "recipes" / "tasks" / "countdown" / "tiny"
 TOKENS = [5, 9, 7, 11, 3]
 
 
@@ -38,15 +38,10 @@ def server(monkeypatch):
     from vllm import SamplingParams
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 
-    own = RequestState.make_request_output
+    processor = "vllm.v1.engine.output_processor:RequestState"
     monkeypatch.setattr(vllm_async_server, "SamplingParams", SamplingParams)
-    monkeypatch.setattr(RequestState, "make_request_output", getattr(own, "__wrapped__", own))
-    whole_responses.leave_out_text.cache_clear()
-    whole_responses.answer_first_and_last.cache_clear()
-    tokenizer = AutoTokenizer.from_pretrained(TINY)
-    yield Server(vllm_async_server, OutputProcessor(tokenizer, log_stats=False))
-    whole_responses.leave_out_text.cache_clear()  # what they patched is undone now
-    whole_responses.answer_first_and_last.cache_clear()
+    monkeypatch.setattr(RequestState, "make_request_output", upstream.original(processor, "make_request_output"))
+    return Server(vllm_async_server, OutputProcessor(AutoTokenizer.from_pretrained(TINY), log_stats=False))
 
 
 def answers(server: Server, abort_after: int | None = None, **given: Any) -> list[Any]:
@@ -92,7 +87,7 @@ def read(answer: Any) -> tuple[list[int], list[float], str | None]:
 @pytest.mark.parametrize("abort_after", [None, 0, 1, 3])
 def test_the_last_answer_is_vllms_own_and_only_the_first_comes_before_it(server, abort_after):
     before = answers(server, abort_after)
-    whole_responses.register()
+    upstream.whole_responses.__wrapped__()
     now = answers(server, abort_after)
     assert len(before) == (len(TOKENS) if abort_after is None else abort_after + 1)
     assert len(now) == (1 if abort_after == 0 else 2)
@@ -103,17 +98,17 @@ def test_the_last_answer_is_vllms_own_and_only_the_first_comes_before_it(server,
 
 
 def test_a_request_that_ends_at_a_text_keeps_its_text(server):
-    whole_responses.register()
+    upstream.whole_responses.__wrapped__()
     assert answers(server, stop=["nowhere in it"])[-1].outputs[0].text
     assert server.sampling_params.SamplingParams(max_tokens=1, detokenize=True).detokenize
 
 
-def test_a_process_without_verls_server_is_left_alone(monkeypatch):
-    monkeypatch.delitem(sys.modules, whole_responses.SERVER, raising=False)
-    monkeypatch.setattr(whole_responses, "leave_out_text", lambda: pytest.fail("it would import the server"))
-    whole_responses.register()
+def test_a_process_without_verls_server_does_not_import_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, upstream.SERVER, raising=False)
+    upstream.apply_to_loaded()
+    assert upstream.SERVER not in sys.modules
 
 
 def test_the_fork_server_imports_verls_server_before_what_patches_it():
     modules = AFTER_RAY["gpu"]
-    assert modules.index(whole_responses.SERVER) < modules.index("recipes.engines.extensions")
+    assert modules.index(upstream.SERVER) < modules.index("recipes.engines.verl.engine")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from verl.trainer.ppo.v1 import replay_buffer
 
-from recipes.engines.samplers import BoundedReplayBuffer
+from recipes.engines.verl.samplers import BoundedReplayBuffer
 
 BATCH = 3
 SIGNAL, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), ()

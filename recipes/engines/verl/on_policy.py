@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from recipes.engines.verl import ON_POLICY_PREFIX
+from recipes.engines.verl.translation import ON_POLICY_PREFIX
 
 Loss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from recipes.config import Recipe, load
 from recipes.config.layers import Source, validated
-from recipes.engines import verl
-from recipes.engines.verl import override
+from recipes.engines.verl import translation as verl
+from recipes.engines.verl.translation import override
 from recipes.errors import RecipeError
 
 PARSER = OverridesParser.create()

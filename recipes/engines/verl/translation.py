@@ -26,15 +26,15 @@ from recipes.python_files import split_function
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 RAY_INIT = "ray_kwargs.ray_init"
-EXTENSIONS = "recipes.engines.extensions"
-"""Modules that verl imports in each process that holds a model on GPUs."""
+ENGINE = "recipes.engines.verl.engine"
+"""Module that verl imports in each process that holds a model on GPUs."""
 # These stand here because the modules that they are for import torch or verl.
-ROW_IDS = "recipes.engines.row_ids.AgentLoops"
+AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
 """verl's manager of agent loops, which brings the ids of rows into its dumps."""
 ON_POLICY_PREFIX = "on_policy_"
 """Begins the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
-"""verl's `optim.num_cycles` that asks `linear_schedule.py` for a straight line."""
+"""verl's `optim.num_cycles` that asks `engine.py` for a straight line."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
     if recipe.worker.actor.optim.fused:
         keys[f"{ACTOR}.optim.override_optimizer_config.fused"] = True
     if recipe.hardware == "gpu":
-        keys["actor_rollout_ref.model.external_lib"] = EXTENSIONS
+        keys["actor_rollout_ref.model.external_lib"] = ENGINE
     return keys
 
 
@@ -234,7 +234,7 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
         f"{ROLLOUT}.val_kwargs.n": given.n,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
-        f"{ROLLOUT}.agent.agent_loop_manager_class": ROW_IDS,
+        f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS,
     }
 
 
@@ -284,7 +284,7 @@ def _sampler(recipe: Recipe) -> dict[str, Any]:
     if trainer_mode(recipe) != "sync" or f"{place}.custom_sampler.path" in native(recipe):
         return {}
     return {
-        f"{place}.custom_sampler.path": "pkg://recipes.engines.samplers",
+        f"{place}.custom_sampler.path": "pkg://recipes.engines.verl.samplers",
         f"{place}.custom_sampler.name": "BoundedReplayBuffer",
         f"{place}.sampler_kwargs.filter_groups": "${algorithm.filter_groups}",
         f"{place}.sampler_kwargs.train_batch_size": "${data.train_batch_size}",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from recipes.engines import fsdp2
+from recipes.engines.verl import upstream
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
 
@@ -19,26 +17,29 @@ def test_adapters_train_after_a_first_pass_without_them(one_rank):
     from torch.distributed.fsdp import MixedPrecisionPolicy
     from transformers import AutoModelForCausalLM, Qwen2Config
     from verl.utils.fsdp_utils import apply_fsdp2
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    from recipes.engines.verl.engine import RecipesEngine
 
     ids = torch.arange(8)[None]
-    ordinary = getattr(FSDPEngine.disable_adapter, "__wrapped__", FSDPEngine.disable_adapter)  # also after `register`
 
-    def gradients(disable) -> dict[str, torch.dtype]:
+    def gradients(kind) -> dict[str, torch.dtype]:
         model = AutoModelForCausalLM.from_config(Qwen2Config(num_hidden_layers=1, vocab_size=64, **SIZES))
         model.enable_input_require_grads()
         adapters = LoraConfig(task_type=TaskType.CAUSAL_LM, r=2, target_modules="all-linear")
         model = get_peft_model(model, adapters)
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         apply_fsdp2(model, {"mesh": init_device_mesh("cpu", (1,)), "mp_policy": policy}, {})
-        with disable(SimpleNamespace(module=model)), torch.no_grad():
+        engine = object.__new__(kind)
+        engine.module = model
+        with engine.disable_adapter(), torch.no_grad():
             model(ids)
         model(ids).logits.float().logsumexp(-1).mean().backward()
         return {name: weight.grad.dtype for name, weight in model.named_parameters() if weight.grad is not None}
 
     with pytest.raises(RuntimeError, match="gradient"):
-        gradients(ordinary)
-    found = gradients(fsdp2.with_adapters_seen(ordinary))
+        gradients(FSDPEngineWithLMHead)
+    found = gradients(RecipesEngine)
     assert found
     assert all("lora_" in name for name in found)
     assert set(found.values()) == {torch.float32}
@@ -75,12 +76,11 @@ def test_the_fused_head_of_an_untied_model_trains_under_fsdp2(monkeypatch, one_r
             (-model(ids, return_dict=True).log_probs.mean()).backward()
         return model
 
-    ordinary = fsdp_utils._select_fsdp2_wrap_targets
-    ordinary = getattr(ordinary, "__wrapped__", ordinary)  # verl's own, also after `register` in this process
+    ordinary = upstream.original("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets")
     monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", ordinary)
     with pytest.raises(RuntimeError, match="DTensor"):
         learn()
-    monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", fsdp2.head_in_root(ordinary))
+    upstream.head_in_root.__wrapped__()
     learnt = {name for name, weight in learn().named_parameters() if weight.grad is not None}
     assert "lm_head.weight" in learnt or adapters
     assert learnt

@@ -12,7 +12,7 @@ from recipes.config import load
 from recipes.config.layers import Source, validated
 from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines.easyr1 import translation as easyr1
-from recipes.engines.verl import translate
+from recipes.engines.verl.translation import translate
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 

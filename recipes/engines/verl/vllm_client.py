@@ -1,10 +1,12 @@
 """verl's client of its vLLM server, in each rank of the trainer: it sends weights while somebody receives them.
 
-The socket has the name that `transfer_sockets.py` gives both ends.
+The socket's name has the address of the Ray cluster besides the job's id. Every new cluster gives its first job the
+same id, and two clusters that run at the same time have different addresses.
 """
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,8 +15,6 @@ import zmq
 from verl.workers.rollout.vllm_rollout import vllm_rollout
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 
-from recipes.engines import transfer_sockets
-
 POLL_MILLISECONDS = 500
 CAUSE_SECONDS = 60.0
 """How long the receiver's call may take to end with its error once its socket is closed."""
@@ -22,6 +22,13 @@ CAUSE_SECONDS = 60.0
 RECEIVING: ContextVar[ray.ObjectRef | None] = ContextVar("RECEIVING", default=None)
 """The result of the receiver's call; None on ranks that did not make it. Where one engine spans several GPUs, only its
 first rank makes the call."""
+
+
+def job() -> str:
+    """Ray's job id and the cluster's address, as a part of a file's name."""
+    context = ray.get_runtime_context()
+    address = re.sub(r"[^0-9A-Za-z]+", "-", context.gcs_address).strip("-")
+    return f"{context.get_job_id()}-{address}"
 
 
 class WatchedSocket:
@@ -89,7 +96,7 @@ class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         job_id = ray.get_runtime_context().get_job_id()
-        self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{transfer_sockets.job()}-")
+        self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{job()}-")
 
     async def _execute_method(self, method: str, non_block: bool = False, **arguments: Any) -> Any:
         """Call a method of vLLM's workers; what is not waited for are the calls that receive weights."""

@@ -7,7 +7,7 @@ from verl.workers.config import ActorConfig
 
 from recipes.config.schema import verl_loss
 from recipes.config.schema.worker import LossType
-from recipes.engines import on_policy
+from recipes.engines.verl import on_policy
 
 on_policy.register()
 

@@ -1,0 +1,256 @@
+"""verl's FSDP engine for language models with this repository's changes, registered under a vendor of its own.
+
+verl imports this module in each process that holds a model, because `actor_rollout_ref.model.external_lib` names it,
+and finds the engine by `VERL_ENGINE_VENDOR` (verl/workers/engine/base.py:407 (`VERL_ENGINE_VENDOR`)): another value
+gives verl's own engine back. `upstream.py` lists what is changed besides.
+
+**The reference's memory.** verl wraps the reference model as if it were trained, with its weights in CPU memory:
+verl/workers/engine/fsdp/transformer_impl.py:433 (`CPUOffload(offload_params=True)`). Before the first pass FSDP pins
+the weights, and then as much memory again for gradients: torch/distributed/fsdp/_flat_param.py:1263
+(`flat_param._cpu_grad = torch.zeros_like(`). Here weights are read in the format to which each pass would round them,
+pinned while vLLM starts, and there is no space for gradients. verl would round the module's buffers together with the
+weights (verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32. So
+every pass computes the same numbers.
+
+**Adapters.** FSDP2 decides at the first pass in which format gradients are summed and stored, from the weights that are
+trainable then: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:313 (`self._init_mp_dtypes()`). With adapters
+verl's reference is the same model without them, and peft freezes adapters while they are switched off. Where the pass
+for old log-probabilities is left out, the reference's pass is the first.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp._flat_param import FlatParamHandle
+from torch.optim.lr_scheduler import LambdaLR
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp import transformer_impl
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from recipes.engines import packed_attention
+from recipes.engines.resumed_optimizer import set_again
+from recipes.engines.verl import on_policy, upstream
+from recipes.engines.verl.translation import LINEAR_CYCLES
+
+VENDOR = "recipes"
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor=VENDOR)
+class RecipesEngine(FSDPEngineWithLMHead):
+    """Actor and reference."""
+
+    def _build_module(self) -> torch.nn.Module:
+        """Compile Triton's head once; read a reference in the format that it computes in.
+
+        Saves 10 s of the first two passes, and with the next 27 s of the first step of a 4B on an H200.
+        """
+        options = self.model_config.fused_kernel_options or {}
+        if self.model_config.use_fused_kernels and options.get("impl_backend") == "triton":
+            from verl.utils.kernel import kernels  # asks for CUDA while it is imported
+
+            compile_once(kernels)
+        build = super()._build_module
+        return read_reference(self, build) if self.engine_config.forward_only else build()
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Keep a reference without space for gradients, pinned while vLLM starts."""
+        wrapped: torch.nn.Module = super()._build_fsdp_module(module)
+        if self.engine_config.forward_only and isinstance(wrapped, FullyShardedDataParallel):
+            freeze(wrapped)
+        return wrapped
+
+    def _build_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+        """Add a rate that falls on a line after the warm-up; verl 0.9.1 has constant and cosine."""
+        config = self.optimizer_config
+        if config.num_cycles != LINEAR_CYCLES:
+            return super()._build_lr_scheduler(optimizer)
+        total, warmup = config.total_training_steps, config.lr_warmup_steps
+        warmup = warmup if warmup > 0 else int(config.lr_warmup_steps_ratio * total)
+        return LambdaLR(optimizer, lambda step: on_a_line(step, warmup, total, config.min_lr_ratio or 0.0))
+
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """Let the command's learning rate, betas and weight decay hold in a resumed run; verl restores the old ones.
+
+        verl loads whole state dictionaries: verl/utils/checkpoint/fsdp_checkpoint_manager.py:237
+        (`self.optimizer.load_state_dict`).
+        """
+        super().load_checkpoint(local_path, *args, **kwargs)
+        if self.optimizer is not None and local_path:
+            set_again(self, local_path)
+
+    def disable_adapter(self) -> AbstractContextManager[None]:
+        """Show FSDP2 the adapters before they are switched off; otherwise the first backward pass fails."""
+        if isinstance(self.module, FSDPModule):
+            self.module._get_fsdp_state()._lazy_init()  # does nothing from the second time on
+        context: AbstractContextManager[None] = super().disable_adapter()
+        return context
+
+
+def on_a_line(step: int, warmup: int, total: int, least: float) -> float:
+    """The part of the learning rate that update `step`, counted from 0, has; it rises as verl's other schedules do."""
+    if step < warmup:
+        return step / warmup
+    done = min(1.0, (step - warmup) / max(1, total - warmup))
+    return 1.0 - (1.0 - least) * done
+
+
+KERNELS = (
+    "efficient_entropy_kernel_general_mainloop",
+    "efficient_entropy_triton_kernel_epilogue",
+    "efficient_entropy_backward_kernel_general_d_logits_split_N",
+)
+ANY_VALUE = ("num_tokens", "split_idx")
+ANY_ADDRESS = ("labels_ptr", "maximum_ptr", "accu_ptr", "d_entropy_ptr", "d_logprobs_ptr", "entropy_b_ptr")
+"""Arguments whose values, and arguments whose addresses, Triton shall not distinguish. The latter have one number for
+each token."""
+
+
+def compile_once(kernels: Any) -> None:
+    """Tell Triton not to distinguish values of these arguments, before the first call of a kernel.
+
+    Triton compiles a kernel anew for numbers that are divisible by 16, for 1 and for others, and for addresses that
+    are and are not. Every pass has another number of tokens, so the first update of a run compiled nine variants of
+    verl's backward kernel (verl/utils/kernel/kernels.py:1388
+    (`def efficient_entropy_backward_kernel_general_d_logits_split_N`)), 1.7 to 2.1 s each. These numbers only bound
+    loops and masks: the kernel is as fast without the distinction.
+
+    Args:
+        kernels: the module `verl.utils.kernel.kernels`. Without Triton there is nothing to tell.
+    """
+    for name in KERNELS:
+        compiled = getattr(kernels, name)  # an autotuner around the compiled function
+        for parameter in getattr(getattr(compiled, "fn", None), "params", ()):
+            if parameter.name in ANY_VALUE:
+                parameter.do_not_specialize = True
+            elif parameter.name in ANY_ADDRESS:
+                parameter.do_not_specialize_on_alignment = True
+
+
+class FrozenHandle(FlatParamHandle):
+    """FSDP's handle of one unit whose weights are never trained; `freeze` turns an ordinary handle into one."""
+
+    pinned: Future[torch.Tensor]
+    """This rank's share of the weights, in pinned memory."""
+
+    @property
+    def _uses_param_mixed_precision(self) -> bool:
+        """True, so that FSDP copies the weights to the GPU as it copies weights of another format. Only that way keeps
+        the copy until its last use (`_free_low_precision_sharded_param` records the stream)."""
+        return True
+
+    def init_flat_param_attributes(self) -> None:
+        """Prepare the unit as if its weights stayed on the GPU, then put them in pinned CPU memory.
+
+        FSDP's own preparation for CPU memory would also make space for gradients.
+        """
+        self._offload_params = False
+        try:
+            super().init_flat_param_attributes()
+        finally:
+            self._offload_params = True
+        self.flat_param._local_shard = self.pinned.result()
+        self.flat_param._cpu_grad = torch.empty(0)  # not None, or FSDP would make space before each pass
+
+    def _check_on_compute_device(self, tensor: torch.Tensor) -> None:
+        if self._offload_params:
+            super()._check_on_compute_device(tensor)
+
+
+def read_reference(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """Build verl's module of a reference, with its weights in the format that it computes in.
+
+    Args:
+        engine: verl's `FSDPEngine`.
+        build: its `_build_module`.
+
+    Returns:
+        The module. If the user asked for weights in another format than float32, they keep that format.
+    """
+    asked, patch = engine.engine_config, transformer_impl.apply_monkey_patch
+    computes_in = (asked.mixed_precision or {}).get("param_dtype", "bf16")
+    formats = [None if name is None else PrecisionType.to_dtype(name) for name in (asked.model_dtype, computes_in)]
+    if formats[0] != torch.float32 or formats[1] == torch.float32:
+        return build()
+    buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
+
+    def keep_buffers(model: torch.nn.Module, **options: Any) -> None:
+        """Do verl's last step before it rounds the module, and remember the module's buffers."""
+        patch(model=model, **options)
+        for each in model.modules():
+            buffers.extend((each, name, buffer) for name, buffer in each._buffers.items() if buffer is not None)
+
+    engine.engine_config = copy.copy(asked)
+    object.__setattr__(engine.engine_config, "model_dtype", computes_in)  # verl freezes the field
+    transformer_impl.apply_monkey_patch = keep_buffers
+    try:
+        module = build()
+    finally:
+        engine.engine_config, transformer_impl.apply_monkey_patch = asked, patch
+    if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
+        # This architecture computes buffers in the format of its weights: build it in float32, and round the weights.
+        return cast(build(), PrecisionType.to_dtype(computes_in))
+    for each, name, buffer in buffers:
+        each._buffers[name] = buffer
+    return module
+
+
+def cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """Round the weights to `dtype`, in place. Buffers keep their format."""
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return module
+
+
+def freeze(module: FullyShardedDataParallel) -> None:
+    """Pin the weights in a thread, and have FSDP make no space for gradients. Call this before the first pass."""
+    handles = [each._handle for each in FullyShardedDataParallel.fsdp_modules(module) if each._handle is not None]
+    for handle in handles:
+        handle.__class__ = FrozenHandle
+        handle.pinned = Future()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="pin")
+    pool.submit(_pin, handles)
+    pool.shutdown(wait=False)
+
+
+def _pin(handles: Iterable[FrozenHandle]) -> None:
+    """Give each handle its pinned weights. If that fails, the first pass raises the error."""
+    begin, size = time.monotonic(), 0
+    for handle in handles:
+        try:
+            if handle.device.type == "cuda":
+                torch.cuda.set_device(handle.device)  # a new thread would use the first GPU
+            share = handle.flat_param.data.pin_memory()
+        except RuntimeError as error:
+            handle.pinned.set_exception(error)
+        else:
+            handle.pinned.set_result(share)
+            size += share.nbytes
+    seconds = time.monotonic() - begin
+    print(f"pinned {size / 1e9:.1f} GB of the reference in {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
+@functools.cache
+def register() -> None:
+    """Make verl choose this engine, the losses of `on_policy.py`, and packed attention where flash-attn is missing."""
+    os.environ.setdefault("VERL_ENGINE_VENDOR", VENDOR)
+    on_policy.register()
+    if importlib.util.find_spec("flash_attn") is None:
+        packed_attention.register()
+    upstream.apply_to_loaded()
+
+
+register()

@@ -1,0 +1,360 @@
+"""Changes inside verl, vLLM and transformers for which they have no hook: one function each.
+
+Each function says why (its docstring), what it gains, and what pull request would make it superfluous. A change is here
+because results would be wrong or a run would fail or hang without it, or because it saves 3% of a step or 10 s of a
+start. docs/ARCHITECTURE.md has the list, made from this file. `RECIPES_PATCHES=0` leaves out all but those that
+machines without a GPU need. What verl has a hook for is in `engine.py`, `samplers.py`, `trainer.py` and `on_policy.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SWITCH = "RECIPES_PATCHES"
+SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+CLIENT = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
+"""The class of clients of vLLM's servers. verl imports it by this path when it makes a client."""
+
+Place = Literal["model", "server", "driver", "cpu verl", "cpu vllm", "cpu agents"]
+"""Processes: those that hold a model, those with vLLM's server, the driver; on machines without a GPU all that import
+verl, those with vLLM, and those that ask it for responses."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, and what is known of it."""
+
+    apply: Callable[[], None]
+    place: Place
+    gain: str
+    pull_request: str
+    needed: bool
+    """Whether nothing runs without it on a machine without a GPU."""
+
+
+CHANGES: list[Change] = []
+ORIGINALS: dict[tuple[str, str], Any] = {}
+"""(module or `module:Class`, name) -> what was there before it was replaced in this process."""
+
+
+def change(
+    place: Place, *, gain: str, pull_request: str, needed: bool = False
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """List a function that replaces something upstream; it is called at most once in a process."""
+
+    def listed(function: Callable[[], None]) -> Callable[[], None]:
+        once = functools.cache(function)
+        CHANGES.append(Change(once, place, gain, pull_request, needed))
+        return once
+
+    return listed
+
+
+def are_on() -> bool:
+    """Whether changes are made in this process."""
+    return os.environ.get(SWITCH) != "0"
+
+
+def apply(*places: Place) -> None:
+    """Make the changes of these processes; with `RECIPES_PATCHES=0` only those that a machine without a GPU needs."""
+    for each in CHANGES:
+        if each.place in places and (each.needed or are_on()):
+            each.apply()
+
+
+def original(place: str, name: str) -> Any:
+    """What verl or vLLM has by a name of a module, or of `module:Class`, whether or not it was replaced."""
+    found = ORIGINALS.get((place, name))
+    return getattr(_owner(place), name) if found is None else found
+
+
+def _replace(place: str, name: str, by: Callable[[Any], Any]) -> None:
+    """Put `by(what is there)` in the place of a name of a module, or of `module:Class`."""
+    owner = _owner(place)
+    ORIGINALS[place, name] = getattr(owner, name)
+    setattr(owner, name, by(ORIGINALS[place, name]))
+
+
+def _owner(place: str) -> Any:
+    module, _, name = place.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
+
+
+@change(
+    "model",
+    gain="GSM8K with SmolLM2-135M (hidden size 576), 64 x 16: a step of 74 to 120 s, two runs on one H100, became 9 to "
+    "12 s, one run on an H200; Qwen3-4B's sizes with EasyR1's example values: 147.8 s became 94.7",
+    pull_request="verl#3852 (open): take logits in pieces in `logprobs_from_logits_v2` and `entropy_from_logits`; "
+    "accumulate the weight's gradient of `FusedLinearForPPO` in float32 and return entropies in float32.",
+)
+def log_probabilities() -> None:
+    """Without flash-attn verl computes log-probabilities in a Python loop over tokens.
+
+    verl/utils/torch_functional.py:197 (`for logit in logits`). For hidden sizes that Triton's head does not take, verl
+    has a head in PyTorch, which rounds sums to bf16. `log_probs.py` takes the place of both.
+    """
+    from recipes.engines.verl import log_probs
+
+    functions = "verl.utils.torch_functional"
+    _replace(functions, "logprobs_from_logits_v2", lambda _: log_probs.of_logits)
+    for name in ("entropy_from_logits", "entropy_from_logits_with_chunking"):
+        _replace(functions, name, lambda _: log_probs.entropies)
+
+    def head(verls: Any) -> Any:
+        def made(chunk_size: int = 512, impl_backend: str = "torch") -> Any:
+            return log_probs.FusedHead() if impl_backend == "torch" else verls(chunk_size, impl_backend)
+
+        return made
+
+    _replace("verl.utils.experimental.torch_functional", "FusedLinearForPPO", head)
+
+
+@change(
+    "model",
+    gain="without it a model with a head of its own (Qwen2.5-7B) fails under FSDP2: the kernels get a sharded weight",
+    pull_request="verl#7427 (open): keep `lm_head` out of `_select_fsdp2_wrap_targets` where fused kernels are on.",
+)
+def head_in_root() -> None:
+    """verl's fused kernels read the weight of the head without calling the head, which FSDP2 gathers at its call.
+
+    verl/models/transformers/dense_common.py:191 (`self.lm_head.weight`), verl/utils/fsdp_utils.py:559
+    (`{"embed_tokens", "lm_head"}`). Here the head belongs to the root, which is gathered for the whole pass.
+    """
+
+    def without_head(select: Any) -> Any:
+        @functools.wraps(select)
+        def targets(model: Any, layers: Any) -> list[Any]:
+            units: list[Any] = select(model, layers)
+            if not hasattr(model, "_verl_fused_kernels_backend"):  # verl sets it with the fused head
+                return units
+            head = model.get_output_embeddings()
+            return [unit for unit in units if unit is not head]
+
+        return targets
+
+    _replace("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets", without_head)
+
+
+@change(
+    "model",
+    gain="without it neither vLLM nor transformers load the model that a run with adapters saves",
+    pull_request="Merge adapters into the weights that `FSDPCheckpointManager` writes as `hf_model`.",
+)
+def merged_adapters() -> None:
+    """verl saves a model with adapters under peft's names, with the weights that are not adapted.
+
+    verl/utils/checkpoint/fsdp_checkpoint_manager.py:425 (`state_dict = get_fsdp_full_state_dict(`). What a resumed run
+    reads is not touched.
+    """
+    from recipes.engines.saved_models import scalings, with_adapters
+
+    def merging(gather: Any) -> Any:
+        @functools.wraps(gather)
+        def gather_merged(model: Any, *args: Any, **options: Any) -> dict[str, Any]:
+            tensors: dict[str, Any] = gather(model, *args, **options)
+            if not tensors or not hasattr(model, "peft_config"):  # rank 0 alone has the tensors
+                return tensors
+            return with_adapters(tensors, scalings(model), next(model.parameters()).device)
+
+        return gather_merged
+
+    _replace("verl.utils.checkpoint.fsdp_checkpoint_manager", "get_fsdp_full_state_dict", merging)
+
+
+@change(
+    "model",
+    gain="without it a run whose vLLM failed hangs until the watchdog ends it, and of two runs on one machine with a "
+    "Ray cluster each, one takes the other's socket",
+    pull_request="Let `BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits; put the "
+    "cluster's address into `VERL_RAY_JOB_ID`; let `RolloutRegistry` register a client.",
+)
+def weights_to_a_server_that_lives() -> None:
+    """verl's sender of weights waits for each acknowledgement without a limit, at a socket whose name is not unique.
+
+    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`),
+    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`): every new cluster gives its first job the
+    same id. `vllm_client.py` has a client that notices the end, and whose name has the cluster's address.
+    """
+    from verl.workers.rollout import base
+
+    base._ROLLOUT_REGISTRY["vllm", "async"] = CLIENT
+
+
+@change(
+    "server",
+    gain="the other end of the one before",
+    pull_request="as before",
+)
+def name_of_the_receiving_socket() -> None:
+    """vLLM's processes read the job's id from a variable that verl's server sets.
+
+    verl/workers/rollout/vllm_rollout/vllm_async_server.py:143 (`VERL_RAY_JOB_ID`).
+    """
+
+    def naming(ordinary: Any) -> Any:
+        @functools.wraps(ordinary)
+        def post_init(self: Any, *args: Any, **kwargs: Any) -> None:
+            from recipes.engines.verl.vllm_client import job
+
+            os.environ["VERL_RAY_JOB_ID"] = job()
+            ordinary(self, *args, **kwargs)
+
+        return post_init
+
+    _replace(f"{SERVER}:vLLMHttpServer", "_post_init", naming)
+
+
+@change(
+    "server",
+    gain="256 responses of 1,024 tokens: 8.5 s of processor time in the server became 2.5; GSM8K's generation of 512 "
+    "responses 21.6 and 22.9 s became 11.9 and 11.3, without vLLM's compiler besides",
+    pull_request="Ask for `detokenize=False` where no `stop` is given, and in vLLM let `RequestOutputKind` have a kind "
+    "that answers at the first token and at the end.",
+)
+def whole_responses() -> None:
+    """verl uses vLLM's last answer to a request alone, and of it no text; vLLM decodes and answers at each token.
+
+    verl/workers/rollout/vllm_rollout/vllm_async_server.py:683 (`final_res = output`). `RequestOutputKind.FINAL_ONLY`
+    does not do: the first answer tells verl that the request was admitted
+    (verl/workers/rollout/vllm_rollout/vllm_async_server.py:682 (`self._admitting -= 1`)), for which it waits up to 60 s
+    where it aborts requests. With `stream_interval` the condition vllm/v1/engine/output_processor.py:304
+    (`self.sent_tokens_offset == 0`) stays true for the answers that verl asks for.
+    """
+    from vllm.sampling_params import RequestOutputKind
+
+    def without_text(ordinary: Any) -> Any:
+        def sampling_params(**given: Any) -> Any:
+            return ordinary(**{"detokenize": bool(given.get("stop")), **given})
+
+        return sampling_params
+
+    _replace(SERVER, "SamplingParams", without_text)
+
+    def first_and_last(ordinary: Any) -> Any:
+        @functools.wraps(ordinary)
+        def make_request_output(self: Any, token_ids: Any, pooling: Any, reason: Any, *rest: Any, **named: Any) -> Any:
+            if self.output_kind is RequestOutputKind.CUMULATIVE and reason is None:
+                if getattr(self, "answered", False):
+                    return None
+                self.answered = True
+            return ordinary(self, token_ids, pooling, reason, *rest, **named)
+
+        return make_request_output
+
+    _replace("vllm.v1.engine.output_processor:RequestState", "make_request_output", first_and_last)
+
+
+@change(
+    "driver",
+    gain="without it no line of a dump says which row it belongs to, validations are not paired by question, and with "
+    "a reward that returns a number accuracy is the mean score",
+    pull_request="Let `register_trainer` replace a trainer, or let `trainer_mode` take a class's path.",
+)
+def rows_in_dumps() -> None:
+    """verl's registry of trainers refuses a second one named `sync`, a name that the trainer compares itself with.
+
+    verl/trainer/ppo/v1/trainer_base.py:2007 (`raise ValueError(`). `trainer.py` has the subclass.
+    """
+    from verl.trainer.ppo.v1 import trainer_base
+
+    from recipes.engines.verl.trainer import Trainer
+
+    trainer_base.TRAINER_REGISTRY["sync"] = Trainer
+
+
+@change(
+    "cpu verl",
+    gain="without it no process group is made on a machine without a GPU",
+    pull_request="Leave the device out of `cpu:gloo,<device>:<backend>` where it is the CPU.",
+    needed=True,
+)
+def one_gloo_for_the_cpu() -> None:
+    """verl names the CPU twice on a machine without a GPU, which torch refuses ("Duplicate device type").
+
+    verl/utils/distributed.py:89 (`cpu:gloo,{get_device_name()}`). The function takes a `backend`, which its caller
+    (verl/workers/engine_workers.py:89 (`initialize_global_process_group_ray(timeout_second=None)`)) does not use.
+    """
+
+    def with_default(ordinary: Any) -> Any:
+        @functools.wraps(ordinary)
+        def initialize(timeout_second: float | None = None, backend: str | None = None) -> None:
+            ordinary(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+
+        return initialize
+
+    _replace("verl.utils.distributed", "initialize_global_process_group_ray", with_default)
+
+
+@change(
+    "cpu vllm",
+    gain="without it the first weight sync on CPUs fails, or the weights stay as they were",
+    pull_request="vLLM: keep `layer.weight` beside the weights that are packed for oneDNN; pack again after a load.",
+    needed=True,
+)
+def linear_weights_that_can_be_replaced() -> None:
+    """vLLM repacks each Linear for oneDNN and deletes `layer.weight`, so that a weight sync has nothing to copy into.
+
+    vllm/model_executor/layers/utils.py:269 (`def dispatch_cpu_unquantized_gemm`). Here the parameter is kept and
+    multiplied by directly.
+    """
+    import torch
+
+    def dispatch(layer: Any, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    _replace("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm", lambda _: dispatch)
+
+
+@change(
+    "cpu vllm",
+    gain="one start of Python with vLLM's imports less, about 15 s of the first run on a machine with two cores",
+    pull_request="vLLM: inspect a model's class in this process where the platform has no CUDA.",
+)
+def models_inspected_here() -> None:
+    """vLLM starts a new interpreter to look at a model's class, "to avoid initializing CUDA".
+
+    vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`). Without a GPU there is no CUDA.
+    """
+    registry = "vllm.model_executor.models.registry"
+    information = _owner(f"{registry}:_ModelInfo")
+
+    def inspect(self: Any) -> Any:
+        return information.from_model_cls(self.load_model_cls())
+
+    _replace(f"{registry}:_LazyRegisteredModel", "inspect_model_cls", lambda _: inspect)
+
+
+@change(
+    "cpu agents",
+    gain="64 responses of a tiny model on two cores, with the rest of `verl_cpu/agent_loops.py`: 1.28 s of processor "
+    "time became 0.49, of steps of 2 s",
+    pull_request="Let the worker of agent loops store the responses that wait by one message.",
+)
+def responses_stored_together() -> None:
+    """verl stores each response by messages of its own to the transfer queue's controller and storage.
+
+    verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`). Here a row stays a dictionary until it is
+    known which rows go with it.
+    """
+    from recipes.engines.verl_cpu.agent_loops import GroupedPuts
+
+    grouped = GroupedPuts()
+    _replace("verl.trainer.ppo.v1.agent_loop_tq", "tq", lambda _: grouped)
+    _replace("verl.trainer.ppo.v1.agent_loop_tq", "list_of_dict_to_tensordict", lambda _: list)
+
+
+def apply_to_loaded() -> None:
+    """Make the changes of a process that holds a model, and those of vLLM's server where that is imported.
+
+    The server is not imported for them: that takes seconds, and other processes do not need it.
+    """
+    apply("model")
+    if SERVER in sys.modules:
+        apply("server")
