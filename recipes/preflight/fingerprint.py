@@ -21,7 +21,7 @@ from recipes.config.layers import VERL
 from recipes.config.names import NATIVE, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
-from recipes.engines.verl import native
+from recipes.engines.verl.translation import native
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
 from recipes.provenance import sha256

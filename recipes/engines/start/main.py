@@ -156,19 +156,26 @@ def ray_arguments(overrides: list[str]) -> dict[str, Any]:
 def ordinary(hardware: str) -> int:
     """Train with processes that verl, Ray and vLLM start themselves."""
     if hardware == "cpu" or not any(argument.lstrip("+").lower() in VERLS_OWN for argument in sys.argv):
-        return train(None)
+        return train(None, in_driver=hardware == "cpu")
     runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
     return 0
 
 
-def train(address: str | None) -> int:
-    """Compose verl's configuration from the command line and train; a Ray cluster may run at `address` already."""
+def train(address: str | None, in_driver: bool = True) -> int:
+    """Compose verl's configuration from the command line and train.
+
+    Args:
+        address: of a Ray cluster that runs already.
+        in_driver: verl's task runner runs in this process, and not in a Ray actor as verl has it.
+    """
     import hydra
     import ray
     from omegaconf import OmegaConf, open_dict
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
+
+    from recipes.engines.verl.trainer import TaskRunner
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
     def run(config: Any) -> None:
@@ -180,7 +187,7 @@ def train(address: str | None) -> int:
         if address is not None:
             with open_dict(config):  # the node has its sizes already, and Ray refuses them where it only connects
                 OmegaConf.update(config, RAY_INIT, {"address": address}, merge=False)
-        run_ppo(config, task_runner_class=LocalTaskRunner)
+        run_ppo(config, task_runner_class=LocalTaskRunner if in_driver else ray.remote(TaskRunner))
 
     run()
     ray.shutdown()

@@ -13,6 +13,7 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from recipes.engines.verl import upstream
 from recipes.engines.verl_cpu import patches, settings
 from recipes.errors import RecipeError, reported_errors
 
@@ -41,7 +42,7 @@ def serve() -> None:
         for name, value in {**settings.VLLM, **settings.CACHE}.items():
             os.environ.setdefault(name, value)
         patches.name_vllm()
-        patches.inspect_models_here()
+        upstream.models_inspected_here()
     from vllm.entrypoints.cli.main import main as vllm
 
     sys.argv.insert(1, "serve")
