@@ -1,14 +1,12 @@
 """The chat template: where the assistant begins, which tokens end a response, and thinking.
 
-It is rendered with Jinja as transformers renders it (`utils/chat_template_utils.py`), whose import takes seconds.
+transformers renders it, without the tokenizer, whose import takes seconds.
 """
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from recipes.config import Recipe
 from recipes.config.layers import flatten
@@ -53,9 +51,9 @@ def check_chat_template(recipe: Recipe) -> list[str]:
     }
     variables = {**special, **variables}
     try:
-        question = render(template, [QUESTION], False, variables)
-        prompt = render(template, [QUESTION], True, variables)
-        turn = render(template, [QUESTION, {"role": "assistant", "content": ANSWER}], False, variables)
+        question = rendered(template, [QUESTION], False, variables)
+        prompt = rendered(template, [QUESTION], True, variables)
+        turn = rendered(template, [QUESTION, {"role": "assistant", "content": ANSWER}], False, variables)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             f"the chat template cannot be rendered: {error}",
@@ -70,29 +68,12 @@ def check_chat_template(recipe: Recipe) -> list[str]:
     return [*remarks, *_check_stop(folder, turn, special), *_check_thinking(recipe, template, prompt)]
 
 
-def render(
-    template: str, messages: list[dict[str, str]], add_generation_prompt: bool, variables: dict[str, Any]
-) -> str:
-    """A chat as text.
+def rendered(template: str, messages: list[dict[str, str]], begins: bool, variables: dict[str, Any]) -> str:
+    """A chat as text, by what `apply_chat_template` renders with; `begins`: the assistant is to go on."""
+    from transformers.utils.chat_template_utils import render_jinja_template
 
-    Args:
-        template: Jinja.
-        messages: role and content.
-        add_generation_prompt: whether the assistant is to go on.
-        variables: special tokens, and further variables of the template.
-    """
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def refuse(message: str) -> NoReturn:
-        raise ValueError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
-    environment.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.now().strftime(form))
-    return environment.from_string(template).render(
-        messages=messages, add_generation_prompt=add_generation_prompt, **variables
-    )
+    texts, _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=begins, **variables)
+    return str(texts[0])
 
 
 def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:

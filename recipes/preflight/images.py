@@ -24,7 +24,6 @@ MOST_DECODED = 256
 """So many images of a format without checksums are decoded, the first of each file; of PNG every chunk is checked."""
 COUNTING_LIMIT_S = 3600.0
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
-QWEN2_VL_FAMILY = ("Qwen2-VL", "Qwen2.5-VL")
 
 
 @dataclass
@@ -61,7 +60,7 @@ def check_images(recipe: Recipe) -> list[str]:
     if not any(kind.sizes for kinds in scans.values() for kind in kinds):
         return []
     model, remarks = _model(recipe)
-    if model is None and not any(family in (recipe.worker.actor.model.model_path or "") for family in QWEN2_VL_FAMILY):
+    if model is None:
         return remarks
     answers = {key: _count_tokens(recipe, list(kinds), model) for key, kinds in scans.items()}
     fitting: Counter[str] = Counter()  # split -> rows of all its files that are short enough
@@ -69,7 +68,7 @@ def check_images(recipe: Recipe) -> list[str]:
         for tokens, rows in zip(answers[key].tokens, kinds.values(), strict=True):
             fitting[key.key] += rows.count * (tokens <= recipe.data.max_prompt_length)
     for key, kinds in scans.items():
-        remarks += _check_room(recipe, key, kinds, answers[key], model is not None, fitting[key.key])
+        remarks += _check_room(recipe, key, kinds, answers[key], fitting[key.key])
     return remarks
 
 
@@ -204,12 +203,7 @@ def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     if folder is not None and any((folder / file).is_file() for file in PROCESSOR_FILES):
         return folder, []
     if folder is None or not Path(name).is_dir():
-        is_known = any(family in name for family in QWEN2_VL_FAMILY)
-        counting = "image tokens are counted by Qwen2-VL's rule, text is left out"
-        return None, [
-            f"{name} is not here yet: "
-            + (counting if is_known else "whether prompts have room for their images is not known")
-        ]
+        return None, [f"{name} is not here yet: whether prompts have room for their images is not known"]
     raise recipe.error(
         f"the rows have images, and {folder} has no processor for images ({PROCESSOR_FILES[0]})",
         "set MODEL_PATH to a vision-language model",
@@ -217,10 +211,10 @@ def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     )
 
 
-def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path | None) -> Answer:
+def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path) -> Answer:
     """The tokens of every kind, counted in a process of its own."""
     question = Question(
-        model=str(model) if model else None,
+        model=str(model),
         trust_remote_code=recipe.worker.actor.model.trust_remote_code,
         engine=recipe.engine,
         low=recipe.data.min_pixels,
@@ -234,21 +228,18 @@ def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path | None) -> Answ
         why = str(error) if isinstance(error, ChildError) else f"it took more than {COUNTING_LIMIT_S:.0f} s"
         raise RecipeError(
             f"the image tokens of {len(kinds):,} prompts cannot be counted: {why}",
-            where=str(model or "the images of the data files"),
+            where=str(model),
             fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
         ) from error
 
 
-def _check_room(
-    recipe: Recipe, key: PathKey, kinds: dict[Kind, AlikeRows], answer: Answer, has_text: bool, left: int
-) -> list[str]:
+def _check_room(recipe: Recipe, key: PathKey, kinds: dict[Kind, AlikeRows], answer: Answer, left: int) -> list[str]:
     """Raise where prompts of a file do not fit and too few are left of its split; a remark where enough are.
 
     Args:
         key: the file.
         kinds: its rows.
         answer: their tokens.
-        has_text: whether the tokens of the text are counted too.
         left: rows of all files of the split that fit.
     """
     limit = recipe.data.max_prompt_length
@@ -257,22 +248,12 @@ def _check_room(
     if not long:
         return []
     longest, most = answer.longest, answer.tokens[answer.longest]
-    images = ", ".join(
-        f"an image of {size[0]} x {size[1]}, shown to the model as {shown[0]} x {shown[1]}"
-        for size, shown in zip(list(kinds)[longest].sizes, answer.shown, strict=True)
-    )
+    images = ", ".join(f"an image of {width} x {height}" for width, height in list(kinds)[longest].sizes)
     what = (
         f"{long:,} of {sum(alike.count for alike in rows):,} prompts are longer than data.max_prompt_length {limit}: "
-        f"row {rows[longest].first} has {images or 'no image'}, {most:,} tokens "
-        f"{'with' if has_text else 'without'} its text"
+        f"row {rows[longest].first} has {images or 'no image'}, {most:,} tokens with its text"
     )
-    ways = [f"MAX_PROMPT_LENGTH={most}" + ("" if has_text else " and what the text needs")]
-    ways += [
-        f"{name}={pixels}"
-        for name, pixels in (("MAX_PIXELS", answer.max_pixels), ("MIN_PIXELS", answer.min_pixels))
-        if pixels
-    ]
-    fix = f"set {' or '.join(ways)}"
+    fix = f"set {' or '.join(filter(None, (f'MAX_PROMPT_LENGTH={most}', answer.bound)))}"
     needed = recipe.data.rollout_batch_size if key.key == "data.train_files" else 1
     if recipe.data.filter_overlong_prompts and left >= needed:
         return [f"{key.path}: {what}. They are dropped. To keep them, {fix}"]
