@@ -32,7 +32,7 @@ class Compared:
         curves: of each, step -> held-out mean with its interval over the questions.
         step: the last step that both validated; None where there is none.
         paired: the second against the first there; None where they cannot be paired, for the reason `unpaired`.
-        settings: key -> the two values, where they differ.
+        settings: key -> the two values, where they differ; None where a configuration cannot be read.
         notes: what is wrong with the validations, in sentences.
     """
 
@@ -42,7 +42,7 @@ class Compared:
     step: int | None
     paired: Paired | None
     unpaired: str
-    settings: dict[str, tuple[Any, Any]]
+    settings: dict[str, tuple[Any, Any]] | None
     notes: tuple[str, ...] = ()
 
 
@@ -52,7 +52,8 @@ def compared(first: Run, second: Run) -> Compared:
         raise RecipeError(f"{first.name} is compared with itself", where=str(first.folder), fix="name two runs")
     one, other = _validations(first), _validations(second)
     step = max(one.keys() & other.keys(), default=None)
-    paired, unpaired, notes = None, "the runs validated no step in common", []
+    paired, unpaired = None, "the runs validated no step in common"
+    notes = [f"{run.name}: {note}" for run in (first, second) for note in run.notes]
     if step is not None:
         paired = pair(one[step], other[step])
         unpaired = "" if paired else why_not(one[step], other[step])
@@ -84,10 +85,10 @@ def _validations(run: Run) -> dict[int, Dump]:
     )
 
 
-def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
+def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]] | None:
     """Keys with two values; names and folders, which always differ, left out."""
     if first.recipe is None or second.recipe is None:
-        return {}
+        return None
     pairs = {path: (first.recipe.value(path), second.recipe.value(path)) for path in leaves(Recipe)}
     own = {"trainer.experiment_name", *(path for path, leaf in leaves(Recipe).items() if leaf.info.path == "output")}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1] and path not in own}
@@ -125,10 +126,11 @@ def table(result: Compared) -> RenderableType:
     for name in TRAINING:
         series = [run.series(*SHOWN[name]) for run in result.runs]
         means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
-    for key, values in result.settings.items():
+    for key, values in (result.settings or {}).items():
         settings.add_row(key, *map(str, values))
     notes = [f"note: {note}" for note in result.notes]
-    return Group(means, verdict(result), *notes, *([settings] if result.settings else ["no setting differs"]))
+    none = "no setting differs" if result.settings is not None else "settings cannot be compared"
+    return Group(means, verdict(result), *notes, settings if result.settings else none)
 
 
 def verdict(result: Compared) -> str:
