@@ -75,7 +75,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         console.print(f"note: {note}")
     total = accounting(recipe, row_count(recipe)).total_steps or None
     with runs.opened(str(recipe.trainer.experiment_name)) as files:
-        resume.repair(recipe)
+        begin = resume.repaired(recipe)
         last = resume.steps_done(recipe)
         history = checked_history(recipe, files, last, console) if last else []
         outcome = None
@@ -84,7 +84,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         else:
             if total:
                 console.print(duration.estimate(recipe, total - last))
-            outcome = train(recipe, files, total, history, console)
+            outcome = train(recipe, files, begin, total, history, console)
         return close(recipe, files, total, outcome, console, task, overrides)
 
 
@@ -93,18 +93,25 @@ def checked_history(recipe: Recipe, files: runs.RunFiles, last: int, console: Co
     if mark_lost_step(files.metrics, last):
         console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
     history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
-    place = str(relative_to_cwd(resume.folder(recipe)))
-    rollout_mismatch.refuse_checkpoint_after_mismatch(history, rollout_mismatch.bounds(recipe, os.environ), place)
+    place = relative_to_cwd(resume.folder(recipe))
+    rollout_mismatch.refuse_checkpoint_after_mismatch(history, rollout_mismatch.bounds(recipe, os.environ), str(place))
     return history
 
 
-def train(recipe: Recipe, files: runs.RunFiles, total: int | None, history: list[Step], console: Console) -> Outcome:
+def train(
+    recipe: Recipe,
+    files: runs.RunFiles,
+    begin: resume.Start,
+    total: int | None,
+    history: list[Step],
+    console: Console,
+) -> Outcome:
     """Start the trainer and watch it until it ends; `history` has the steps that it goes on from."""
     limits = Limits.from_environment(os.environ)
-    command = ENGINES[recipe.engine].command(without_filter(resume.for_trainer(recipe), console.print))
+    command = ENGINES[recipe.engine].command(without_filter(resume.for_trainer(recipe, begin), console.print))
     variables = trainer_variables(recipe, files.attempt)
     cluster.wait_for_nodes(recipe, console.print)
-    resume.record(recipe)
+    resume.record(recipe, begin)
     withdraw_stop(resume.folder(recipe))
     offset = runs.begin_attempt(files, to_yaml(recipe), command, variables)
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")

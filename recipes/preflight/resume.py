@@ -270,17 +270,16 @@ def steps_done(recipe: Recipe) -> int:
     return last.step if last else 0
 
 
-def repair(recipe: Recipe) -> None:
-    """Have the engine go on from the last whole checkpoint where its tracker names another; `check_resume` says so."""
-    if not recipe.trainer.load_checkpoint_path and recipe.trainer.find_last_checkpoint:
-        begin = start(recipe)
-        if begin.checkpoint and begin.problems:
-            go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
-
-
-def for_trainer(recipe: Recipe) -> Recipe:
-    """The recipe as the trainer gets it: what a checkpoint does not hold is not opened, nor a place in other data."""
+def repaired(recipe: Recipe) -> Start:
+    """The start of a run, after its engine's tracker names the last whole checkpoint."""
     begin = start(recipe)
+    if begin.checkpoint and begin.problems:
+        go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
+    return begin
+
+
+def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
+    """The recipe as the trainer gets it: what a checkpoint does not hold is not opened, nor a place in other data."""
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
@@ -302,9 +301,9 @@ def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
     return step
 
 
-def record(recipe: Recipe) -> None:
+def record(recipe: Recipe, begin: Start) -> None:
     """Write into the folder whose checkpoints it holds, and into the run's files what has changed."""
-    begin, place = start(recipe), folder(recipe)
+    place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
     ours = fingerprint(recipe)
     own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent == place

@@ -91,7 +91,7 @@ def test_one_record_alone_is_refused_with_the_minimum(tmp_path):
 
 
 def leave_what_a_run_leaves(recipe):
-    resume.record(recipe)
+    resume.record(recipe, resume.start(recipe))
     step, layout = resume.folder(recipe) / "global_step_1", LAYOUTS[recipe.engine]
     for file in layout.files_of(step, recipe.n_gpus, EVERYTHING):
         file.parent.mkdir(parents=True, exist_ok=True)

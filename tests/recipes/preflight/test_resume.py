@@ -28,7 +28,7 @@ def save(recipe, step=2, parts=EVERYTHING):
 
 def attempt(recipe, step=2, parts=EVERYTHING):
     """What an attempt leaves: the record of its checkpoints, its resolved settings, and a checkpoint."""
-    resume.record(recipe)
+    resume.record(recipe, resume.start(recipe))
     run = run_dir(recipe.trainer.experiment_name)
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(to_yaml(recipe))
@@ -83,7 +83,7 @@ def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect
     assert remarks[0].startswith("resuming from step 2")
     assert remarks[1].startswith(f"changed: {shown}")
     assert effect in remarks[1]
-    resume.record(again)
+    resume.record(again, resume.start(again))
     (changed,) = read_changes(run_dir("countdown"))
     assert (changed.after_step, changed.changes[0].name) == (2, change.partition("=")[0])
     # The old content made step 2 still; the new one made what comes after.
@@ -124,7 +124,9 @@ def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_se
     write_rows(files / "test.parquet", 4)
     assert resume.check_resume(make())[0].startswith("resuming")
     write_rows(files / "train.parquet", prompt="Use the numbers 4, 8.")
-    anew = resume.for_trainer(make("trainer.find_last_checkpoint=changed")).trainer.load_checkpoint_path
+    anew = resume.for_trainer(
+        make("trainer.find_last_checkpoint=changed"), resume.start(make("trainer.find_last_checkpoint=changed"))
+    ).trainer.load_checkpoint_path
     assert anew.endswith(".begun_anew/global_step_2")
     assert sorted(path.name for path in resume.folder(make()).joinpath(".begun_anew/global_step_2").iterdir()) == [
         "actor"
@@ -160,7 +162,7 @@ def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make):
     assert any(
         "without the optimiser's state and schedule and random state: these begin anew" in each for each in remarks
     )
-    trained = resume.for_trainer(without)
+    trained = resume.for_trainer(without, resume.start(without))
     assert trained.verl["actor_rollout_ref.actor.checkpoint.load_contents"] == ["model"]
     with pytest.raises(RecipeError, match="save_model_only: True -> False"):
         resume.check_resume(make())
@@ -172,11 +174,13 @@ def test_what_an_earlier_save_of_a_step_left_is_not_gone_on_with(make):
     for file in save(make(), 2).glob("actor/model*"):
         file.unlink()  # cut off while it was saved
     without = make("trainer.save_model_only=true", "trainer.find_last_checkpoint=changed")
-    resume.repair(without)
-    resume.record(without)
+    resume.repaired(without)
+    resume.record(without, resume.start(without))
     save(without, 2, {MODEL})
     again = make("trainer.save_model_only=true")
-    assert resume.for_trainer(again).verl["actor_rollout_ref.actor.checkpoint.load_contents"] == ["model"]
+    assert resume.for_trainer(again, resume.start(again)).verl["actor_rollout_ref.actor.checkpoint.load_contents"] == [
+        "model"
+    ]
     assert any("step 2 was saved without the optimiser's state" in each for each in resume.check_resume(again))
 
 
@@ -189,7 +193,7 @@ def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make):
     assert "global_step_2/actor/" in remarks[0]
     assert remarks[1].startswith("resuming from step 1")
     assert resume.steps_done(make()) == 2
-    resume.repair(make())
+    resume.repaired(make())
     assert resume.steps_done(make()) == 1
     shutil.rmtree(resume.folder(make()) / "global_step_1" / "actor")
     with pytest.raises(RecipeError, match="no checkpoint is whole: global_step_1"):
@@ -204,7 +208,7 @@ def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, dam
         resume.check_resume(make())
     changed = make("trainer.find_last_checkpoint=changed")
     assert any("cannot be known" in remark for remark in resume.check_resume(changed))
-    resume.record(changed)
+    resume.record(changed, resume.start(changed))
     assert read_changes(run_dir("countdown"))[0].changes[0].old == "not recorded"
 
 
@@ -239,7 +243,10 @@ def test_a_key_of_verls_that_one_attempt_has_is_another_run(make, key):
     attempt(make())
     with pytest.raises(RecipeError, match=name):
         resume.check_resume(make(key))
-    resume.record(make(key, "trainer.find_last_checkpoint=changed"))
+    resume.record(
+        make(key, "trainer.find_last_checkpoint=changed"),
+        resume.start(make(key, "trainer.find_last_checkpoint=changed")),
+    )
     save(make(), 3)
     with pytest.raises(RecipeError, match=name):
         resume.check_resume(make())
