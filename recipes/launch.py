@@ -114,6 +114,8 @@ def train(
     resume.record(recipe, begin)
     withdraw_stop(resume.folder(recipe))
     offset = runs.begin_attempt(files, to_yaml(recipe), command, variables)
+    for note in recipe.unread:  # the last lines before hours of training: a mistyped MAX_STEPS shows in the number
+        console.print(f"note: {note}; the run makes {counted(total, 'step') if total else 'all steps'}")
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 
     written = Responses.of(recipe.trainer, since=time.time())

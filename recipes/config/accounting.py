@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from recipes.config.schema import Changes, Recipe, Source
+from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
 from recipes.errors import RecipeError
 
@@ -202,7 +202,7 @@ MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
 """The most responses of a micro-batch that null stands for."""
 
 
-def filled_batches(recipe: Recipe) -> Changes:
+def filled_batches(recipe: Recipe) -> list[Setting]:
     """Replace null batch sizes: an update takes the whole step, and a micro-batch divides a GPU's share of it."""
     actor, n, step = recipe.worker.actor, recipe.worker.rollout.n, recipe.data.rollout_batch_size
     update = actor.global_batch_size or step
@@ -221,7 +221,8 @@ def filled_batches(recipe: Recipe) -> Changes:
         f"{_MICRO}experience": (micro(step, MOST_OF_EXPERIENCE), _STEP),
     }
     null = {key: recipe.source_of(key) for key in values if recipe.value(key) is None}
-    return {
-        key: (values[key][0], Source(source.layer, f"{source}, where null follows {values[key][1]}", values[key][1]))
-        for key, source in null.items()
-    }
+    return [
+        Setting(key, value, Source(null[key].layer, f"{null[key]}, where null follows {followed}", followed))
+        for key, (value, followed) in values.items()
+        if key in null
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import kl
-from recipes.config.schema import Changes, Recipe, Source
+from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
@@ -119,34 +119,36 @@ def _reference_bytes(recipe: Recipe) -> int:
     return min(number_bytes(fsdp.torch_dtype), number_bytes(fsdp.mp_param_dtype))
 
 
-def vllm_filled(recipe: Recipe) -> Changes:
+def vllm_filled(recipe: Recipe) -> list[Setting]:
     """Replace nulls of vLLM's batches, and leave out the fused head where a model changes its logits."""
     rollout = recipe.worker.rollout
-    changes: dict[str, tuple[Any, Source]] = {}
+    settings: list[Setting] = []
     sequences = rollout.max_num_seqs
     if sequences is None:
         engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
         sequences = fit.max_num_seqs(-(-recipe.data.rollout_batch_size * rollout.n // engines))
-        changes[DECODING] = (sequences, Source("hardware", "a step's responses over vLLM's engines"))
+        settings.append(Setting(DECODING, sequences, Source("hardware", "a step's responses over vLLM's engines")))
     if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
-        changes[GRAPHS] = (fit.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}"))
+        settings.append(Setting(GRAPHS, fit.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}")))
     config = text_config(model_config(model_folder(recipe.worker.actor.model.model_path)))
     scaled = next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
     if recipe.worker.actor.use_fused_kernels and scaled:
-        changes[FUSED] = (False, Source("hardware", f"the model changes logits after the head ({scaled})"))
-    return changes
+        settings.append(
+            Setting(FUSED, False, Source("hardware", f"the model changes logits after the head ({scaled})"))
+        )
+    return settings
 
 
-def memory_filled(recipe: Recipe) -> Changes:
+def memory_filled(recipe: Recipe) -> list[Setting]:
     """Replace nulls by the fastest settings that fit the free memory of the GPU that has the least."""
     plan, longest = plan_of(recipe), -(-recipe.longest // recipe.worker.actor.ulysses_size)
     chosen = plan or replace(
         fit.UNKNOWN, forward_tokens=recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN.forward_tokens
     )
     source = Source("hardware", "what fits the free memory of a GPU" if plan else "model or GPU is not known yet")
-    changes: dict[str, tuple[Any, Source]] = {}
+    settings: list[Setting] = []
     for name, key in fit.KEYS.items():
         value, is_pass = getattr(chosen, name), name in ("update_tokens", "forward_tokens")
         if recipe.value(key) is None and (not is_pass or _filled_by_tokens(recipe)):
-            changes[key] = (max(value, longest) if is_pass else value, source)
-    return changes
+            settings.append(Setting(key, max(value, longest) if is_pass else value, source))
+    return settings

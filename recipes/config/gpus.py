@@ -7,11 +7,9 @@ import os
 import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from recipes.config.fit import model_folder
-from recipes.config.layers import Setting
-from recipes.config.schema import Changes, Recipe, Source
+from recipes.config.schema import Recipe, Setting, Source
 from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.gpus import visible_gpus
 from recipes.memory.shape import model_type
@@ -73,6 +71,7 @@ PACKED_ATTENTION = "torch_varlen_flash"
 ATTENTION = "model.override_config.attn_implementation"
 # verl fills dynamic micro-batches by the tokens that are there, then pads each to its longest response: with padding
 # kept, their memory has no bound.
+PACKING = ("padding_free", "dynamic_batching")
 WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: "sdpa"}
 """Keys that replace packing, below `worker.actor.`."""
 CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
@@ -81,7 +80,7 @@ CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 STRATEGY = "worker.actor.strategy"
 
 
-def packing_undone(recipe: Recipe) -> Changes:
+def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     key = "worker.actor.model.override_config"
     architecture = model_type(model_folder(recipe.worker.actor.model.model_path))
@@ -89,25 +88,25 @@ def packing_undone(recipe: Recipe) -> Changes:
         chosen = recipe.source_of("worker.actor.padding_free").layer == "hardware"
         source = Source("hardware", f"{architecture} cannot be packed on CPUs")
         fits = architecture is None or architecture in CAN_PACK or not chosen
-        return {} if fits else {"worker.actor.padding_free": (False, source)}
+        return [] if fits else [Setting("worker.actor.padding_free", False, source)]
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
     by_machine = recipe.source_of(key).layer == "hardware"
     if architecture is None or architecture in CAN_PACK or not by_machine or attention in (None, "sdpa"):
-        return {}
+        return []
     source = Source("hardware", f"{architecture} cannot be packed without flash-attn")
-    changes: dict[str, tuple[Any, Source]] = {key: ({"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source)}
-    for name in ("padding_free", "dynamic_batching"):
-        if not recipe.source_of(f"worker.actor.{name}").by_user:
-            changes[f"worker.actor.{name}"] = (WITHOUT_PACKING[name], source)
-    return changes
+    unpacked = [Setting(f"worker.actor.{name}", WITHOUT_PACKING[name], source) for name in PACKING]
+    return [
+        Setting(key, {"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source),
+        *(setting for setting in unpacked if not recipe.source_of(setting.path).by_user),
+    ]
 
 
-def adapters_spread(recipe: Recipe) -> Changes:
+def adapters_spread(recipe: Recipe) -> list[Setting]:
     """Spread a model with adapters by FSDP2 on verl, unless the user chose. `checks.py` says why FSDP1 cannot."""
     adapters = recipe.engine == "verl" and recipe.worker.actor.model.lora.rank > 0
     if not adapters or recipe.source_of(STRATEGY).by_user:
-        return {}
-    return {STRATEGY: ("fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))}
+        return []
+    return [Setting(STRATEGY, "fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))]
 
 
 def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from recipes.config.schema import Changes, Recipe, Source
+from recipes.config.schema import Recipe, Setting, Source
 from recipes.errors import RecipeError
 
 Place = Literal["reward", "loss"]
@@ -115,17 +115,17 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def switched_off(recipe: Recipe) -> Changes:
+def switched_off(recipe: Recipe) -> list[Setting]:
     """Return the switches to turn off if the user asks for no KL; those that the user set stay, for `problems`."""
     asked = recipe.source_of(NO_KL)
     if not recipe.algorithm.disable_kl or not asked.by_user:
-        return {}
+        return []
     switches = {"algorithm.use_kl_loss": False, "algorithm.use_kl_in_reward": None}
-    return {
-        key: (off, Source(asked.layer, f"{asked}, which wins over {source}"))
+    return [
+        Setting(key, off, Source(asked.layer, f"{asked}, which wins over {source}"))
         for key, off in switches.items()
         if recipe.value(key) and not (source := recipe.source_of(key)).by_user
-    }
+    ]
 
 
 def table() -> list[tuple[str, str, str]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -26,26 +26,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from recipes.config.schema import Source, describe_type, leaves, sections
+from recipes.config.schema import Setting, Source, describe_type, leaves, sections
 from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import ROOT
 
 VERL = "verl"
 """The recipe's key that holds verl's own keys, by their dotted names."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The value of a dotted key, as text where a variable or an argument gives it.
-
-    `spelled` is the name that was written, where it is not `path`: verl's own, or a short form.
-    """
-
-    path: str
-    value: Any
-    source: Source
-    spelled: str = ""
 
 
 def flatten(tree: Mapping[str, Any], stops: Iterable[str] = (), prefix: str = "") -> dict[str, Any]:
@@ -223,7 +210,7 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
     """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
 
     Raises RecipeError for a value where a group of keys belongs, and where two spellings of one key disagree in one
-    layer, or where both are the user's.
+    layer.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
@@ -270,8 +257,7 @@ def _refuse_group(schema: type[BaseModel], setting: Setting) -> None:
 
 
 def _refuse_two_values(one: Setting, other: Setting) -> None:
-    together = one.source.layer == other.source.layer or (one.source.by_user and other.source.by_user)
-    if together and one.value != other.value and one.spelled != other.spelled:
+    if one.source.layer == other.source.layer and one.value != other.value and one.spelled != other.spelled:
         names = [setting.spelled or setting.path for setting in (one, other)]
         raise RecipeError(
             f"{one.path} is {one.value!r} as {names[0]}, but {other.value!r} as {names[1]}",
@@ -297,7 +283,7 @@ def validated(schema: type[Schema], values: Mapping[str, Any], sources: Mapping[
     return configuration
 
 
-_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "too_short", "too_long")
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "too_short", "too_long", "value_error")
 
 
 def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[str, Source]) -> RecipeError:
@@ -309,10 +295,8 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     leaf = leaves(schema).get(path)
     value = details[0]["input"]
     wanted = describe_type(leaf.field.annotation) if leaf else "another type"
-    bounds = [detail["msg"].removeprefix("Input should be ") for detail in details if detail["type"] in _BOUNDS]
-    if pattern := next((d["ctx"]["pattern"] for d in details if d["type"] == "string_pattern_mismatch"), ""):
-        bounds = [f"which the regular expression {pattern} matches"]
-    expected = f"{wanted}, {bounds[0]}" if bounds else wanted
+    said = [re.sub("^(Input should be|Value error,) ", "", each["msg"]) for each in details if each["type"] in _BOUNDS]
+    expected = f"{wanted}, {said[0]}" if said else wanted
     choices = wanted.removeprefix("one of ").split(" or ")[0].split(", ") if "one of " in wanted else []
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
     default = flow(leaf.default) if leaf and leaf.default not in (None, "", {}, []) else ""

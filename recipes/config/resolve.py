@@ -12,12 +12,13 @@ from recipes.config import kl
 from recipes.config.accounting import filled_batches
 from recipes.config.fit import memory_filled, vllm_filled
 from recipes.config.gpus import adapters_spread, kind_of_machine, packing_undone, without_libraries
-from recipes.config.layers import VERL, Setting, dump, merge, nest, read, settings_of, shown_path, validated
+from recipes.config.layers import VERL, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
-from recipes.config.schema import Changes, Recipe, Source, leaves
+from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT
+from recipes.config.schema.recipe import Circumstances
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.gpus import Gpu, described
@@ -76,14 +77,12 @@ def load(
     for name, value in values.get(VERL, {}).items():
         check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
     recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
-    recipe._embedded_on, recipe._planned_gpus = embedded, planned
-    recipe = derive(recipe, environ)
-    if block and other and asked is None and kind == "cpu":
-        recipe._notes.append(
-            f"{other}: data and sizes of {shown}, embedded, belong to its tiny model and do not apply (EMBEDDED=1)"
-        )
-    recipe._notes.extend(not_read(environ))
-    return recipe
+    not_embedded = (
+        f"{other}: data and sizes of {shown}, embedded, belong to its tiny model and do not apply (EMBEDDED=1)"
+    )
+    notes = [not_embedded] if block and other and asked is None and kind == "cpu" else []
+    recipe._circumstances = Circumstances(embedded, planned, (*notes, *not_read(environ)), not_read(environ))
+    return derive(recipe, environ)
 
 
 def find(task_or_path: str) -> Path:
@@ -213,23 +212,25 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
     paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
     values = {**paths, "trainer.logger": loggers(list(listed), by_user, environ)}
-    return changed(recipe, {path: (value, recipe.source_of(path)) for path, value in values.items()})
+    return changed(recipe, [Setting(path, value, recipe.source_of(path)) for path, value in values.items()])
 
 
-def _places(recipe: Recipe) -> Changes:
+def _places(recipe: Recipe) -> list[Setting]:
     """The experiment's name and its folders."""
     experiment = recipe.trainer.experiment_name or recipe.name
     follows = {"trainer.experiment_name": experiment, "trainer.save_checkpoint_path": str(checkpoint_dir(experiment))}
     follows["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
     follows["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
     source = Source("default", "follows from the experiment's name")
-    changes = {
-        key: (value, recipe.sources.get(key, source)) for key, value in follows.items() if recipe.value(key) is None
-    }
+    settings = [
+        Setting(key, value, recipe.sources.get(key, source))
+        for key, value in follows.items()
+        if recipe.value(key) is None
+    ]
     key, folder = "trainer.save_checkpoint_path", recipe.trainer.save_checkpoint_path
     if folder is not None:
-        changes[key] = (folder.replace(EXPERIMENT, experiment), recipe.source_of(key))
-    return changes
+        settings.append(Setting(key, folder.replace(EXPERIMENT, experiment), recipe.source_of(key)))
+    return settings
 
 
 _DERIVED = (
@@ -246,29 +247,26 @@ _DERIVED = (
 """Keys that a file may leave to the machine, and that are never null in a derived recipe."""
 
 
-def _defaults(recipe: Recipe) -> Changes:
+def _defaults(recipe: Recipe) -> list[Setting]:
     """The defaults of keys that a file leaves to the machine, on a machine that does not decide them."""
     source = Source("default", "null, which this machine does not decide")
-    return {path: (leaves(Recipe)[path].default, source) for path in _DERIVED if recipe.value(path) is None}
+    return [Setting(path, leaves(Recipe)[path].default, source) for path in _DERIVED if recipe.value(path) is None]
 
 
-def changed(recipe: Recipe, changes: Changes) -> Recipe:
+def changed(recipe: Recipe, settings: Sequence[Setting]) -> Recipe:
     """The recipe with other values for some keys, each with its source."""
-    if not changes:
+    if not settings:
         return recipe
-    values = {path: recipe.value(path) for path in leaves(Recipe)}
-    sources = {path: source for path, (_, source) in changes.items() if source is not DEFAULT}
-    fresh = validated(
-        Recipe, {**values, **{path: value for path, (value, _) in changes.items()}}, {**recipe.sources, **sources}
-    )
-    fresh._embedded_on, fresh._planned_gpus = recipe.embedded_on, recipe.planned_gpus
-    fresh._notes.extend(recipe.notes)
+    values = {path: recipe.value(path) for path in leaves(Recipe)} | {each.path: each.value for each in settings}
+    sources = recipe.sources | {each.path: each.source for each in settings if each.source is not DEFAULT}
+    fresh = validated(Recipe, values, sources)
+    fresh._circumstances = recipe._circumstances
     return fresh
 
 
 def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
     """The recipe with other values for some keys; `why` is what messages name as their source."""
-    return changed(recipe, {path: (value, Source("default", why)) for path, value in changes.items()})
+    return changed(recipe, [Setting(path, value, Source("default", why)) for path, value in changes.items()])
 
 
 def to_yaml(recipe: Recipe) -> str:

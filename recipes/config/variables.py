@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 from functools import cache
 from typing import NamedTuple
 
-from recipes.config.layers import Name, Setting, flow, parse, parse_as
-from recipes.config.schema import Source
+from recipes.config.layers import Name, flow, parse, parse_as
+from recipes.config.schema import Setting, Source
 from recipes.errors import RecipeError
 
 
@@ -135,6 +135,8 @@ CONTROLS: tuple[Control, ...] = (
         "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a model",
     ),
     Control("PLAN_GPUS", "plan for GPUs that are not here, with DRY_RUN=1 or preflight.py: 1x24 is one GPU of 24 GB"),
+    Control("RAY_WAIT_MINUTES", "minutes to wait for the GPUs of the other machines; default: 10"),
+    Control("CHROMIUM", "path of Chromium, for the number game's page; default: the one on the search path"),
     Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
     Control("EASYR1_HOME", "folder with EasyR1's source; default: .easyr1, which scripts/setup_env.sh easyr1 clones"),
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
@@ -186,20 +188,20 @@ def listed(variable: Variable, words: Sequence[str]) -> str:
     return flow(values) if len(values) > 1 else " ".join(words)
 
 
-def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[str]:
+def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> tuple[str, ...]:
     """One note on all variables that are set, are not read, and resemble one that is; none where there are none."""
     known = variable_names(variables)
     strangers = {name: text for name, text in environ.items() if name not in known and text.strip()}
     meant = {name: resembling(name, known, type(parse(text)) is not str) for name, text in strangers.items()}
     likely = [f"{name} (did you mean {' or '.join(others[:2])}?)" for name, others in meant.items() if others]
-    return [f"set, but not read: {', '.join(likely)}"] if likely else []
+    return (f"set, but not read: {', '.join(likely)}",) if likely else ()
 
 
 def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
     """The known names that `name` may have been meant for, the likeliest first; underscores part words.
 
     Likely are a slip of the pen and some of a name's words from its first (`MODEL`, `CLIP_HIGH`). Where the value is a
-    number or a truth value, so are some words up to its last (`STEPS`), and a name that begins alike (`KL_BETA`);
+    number or a truth value, so are any of its words (`STEPS`, `WARMUP`), and a name that begins alike (`KL_BETA`);
     without that, PATH would be taken for MODEL_PATH.
     """
     words = name.upper().split("_")
@@ -207,8 +209,8 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
     for other in known:
         parts = other.upper().split("_")
         ratio = SequenceMatcher(None, name.upper(), other.upper()).ratio()
-        begins, ends, within = words[0] == parts[0], words[-1] == parts[-1], set(words) < set(parts)
-        alike = is_number and ((ends and within) or (begins and ratio > HALF_ALIKE))
+        begins, within = words[0] == parts[0], set(words) < set(parts)
+        alike = is_number and (within or (begins and ratio > HALF_ALIKE))
         if ratio > (SLIP if len(name) > SHORT else SLIP_OF_SHORT) or (begins and within) or alike:
             likeness[other] = ratio
     return sorted(likeness, key=lambda other: (-likeness[other], other))

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
-from recipes.config.layers import Setting, dump, flatten, known_name, merge, read, settings_of, shown_path, validated
+from recipes.config.layers import dump, flatten, known_name, merge, read, settings_of, shown_path, validated
 from recipes.config.path_keys import located
-from recipes.config.schema import Section, Source, describe_type, key, leaves
+from recipes.config.schema import Section, Setting, Source, describe_type, key, leaves
 from recipes.config.variables import Variable, argument_settings, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from recipes.config.schema.keys import Changes, Leaf, Section, Source, describe_type, key, leaves, sections
+from recipes.config.schema.keys import Leaf, Section, Setting, Source, describe_type, key, leaves, sections
 from recipes.config.schema.recipe import LAUNCHERS, Monitor, Recipe
 from recipes.config.schema.worker import verl_loss
 
 __all__ = [
     "LAUNCHERS",
-    "Changes",
     "Leaf",
     "Monitor",
     "Recipe",
     "Section",
+    "Setting",
     "Source",
     "describe_type",
     "key",

@@ -45,8 +45,19 @@ class Source:
 
 DEFAULT = Source("default", "default of the schema")
 
-Changes = Mapping[str, tuple[Any, Source]]
-"""Dotted key -> its new value, and why it has that."""
+
+@dataclass(frozen=True)
+class Setting:
+    """The value of a dotted key, as text where a variable or an argument gives it.
+
+    `spelled` is the name that was written, where it is not `path`: verl's own, or a short form.
+    """
+
+    path: str
+    value: Any
+    source: Source
+    spelled: str = ""
+
 
 PathKind = Literal["input", "output", "model", "data"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, field_validator
 
 from recipes.config.schema.keys import SAME, Resolved, Resume, Section, key, only_easyr1, only_verl
 from recipes.config.schema.worker import Worker
@@ -313,7 +314,6 @@ class Trainer(Section):
         None,
         "name of the run and of its folders; null: the recipe's name",
         verl=SAME,
-        pattern=r"^\w[\w.-]*$",
         resume="place",
     )
     logger: list[Backend] = key(
@@ -399,9 +399,32 @@ class Trainer(Section):
         resume="place",
     )
 
+    @field_validator("experiment_name")
+    @classmethod
+    def _names_a_folder(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
+            raise ValueError("a name of letters, digits, _ . and -, beginning with a letter, a digit or _")
+        return name
+
 
 EngineName = Literal["verl", "easyr1"]
 Hardware = Literal["cpu", "gpu"]
+
+
+class Circumstances(NamedTuple):
+    """Facts of a resolved recipe that are no keys.
+
+    Attributes:
+        embedded_on: the `embedded` block of the recipe (tiny model, tiny data) was applied.
+        planned_gpus: GPUs that a plan is made for, which need not be here; None: those of this machine.
+        notes: sentences for the user, on what was set and does not apply.
+        unread: those of the notes that name variables which nothing reads.
+    """
+
+    embedded_on: bool = False
+    planned_gpus: tuple[Gpu, ...] | None = None
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 class Recipe(Resolved):
@@ -420,24 +443,23 @@ class Recipe(Resolved):
     monitor: Monitor = Monitor()
     verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are")
 
-    _embedded_on: bool = PrivateAttr(default=False)
-    _notes: list[str] = PrivateAttr(default_factory=list)
-    _planned_gpus: tuple[Gpu, ...] | None = PrivateAttr(default=None)
+    _circumstances: Circumstances = PrivateAttr(default=Circumstances())
 
     @property
     def planned_gpus(self) -> tuple[Gpu, ...] | None:
-        """Return the GPUs that a plan is made for, which need not be here; None: those of this machine."""
-        return self._planned_gpus
+        return self._circumstances.planned_gpus
 
     @property
     def embedded_on(self) -> bool:
-        """Return whether the `embedded` block of the recipe (tiny model, tiny data) was applied."""
-        return self._embedded_on
+        return self._circumstances.embedded_on
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return sentences for the user about variables that are set and that nothing reads."""
-        return tuple(self._notes)
+        return self._circumstances.notes
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        return self._circumstances.unread
 
     @property
     def n_gpus(self) -> int:

@@ -41,7 +41,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
     Raises:
-        RecipeError: a key that verl cannot do, or a key below `verl` that disagrees with its name in the recipe.
+        RecipeError: a key that verl cannot do, or one layer with two values for a key, in the recipe's and verl's name.
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
@@ -49,12 +49,11 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     for part in (_algorithm, _old_log_probs, *of_models, _rollout, _reward, _sampler, _trainer, _ray):
         keys.update(part(recipe))
     keys = flatten(keys)
-    _refuse_contradictions(recipe, keys)
+    given = _settled_natives(recipe, keys)
     if recipe.hardware == "cpu":
         from recipes.engines.verl_cpu import settings
 
         keys.update(settings.keys(recipe))
-    given = native(recipe)
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
     return keys | given
 
@@ -330,23 +329,26 @@ def saves_adapters_alone(recipe: Recipe) -> bool:
     return bool(recipe.worker.actor.model.lora.rank) and recipe.trainer.save_hf_model
 
 
-def _refuse_contradictions(recipe: Recipe, keys: dict[str, Any]) -> None:
-    """Raises where a key below `verl` contradicts a recipe key that was set in the same or a later layer."""
-    for name, value in recipe.verl.items():
-        plain = name.lstrip("+")
-        if plain not in keys or keys[plain] == value:
+def _settled_natives(recipe: Recipe, keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys below `verl`, flat, but for those whose name in the recipe a later layer set.
+
+    Raises RecipeError where one layer sets both, to different values.
+    """
+    given = native(recipe)
+    for written in recipe.verl:
+        name, theirs = written.lstrip("+"), recipe.source_of(f"verl.{written}")
+        sources = {path: recipe.source_of(path) for path, leaf in leaves(Recipe).items() if name in leaf.info.verl}
+        path, own = max(sources.items(), key=lambda item: item[1].rank, default=("", theirs))
+        if name not in given or name not in keys or keys[name] == given[name] or own.rank < theirs.rank or not path:
             continue
-        native = recipe.source_of(f"verl.{name}")
-        for path, leaf in leaves(Recipe).items():
-            own = recipe.source_of(path)
-            # Set as late as verl's key, or by the user as well.
-            overrides_native = own.layer != "default" and (own.rank >= native.rank or (own.by_user and native.by_user))
-            if plain in leaf.info.verl and overrides_native:
-                raise RecipeError(
-                    f"{plain} is {value!r}, but {path} makes it {keys[plain]!r}",
-                    where=f"{native.where}; {own.where}",
-                    fix="set one of the two",
-                )
+        if own.layer == theirs.layer and own.layer != "default":
+            raise RecipeError(
+                f"{name} is {given[name]!r}, but {path} makes it {keys[name]!r}",
+                where=f"{theirs.where}; {own.where}",
+                fix="set one of the two",
+            )
+        del given[name]
+    return given
 
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*")

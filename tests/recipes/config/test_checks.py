@@ -50,7 +50,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
             "trainer.n_gpus_per_node=6 data.rollout_batch_size=96 worker.actor.global_batch_size=32 worker.rollout.n=4",
             ["set worker.actor.global_batch_size to 24"],
         ),
-        ("trainer.experiment_name=a/b", ["which the regular expression"]),
+        ("trainer.experiment_name=a/b", ["letters, digits"]),
         # what nothing reads
         ("algorithm.preset=dapo algorithm.kl_coef=0.5", ["has no effect: there is no KL"]),
         ("algorithm.kl_loss_coef=0.1", ["algorithm.kl_loss_coef 0.1 has no effect", "USE_KL_LOSS"]),

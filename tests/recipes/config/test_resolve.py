@@ -195,3 +195,10 @@ def test_what_is_left_to_the_machine_is_never_null_afterwards(resolve, hardware)
     recipe = resolve(*nulls, hardware=hardware)
     assert not [key for key in DERIVED if recipe.value(key) is None]
     check(recipe)
+
+
+def test_an_argument_in_verls_spelling_beats_a_variable(resolve):
+    recipe = resolve("actor_rollout_ref.actor.optim.lr=1e-6", LR="2e-6")
+    assert recipe.worker.actor.optim.lr == 1e-6
+    with pytest.raises(RecipeError, match=r"worker.actor.optim.lr"):
+        resolve("actor_rollout_ref.actor.optim.lr=1e-6", "worker.actor.optim.lr=2e-6")

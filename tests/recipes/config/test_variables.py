@@ -35,7 +35,7 @@ FOREIGN = set(Path(__file__).with_name("ordinary_variables.txt").read_text(encod
 OF_OTHER_PROGRAMS = (
     *("MODEL", "GPUS", "STEPS", "RUN_ID", "GPU", "SEEDS", "STEP", "NUM_SAMPLES", "TEST_FILE", "RESUMED", "DATA"),
     *("WARMUP_STEPS", "KL", "KL_BETA", "CLIP_HIGH", "LOG_DIR", "EPOCHS", "BATCH_SIZE", "BETA", "OUTPUT_DIR", "TEMP"),
-    *("LRR", "MAX_STEP"),
+    *("LRR", "MAX_STEP", "WARMUP"),
 )
 
 
@@ -78,7 +78,7 @@ def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
     assert "HOME" not in note
     assert [note] == remarks(countdown(KL="0.1", MODEL="a/b", CLIP_HIGH="0.28", STEPS="5", TEST_FILE="x"))
     paths = dict.fromkeys(FOREIGN, "/usr/bin")
-    assert not_read(paths) == ["set, but not read: LOCAL_RANK (did you mean LORA_RANK?)"], "one likeness by chance"
+    assert not_read(paths) == ("set, but not read: LOCAL_RANK (did you mean LORA_RANK?)",), "one likeness by chance"
 
 
 @given(st.sampled_from([name for name in NAMES if len(name) >= 9]), st.data())
