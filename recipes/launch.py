@@ -68,7 +68,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         The exit code of the launcher.
     """
     console.print(preflight.heading(recipe))
-    notes = preflight.check_before_data(recipe)
+    notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
     make_missing(recipe, console.print)
     recipe = ready(recipe, console.print)
     for note in [*notes, *preflight.run_checks(recipe)]:
@@ -179,7 +179,8 @@ def show_plan(recipe: Recipe) -> int:
         The exit code: 2 where a check would stop the run.
     """
     notes = [preflight.heading(recipe)]
-    notes += [f"note: {remark}" for remark in preflight.check_before_data(recipe, plan_only=True)]
+    remarks = [*verl.left_out(recipe), *preflight.check_before_data(recipe, plan_only=True)]
+    notes += [f"note: {remark}" for remark in remarks]
     recipe = ready(recipe, notes.append, fetch=False)
     print(to_yaml(recipe))
     print(runs.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))

@@ -109,14 +109,19 @@ def adapters_spread(recipe: Recipe) -> list[Setting]:
     return [Setting(STRATEGY, "fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))]
 
 
-def without_libraries(environ: Mapping[str, str], engine: str) -> list[Setting]:
-    """Return what takes the place of flash-attn and liger-kernel on a machine with GPUs that lacks them."""
+def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = True) -> list[Setting]:
+    """Return what takes the place of flash-attn and liger-kernel on a machine with GPUs that lacks them.
+
+    Args:
+        engine: verl or easyr1.
+        changed: whether verl is changed; as it is it has no packed attention without flash-attn.
+    """
     settings = []
     if lacks_flash_attention(environ):
         source = Source("hardware", "this machine has no flash-attn")
         # EasyR1 chooses its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
         packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
-        changes = packed if has_packed_attention() else WITHOUT_PACKING
+        changes = packed if has_packed_attention() and changed else WITHOUT_PACKING
         settings += [Setting(f"worker.actor.{name}", value, source) for name, value in changes.items()]
     if lacks_liger(environ):
         source = Source("hardware", "this machine has no liger-kernel")

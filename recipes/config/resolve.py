@@ -178,8 +178,9 @@ def _hardware_layer(
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
     if kind == "gpu" and environ is not None:
-        named = [str(setting.value) for setting in (*files, *user) if setting.path == "engine"]
-        settings += without_libraries(environ, named[-1] if named else "verl")
+        said = {setting.path: str(setting.value) for setting in (*files, *user)}
+        changed = said.get("trainer.patches", "true").lower() not in ("0", "false", "no", "off")
+        settings += without_libraries(environ, said.get("engine", "verl"), changed)
     return settings
 
 

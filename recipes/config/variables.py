@@ -119,6 +119,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
     Variable("LOGGER", "trainer.logger"),
     Variable("RAY_DASHBOARD", "trainer.ray_dashboard"),
+    Variable("RECIPES_PATCHES", "trainer.patches"),
     Variable("VAL_FREQ", "trainer.val_freq", "TEST_FREQ"),
     Variable("VAL_BEFORE_TRAIN", "trainer.val_before_train"),
     Variable("SAVE_FREQ", "trainer.save_freq"),

@@ -369,6 +369,13 @@ class Trainer(Section):
         path="input",
         resume="place",
     )
+    patches: bool = key(
+        True,
+        "changes inside verl (docs/ARCHITECTURE.md); false trains with verl as it is, more slowly",
+        verl=("actor_rollout_ref.model.external_lib", "trainer.v1.sampler.custom_sampler.path"),
+        computed=True,
+        not_on=only_verl("EasyR1's source is changed by patch files"),
+    )
     ray_dashboard: bool = key(
         False,
         "start Ray's dashboard; on a machine with GPUs it made the start 50 s longer",

@@ -45,8 +45,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    of_models = (_data, _models, _schedules, _kernels, _precision, _batches)
-    for part in (_algorithm, _old_log_probs, *of_models, _rollout, _reward, _sampler, _trainer, _ray):
+    parts = (_algorithm, _data, _models, _schedules, _kernels, _precision, _batches, _rollout, _reward, _trainer, _ray)
+    for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
         keys.update(part(recipe))
     keys = flatten(keys)
     given = _settled_natives(recipe, keys)
@@ -133,7 +133,7 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 
 
 def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """The fused head, Triton's where it takes the model's hidden size, and the module of changes to verl on GPUs."""
+    """The fused head, Triton's where it takes the model's hidden size."""
     fused, model = recipe.worker.actor.use_fused_kernels, model_shape(recipe.worker.actor.model.model_path)
     keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
     if fused:
@@ -141,9 +141,37 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
     if recipe.worker.actor.optim.fused:
         keys[f"{ACTOR}.optim.override_optimizer_config.fused"] = True
-    if recipe.hardware == "gpu":
-        keys["actor_rollout_ref.model.external_lib"] = ENGINE
     return keys
+
+
+def _changes(recipe: Recipe) -> dict[str, Any]:
+    """The registered engine and what goes with it, on GPUs, and rows in dumps; on CPUs the plug-in names its own."""
+    keys = {"actor_rollout_ref.model.external_lib": ENGINE} if recipe.hardware == "gpu" else {}
+    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
+
+
+def left_out(recipe: Recipe) -> list[str]:
+    """What a user should know of a run of verl as it is; nothing where it is changed."""
+    if recipe.trainer.patches or recipe.engine != "verl":
+        return []
+    from recipes.engines.verl import upstream
+
+    kept = [each.apply.__name__ for each in upstream.CHANGES if each.needed]
+    left = [each.apply.__name__ for each in upstream.CHANGES if not each.needed]
+    if recipe.hardware == "gpu":
+        left = [each.apply.__name__ for each in upstream.CHANGES if not each.place.startswith("cpu")]
+    lines = [
+        f"RECIPES_PATCHES=0: verl as it is, without the registered engine, its own sampler and {', '.join(left)} "
+        "(docs/ARCHITECTURE.md); old log-probabilities are computed, and every process is started anew",
+        "dumps and validations have no ids of rows, and a reward that raises for a response drops it",
+    ]
+    if recipe.hardware == "cpu":
+        lines.append(f"a machine without a GPU needs the plug-in recipes/engines/verl_cpu and {', '.join(kept)}")
+    if recipe.worker.actor.model.lora.rank:
+        lines.append("the saved model keeps its adapters apart, and neither vLLM nor an evaluation loads it")
+    if recipe.trainer.load_checkpoint_path or recipe.trainer.find_last_checkpoint:
+        lines.append("a resumed run has the learning rate of its checkpoint")
+    return lines
 
 
 def _data(recipe: Recipe) -> dict[str, Any]:
@@ -167,6 +195,13 @@ def _models(recipe: Recipe) -> dict[str, Any]:
 def _schedules(recipe: Recipe) -> dict[str, Any]:
     """A straight line, which verl's FSDP engine lacks, is a cosine of a number of cycles that stands for it."""
     linear = recipe.worker.actor.optim.lr_scheduler_type == "linear"
+    if linear and not recipe.trainer.patches:
+        raise recipe.error(
+            "verl 0.9.1 as it is has no linear schedule",
+            "set LR_SCHEDULER_TYPE to constant or cosine, or leave RECIPES_PATCHES=0 out",
+            "worker.actor.optim.lr_scheduler_type",
+            "trainer.patches",
+        )
     return {f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {}
 
 
@@ -233,7 +268,6 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
         f"{ROLLOUT}.val_kwargs.n": given.n,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
-        f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS,
     }
 
 
@@ -415,7 +449,8 @@ def command(recipe: Recipe) -> list[str]:
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
     # Hydra would make a dated folder and a log of its own in the working folder.
     hydra = [f"hydra.run.dir={quoted(str(folder))}", "hydra.output_subdir=null", "hydra/job_logging=stdout"]
-    return [sys.executable, "-m", "recipes.engines.start.main", *overrides(recipe), *hydra]
+    module = "recipes.engines.start.main" if recipe.trainer.patches else "verl.trainer.main_ppo"
+    return [sys.executable, "-m", module, *overrides(recipe), *hydra]
 
 
 COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
@@ -446,6 +481,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
     variables = {
         "HYDRA_FULL_ERROR": "1",
+        **({} if recipe.trainer.patches else {"RECIPES_PATCHES": "0"}),
         **reward_variables(recipe),
         **logger_environment(list(recipe.trainer.logger), folder, environ),
     }

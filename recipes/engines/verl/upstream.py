@@ -239,12 +239,14 @@ def whole_responses() -> None:
 
     def first_and_last(ordinary: Any) -> Any:
         @functools.wraps(ordinary)
-        def make_request_output(self: Any, token_ids: Any, pooling: Any, reason: Any, *rest: Any, **named: Any) -> Any:
-            if self.output_kind is RequestOutputKind.CUMULATIVE and reason is None:
+        def make_request_output(
+            self: Any, new_token_ids: list[int], pooling_output: Any, finish_reason: Any, *rest: Any, **named: Any
+        ) -> Any:  # vLLM names the arguments where it aborts
+            if self.output_kind is RequestOutputKind.CUMULATIVE and finish_reason is None:
                 if getattr(self, "answered", False):
                     return None
                 self.answered = True
-            return ordinary(self, token_ids, pooling, reason, *rest, **named)
+            return ordinary(self, new_token_ids, pooling_output, finish_reason, *rest, **named)
 
         return make_request_output
 

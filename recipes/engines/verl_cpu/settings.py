@@ -46,7 +46,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
         **_local_ray(_ranks(recipe)),
         **_models(recipe),
-        f"{ROLLOUT}.agent.agent_loop_manager_class": f"{PACKAGE}.agent_loops.CpuAgentLoops",
+        **_agent_loops(recipe),
         f"{ROLLOUT}.free_cache_engine": False,
         f"{ROLLOUT}.enable_sleep_mode": False,
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
@@ -56,6 +56,13 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         ),
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
+
+
+def _agent_loops(recipe: Recipe) -> dict[str, Any]:
+    """The plug-in's agent loops, which compute rewards themselves where no process does; verl's own need one."""
+    if recipe.trainer.patches:
+        return {f"{ROLLOUT}.agent.agent_loop_manager_class": f"{PACKAGE}.agent_loops.CpuAgentLoops"}
+    return {"reward.num_workers": max(1, recipe.worker.reward.num_workers)}
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:

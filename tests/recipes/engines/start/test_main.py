@@ -50,7 +50,7 @@ def test_hidden_gpus_do_not_keep_a_run_without_gpus_from_its_logical_slots(monke
     monkeypatch.setattr(sys, "argv", ["main.py", "trainer.device=cpu"])
     monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(main, "can_fork", lambda *_: False)
-    monkeypatch.setattr(main, "train", lambda address: int("CUDA_VISIBLE_DEVICES" in main.os.environ))
+    monkeypatch.setattr(main, "train", lambda address, in_driver: int("CUDA_VISIBLE_DEVICES" in main.os.environ))
     assert main.main() == 0
 
 
