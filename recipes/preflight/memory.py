@@ -31,7 +31,7 @@ SHARE = fit.KEYS["utilization"]
 MOST_WAYS = 3
 """Changes that an error proposes."""
 COSTS = {
-    "recompute": "activations are computed again in the backward pass, which takes a sixth of the rate",
+    "recompute": "activations are computed again in the backward pass, which makes the update a sixth slower",
     "fused_adam": "Adam updates in one kernel, without a copy of the weights, which costs nothing",
     "offload_params": "weights rest on the host between their uses: 4 bytes of each move back and forth in every phase",
     "offload_optimizer": "Adam's moments rest on the host: 8 bytes a weight move back and forth in every step",
