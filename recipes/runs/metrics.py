@@ -1,4 +1,4 @@
-"""Reads what the trainer logged; metrics are shown by progress.py and judged by health.py."""
+"""Metrics that the trainer logged: read, followed while they are written, and brought to one scale."""
 
 from __future__ import annotations
 

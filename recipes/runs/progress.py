@@ -1,4 +1,4 @@
-"""Output while a run goes on: the phase of the start, then a line per step."""
+"""The terminal's output of a run: the phases of its start, then a line per step."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ def step_line(step: Step, total: int | None, responses: Groups | None = None, le
         responses: its training responses, where they were written.
         left: steps and time to go, as `time_left` has them.
     """
-    accuracy = number(responses.value if responses else None)
-    if responses and responses.by_source:
-        accuracy += f" ({', '.join(f'{source} {number(share)}' for source, share in responses.by_source.items())})"
+    accuracy = ""
+    if responses and (responses.measure == "accuracy" or responses.by_source):
+        by_source = ", ".join(f"{source} {number(value)}" for source, value in responses.by_source.items())
+        accuracy = f"{responses.measure} {number(responses.value)}" + (f" ({by_source})" if by_source else "")
     speed = step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
         f"reward {number(step.get('critic/score/mean'))}" + (f" ({rewards})" if rewards else ""),
-        f"{responses.measure if responses else 'accuracy'} {accuracy}",
+        accuracy,
         f"entropy {number(step.get('actor/entropy'))}",
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",

@@ -27,7 +27,10 @@ def write_step(step, blind=False):
         Path(rollouts).mkdir(parents=True, exist_ok=True)
         same = {"input": "p", "output": "o", "gts": "1"}
         scores = [1.0 if index < step else 0.1 for index in range(4)]
-        lines = [json.dumps(same | {"score": score, "uid": f"a_{index}_0"}) for index, score in enumerate(scores)]
+        lines = [
+            json.dumps(same | {"score": score, "acc": float(score == 1.0), "uid": f"a_{index}_0"})
+            for index, score in enumerate(scores)
+        ]
         Path(rollouts, f"{step}.jsonl").write_text("\n".join(lines) + "\n")
     data = {"critic/score/mean": 0.1 * step, "actor/entropy": 1.5, "actor/reward_kl_penalty": 0.002}
     data |= {"actor/grad_norm": 0.7, "perf/throughput": 1234.5, "timing_s/step": 2.5, "timing_s/gen": 1.5}
