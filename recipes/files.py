@@ -1,10 +1,11 @@
-"""Files and folders that are written whole or not at all, and the lock of a run's folder."""
+"""Files that are written whole or not at all, growing files, and the lock of a run's folder."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,24 @@ def write_whole(path: Path, text: str) -> None:
         file.write(text)
     os.chmod(file.name, 0o644)  # a temporary file is private to its owner
     os.replace(file.name, path)
+
+
+class Tail:
+    """The complete lines of a growing file from an offset on, without their ends."""
+
+    def __init__(self, path: Path, ends: bytes = b"\n", offset: int = 0) -> None:
+        self._path, self._ends, self._offset, self._rest = path, re.compile(b"[" + ends + b"]"), offset, b""
+
+    def read(self) -> list[bytes]:
+        """Lines that were completed since the last call; none while there is no file."""
+        if not self._path.is_file():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        self._offset += len(data)
+        *lines, self._rest = self._ends.split(self._rest + data)
+        return lines
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recipes.errors import RESPONSE_FAILED
+from recipes.files import Tail
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
@@ -53,21 +54,14 @@ def clean(raw: str) -> Line:
 
 
 class LogReader:
-    """Complete lines of a growing file, from an offset on; a progress bar's carriage returns end lines too."""
+    """The lines of a growing log from an offset on; a progress bar's carriage returns end lines too."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        self._path, self._offset, self._rest = path, offset, b""
+        self._tail = Tail(path, b"\r\n", offset)
 
     def read(self) -> list[Line]:
         """Lines that were completed since the last call."""
-        if not self._path.is_file():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        self._offset += len(data)
-        *done, self._rest = re.split(rb"[\r\n]", self._rest + data)
-        return [clean(raw.decode("utf-8", "replace")) for raw in done if raw.strip()]
+        return [clean(raw.decode("utf-8", "replace")) for raw in self._tail.read() if raw.strip()]
 
 
 def phase_of(line: Line) -> str | None:

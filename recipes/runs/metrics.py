@@ -9,6 +9,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from recipes.config import Recipe, loss
+from recipes.files import Tail
 
 KL = ("actor/reward_kl_penalty", "actor/kl_loss")
 """verl's names of the KL in the reward and in the loss; the first that is there counts."""
@@ -58,35 +59,23 @@ class MetricsFollower:
     """
 
     def __init__(self, attempt: Path, history: Path, recipe: Recipe | None = None) -> None:
-        self._attempt, self._history, self._recipe, self._offset = attempt, history, recipe, 0
+        self._tail, self._history, self._recipe = Tail(attempt), history, recipe
 
     def poll(self) -> list[Step]:
         """The steps that were completed since the last call; they are in the history when this returns."""
-        if not self._attempt.is_file():
+        if not (lines := self._tail.read()):
             return []
-        with self._attempt.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        if whole:
-            with self._history.open("ab") as history:
-                history.write(whole)
-        return [per_token(step, self._recipe) for line in whole.splitlines() if (step := _parsed(line))]
+        with self._history.open("ab") as history:
+            history.writelines(line + b"\n" for line in lines)
+        return [per_token(step, self._recipe) for line in lines if (step := _parsed(line))]
 
 
 def adopt_leftovers(attempts: list[Path], history: Path) -> None:
     """Bring in what an attempt wrote after its launcher was killed, then remove the attempts' files."""
-    if not attempts:
-        return
     have = set(history.read_bytes().splitlines()) if history.is_file() else set()
-    with history.open("ab") as file:
-        for attempt in attempts:
-            data = attempt.read_bytes()
-            for line in data[: data.rfind(b"\n") + 1].splitlines():
-                if line not in have:
-                    file.write(line + b"\n")
     for attempt in attempts:
+        with history.open("ab") as file:
+            file.writelines(line + b"\n" for line in Tail(attempt).read() if line not in have)
         attempt.unlink()
 
 
@@ -117,14 +106,15 @@ def per_token(step: Step, recipe: Recipe | None) -> Step:
     length = step.get("response_length/mean")
     if recipe is None or not length:
         return step
-    n, mode = recipe.worker.rollout.n, loss.average(recipe)
-    scales = dict.fromkeys(AGGREGATED, 1.0)
-    if mode == "token-sum":  # over the responses of a step, and of an update
-        sizes = recipe.data.rollout_batch_size, recipe.worker.actor.global_batch_size
-        scales = {name: 1 / ((size or 1) * n * length) for name, size in zip(AGGREGATED, sizes, strict=True)}
-    elif mode in ("seq-mean-token-sum", loss.CONSTANT_LENGTH):
-        constant = loss.constant_length(recipe) if mode == loss.CONSTANT_LENGTH else 1
-        scales = dict.fromkeys(AGGREGATED, (constant or 1) / length)
+    mode, n = loss.average(recipe), recipe.worker.rollout.n
+    batches = recipe.data.rollout_batch_size, recipe.worker.actor.global_batch_size or 1  # of a step, of an update
+    sums: dict[str, list[float]] = {
+        "token-sum": [1 / (prompts * n) for prompts in batches],
+        "seq-mean-token-sum": [1, 1],
+        loss.CONSTANT_LENGTH: [loss.constant_length(recipe) or 1] * 2,
+    }
+    factors = sums.get(mode, [length, length])
+    scales = {name: factor / length for name, factor in zip(AGGREGATED, factors, strict=True)}
     scaled = {name: value * scale for name, scale in scales.items() if (value := step.get(name)) is not None}
     return Step(step.step, {**step.data, **scaled})
 
