@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,8 +176,7 @@ GPU_PHASES: tuple[tuple[str, str, str], ...] = (
 """Functions or files in the traceback of an error of memory -> phase, and the two changes that help most there."""
 
 
-@dataclass(frozen=True)
-class TrainerError:
+class TrainerError(NamedTuple):
     """Cause of a failure.
 
     Attributes:
@@ -194,11 +192,20 @@ class TrainerError:
     hint: str
 
 
-@dataclass
-class _Traceback:
+class _Raised(NamedTuple):
+    """An exception in a traceback.
+
+    Attributes:
+        error: its line.
+        frames: `file:line in function`, from the traceback's first to the one that raised it.
+        speaker: the process.
+        position: of the traceback's first line.
+    """
+
+    error: str
+    frames: tuple[str, ...]
     speaker: str
     position: int
-    exceptions: list[tuple[str, str]]  # (exception line, innermost frame), in the order of the chain
 
 
 def first_error(lines: Iterable[Line]) -> TrainerError:
@@ -209,54 +216,44 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     """
     everything = list(lines)
     tail = "\n".join(line.text for line in everything[-200:])
-    tracebacks = [traceback for traceback in _tracebacks(everything) if traceback.exceptions]
-    raised = [(*exception, traceback) for traceback in tracebacks for exception in traceback.exceptions]
-    real = [each for each in raised if not each[0].startswith((*_WRAPPERS, *_CONSEQUENCES))]
-    fatal = _fatal(tracebacks)
-    dead = [each for each in raised if each[0].startswith(_DEAD)]
-    silent = [each for each in raised if each[0].startswith(_SILENT)]
-    wrapped = [each for each in raised if not each[0].startswith("SystemExit")]
-    judged = [each for each in real if _REWARD_ERROR in each[0]]
-    failed = [each for each in real if _FAILED_PROMPT in everything[max(0, each[2].position - 1)].text]
-    chosen = judged or [each for each in real if each[0] in fatal] or failed or real or dead or silent or wrapped
-    if not chosen:
+    raised = _raised(everything)
+    real = [each for each in raised if not each.error.startswith((*_WRAPPERS, *_CONSEQUENCES))]
+    ended = [each.error for each in _last_of_trainer(raised)]
+    ranks = (
+        [each for each in real if _REWARD_ERROR in each.error],
+        [each for each in real if each.error in ended],  # others were survived
+        [each for each in real if _FAILED_PROMPT in everything[max(0, each.position - 1)].text],
+        real,
+        [each for each in raised if each.error.startswith(_DEAD)],
+        [each for each in raised if each.error.startswith(_SILENT)],
+        [each for each in raised if not each.error.startswith("SystemExit")],
+    )
+    chosen = next(filter(None, ranks), None)
+    if chosen is None:
         process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
         if process:
             error = f"{process} was killed or crashed"
             return TrainerError(error, "", "", _hint(error))
-        errors = (line for line in reversed(everything) if _ERROR_LINE.match(line.text))
-        last = next(errors, Line("", ""))
+        last = next((line for line in reversed(everything) if _ERROR_LINE.match(line.text)), Line("", ""))
         return TrainerError(last.text, "", last.speaker, _hint(tail))
-    error, frame, traceback = chosen[0]
+    error, frames, speaker, position = chosen[0]
     if error.startswith(_DEAD):
-        names = (match[1] for line in everything[traceback.position :] if (match := _DEAD_ACTOR.match(line.text)))
+        names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
         error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
     if error.startswith(_SILENT):
         error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
-    hint = _hint_of_memory(everything, traceback) if OUT_OF_GPU_MEMORY.match(error) else ""
-    if any(_REWARD_FRAME in text for text in _frames(everything, traceback)):
+    hint = _hint_of_memory(frames) if OUT_OF_GPU_MEMORY.match(error) else ""
+    if any(_REWARD_FRAME in frame for frame in frames):
         hint = "a reward has to give every response a number: mend it, then type the same command again"
-    return TrainerError(error, frame, traceback.speaker, hint or _hint(error) or _hint(tail))
+    return TrainerError(error, frames[-1] if frames else "", speaker, hint or _hint(error) or _hint(tail))
 
 
-def _frames(lines: list[Line], traceback: _Traceback) -> list[str]:
-    """The lines of a traceback that name files and functions, up to its first exception."""
-    frames = []
-    for speaker, text in lines[traceback.position :]:
-        if speaker == traceback.speaker and text == traceback.exceptions[0][0]:
-            break
-        if speaker == traceback.speaker and _FRAME.match(text):
-            frames.append(text)
-    return frames
-
-
-def _hint_of_memory(lines: list[Line], traceback: _Traceback) -> str:
+def _hint_of_memory(frames: Iterable[str]) -> str:
     """The phase in which a GPU's memory ran out, by the functions of the traceback, and what helps; else nothing."""
-    frames = _frames(lines, traceback)
     found = (
         f"a GPU's memory ran out in {phase}: {knobs}"
         for names, phase, knobs in GPU_PHASES
-        if any(re.search(names, each) for each in frames)
+        if any(re.search(names, frame) for frame in frames)
     )
     return next(found, "")
 
@@ -266,40 +263,36 @@ def is_alarming(line: Line) -> bool:
     return line.text.startswith(_START) or "EngineDeadError" in line.text or "The actor died" in line.text
 
 
-def _tracebacks(lines: list[Line]) -> list[_Traceback]:
-    """All tracebacks by their first line; each process's lines are followed on their own, since Ray mixes them."""
-    open_ones: dict[str, _Traceback] = {}
-    frames: dict[str, str] = {}
-    done: list[_Traceback] = []
+def _raised(lines: list[Line]) -> list[_Raised]:
+    """The exceptions of all tracebacks, in the order of the tracebacks; each process is followed on its own."""
+    begins: dict[str, int] = {}
+    frames: dict[str, list[str]] = {}
+    found: list[_Raised] = []
     for position, (speaker, text) in enumerate(lines):
-        current = open_ones.get(speaker)
         if text.lstrip("| ").startswith(_START):
-            if current is None or not _chained(current, position, lines, speaker):
-                current = _Traceback(speaker, position, [])
-                done.append(current)
-            open_ones[speaker] = current
-            frames[speaker] = ""
-        elif current is None or any(noise in text for noise in _NOISE):
+            if speaker not in begins or not _chained(lines[begins[speaker] : position], speaker):
+                begins[speaker] = position
+            frames[speaker] = []
+        elif speaker not in frames or any(noise in text for noise in _NOISE):
             continue
         elif frame := _FRAME.match(text):
-            frames[speaker] = f"{frame['file']}:{frame['line']} in {frame['function']}"
-        elif frames.get(speaker) is not None and not text.startswith((" ", "\t")) and _ends(text):
-            if current is not None:
-                current.exceptions.append((text, frames[speaker]))
+            frames[speaker].append(f"{frame['file']}:{frame['line']} in {frame['function']}")
+        elif not text.startswith((" ", "\t")) and _ends(text):
+            found.append(_Raised(text, tuple(frames[speaker]), speaker, begins[speaker]))
             if not text.startswith(_WRAPPERS):
                 del frames[speaker]
-    return done
+    return sorted(found, key=lambda each: each.position)
 
 
-def _fatal(tracebacks: list[_Traceback]) -> set[str]:
-    """The exceptions that ended the trainer's own process: others were survived, where it names any but wrappers."""
-    own = [traceback for traceback in tracebacks if not traceback.speaker]
-    return {error for error, _ in own[-1].exceptions if not error.startswith(_WRAPPERS)} if own else set()
+def _last_of_trainer(raised: list[_Raised]) -> list[_Raised]:
+    """The exceptions of the last traceback of the trainer's own process, without Ray's wrappers."""
+    own = [each for each in raised if not each.speaker]
+    return [each for each in own if each.position == own[-1].position and not each.error.startswith(_WRAPPERS)]
 
 
-def _chained(current: _Traceback, position: int, lines: list[Line], speaker: str) -> bool:
-    before = [line.text for line in lines[current.position : position] if line.speaker == speaker][-2:]
-    return any(text.startswith(_CHAIN) for text in before)
+def _chained(before: list[Line], speaker: str) -> bool:
+    """Return whether the lines end with the sentence that joins two tracebacks of a process."""
+    return any(line.text.startswith(_CHAIN) for line in [line for line in before if line.speaker == speaker][-2:])
 
 
 def _ends(text: str) -> bool:
