@@ -20,7 +20,7 @@ from recipes.data.prepare import prepare
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.tasks.countdown.problems import PRESETS, Settings
-from recipes.tasks.countdown.rows import counted_by, from_hub, generated, problem
+from recipes.tasks.countdown.rows import counted_by, from_hub, generated, multiset
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 
@@ -86,7 +86,7 @@ def main(
             problems = generated(settings, seed=seed)
         else:
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
-        prepare("countdown", problems, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force)
+        prepare("countdown", problems, folder, reward=reward_path, problem=multiset, counted_by=counted_by, force=force)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
-"""Countdown's problems: ranges and presets, the generator, and those of the hub's data set."""
+"""Countdown's problems: ranges and presets, expressions by recursion, the generator, and those of the hub's data set."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from recipes.data.hub import load_hub_table
-from recipes.data.splits import SHARES, bucket_of
+from recipes.data.splits import bucket_of
 from recipes.errors import RecipeError
 from recipes.provenance import sha256
-from recipes.tasks.countdown.solver import check_exact, count, evaluate, solve
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,10 +58,8 @@ class Settings:
         for name in ("train_size", "test_size"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"{name}={getattr(self, name)} is not positive", where=name, fix="ask for 1 or more")
-        if not self.sizes or len(set(self.sizes)) != len(self.sizes):
-            raise RecipeError(f"sizes={self.sizes} is empty or repeats a size", where="sizes", fix="for instance 3,4")
-        for size in self.sizes:
-            check_exact(size, self.max_number, self.max_target)
+        if not self.sizes or len(set(self.sizes)) != len(self.sizes) or not set(self.sizes) <= {2, 3, 4, 5}:
+            raise RecipeError(f"sizes={self.sizes}", where="sizes", fix="some of 2, 3, 4, 5, such as 3,4")
 
 
 PRESETS = {
@@ -74,28 +71,86 @@ PRESETS = {
 }
 
 
-# Numbers that each expression of a size gets in one sweep over all of them: some thousand problems come out.
-DRAWS = {2: 2048, 3: 512, 4: 224, 5: 16}
-# Sweeps in a row without one new problem after which the settings count as exhausted.
-PATIENCE = 16
-
-
 class Problem(NamedTuple):
-    """`numbers` in the order shown to the model; `solution` is the plainest of `num_solutions` different ones."""
+    """`numbers` in the order shown to the model, and an expression over all of them that equals the target."""
 
     numbers: tuple[int, ...]
     target: int
     solution: str
-    num_solutions: int
+
+
+# A number, or (operator, left, right).
+Expression = int | tuple[str, "Expression", "Expression"]
+OPERATORS = "+-*/"
+ROUNDING = 1e-9
+"""Over up to four numbers of two digits, a value that is not a whole number is further than 1e-6 from the next one; the
+reward judges every solution exactly before it is written."""
+
+
+def solve(numbers: Sequence[int], target: int) -> str | None:
+    """An expression over all the numbers that equals the target; None where there is none."""
+    found = expressions(tuple(sorted(numbers, reverse=True))).items()
+    return next((text(expression) for value, expression in found if abs(value - target) < ROUNDING), None)
+
+
+def expressions(numbers: tuple[int, ...]) -> dict[float, Expression]:
+    """Every value of an expression that uses each of the numbers once, with the first one found: sums before products.
+
+    Expressions over some of the numbers and over the others are put together in every way.
+    """
+    if len(numbers) == 1:
+        return {numbers[0]: numbers[0]}
+    found: dict[float, Expression] = {}
+    halves = [(expressions(left).items(), expressions(right).items()) for left, right in _halves(numbers)]
+    for operator in OPERATORS:
+        for left, right in halves:
+            for (a, x), (b, y) in product(left, right):
+                if operator == "+":
+                    found.setdefault(a + b, ("+", x, y))
+                elif operator == "*":
+                    found.setdefault(a * b, ("*", x, y))
+                elif operator == "-":
+                    found.setdefault(a - b, ("-", x, y))
+                    found.setdefault(b - a, ("-", y, x))
+                else:
+                    if b:
+                        found.setdefault(a / b, ("/", x, y))
+                    if a:
+                        found.setdefault(b / a, ("/", y, x))
+    return found
+
+
+def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The ways to cut numbers in two parts, neither of them empty; the first number is always in the left one."""
+    places = range(1, len(numbers))
+    for size in reversed(range(len(numbers) - 1)):
+        for chosen in combinations(places, size):
+            left = tuple(numbers[place] for place in (0, *chosen))
+            yield left, tuple(numbers[place] for place in places if place not in chosen)
+
+
+def text(expression: Expression) -> str:
+    """An expression with the fewest parentheses: `(8 - 3 + 1) * 4`."""
+    if isinstance(expression, int):
+        return str(expression)
+    operator, left, right = expression
+    loose = {"+": "", "-": "+-", "*": "+-", "/": "+-*/"}[operator]
+    shown = []
+    for side, weaker in ((left, "+-" if operator in "*/" else ""), (right, loose)):
+        inner = text(side)
+        shown.append(f"({inner})" if isinstance(side, tuple) and side[0] in weaker else inner)
+    return f"{shown[0]} {operator} {shown[1]}"
+
+
+PATIENCE = 100_000
+"""Draws in a row without a new problem after which the settings count as exhausted."""
 
 
 def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterator[Problem]:
-    """Problems drawn evenly from all solvable (numbers, target) of each size, sizes in equal shares.
+    """Different problems, drawn evenly from all solvable (numbers, target) of each size, sizes in equal shares.
 
-    The same as drawing numbers and target at random until they have a solution, and many times as fast: every
-    expression gets numbers at random, values that are whole and in range become targets, and a problem that k
-    expressions lead to is kept with probability 1/k. The stream depends on the ranges, sizes, buckets and seed alone: a
-    longer draw starts with the shorter one.
+    Numbers and target are drawn at random until they have a solution. The stream depends on the ranges, sizes, buckets
+    and seed alone: a longer draw starts with the shorter one.
 
     Args:
         buckets: only multisets of numbers from these buckets (see `bucket`).
@@ -104,81 +159,44 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
     Raises:
         RecipeError: the settings hold no further problem, or so few that they are not found.
     """
-    stream = sum(1 << place for place, name in enumerate(SHARES) if name in buckets)
-    rng = np.random.default_rng([seed, stream])
+    rng = random.Random(f"{seed} {sorted(buckets)}")
     seen: set[tuple[tuple[int, ...], int]] = set()
-    ready: dict[int, deque[Problem]] = {size: deque() for size in settings.sizes}
     while True:
-        for size in rng.choice(settings.sizes, 4096).tolist():
-            if not ready[size]:
-                ready[size].extend(_refill(settings, size, buckets, rng, seen))
-            yield ready[size].popleft()
-
-
-def _refill(
-    settings: Settings,
-    size: int,
-    buckets: Sequence[str],
-    rng: np.random.Generator,
-    seen: set[tuple[tuple[int, ...], int]],
-) -> list[Problem]:
-    for _ in range(PATIENCE):
-        problems = []
-        for problem in draw(settings, size, buckets, rng):
-            key = tuple(sorted(problem.numbers)), problem.target
-            if key not in seen:
+        size = rng.choice(settings.sizes)
+        for _ in range(PATIENCE):
+            numbers = tuple(rng.randint(settings.min_number, settings.max_number) for _ in range(size))
+            target = rng.randint(settings.min_target, settings.max_target)
+            key = tuple(sorted(numbers)), target
+            if key not in seen and bucket(numbers) in buckets and (solution := solve(numbers, target)):
                 seen.add(key)
-                problems.append(problem)
-        if problems:
-            return problems
-    raise RecipeError(
-        f"no further problem of {size} numbers from {settings.min_number} to {settings.max_number} with a target from "
-        f"{settings.min_target} to {settings.max_target} after {len(seen)} different ones",
-        where=f"buckets {', '.join(buckets)}",
-        fix="ask for fewer problems or widen the ranges",
-    )
-
-
-def draw(settings: Settings, size: int, buckets: Sequence[str], rng: np.random.Generator) -> Iterator[Problem]:
-    """Some thousand problems of one size, each independent of whether it came before."""
-    numbers, targets = _sweep(settings, size, rng)
-    inside = np.array([bucket(values) in buckets for values in numbers.tolist()], dtype=bool)
-    numbers, targets = numbers[inside], targets[inside]
-    solved = solve(numbers, targets)
-    kept = rng.random(len(targets)) * solved.placed < 1  # the sweep tells equal numbers apart
-    for place in np.flatnonzero(kept).tolist():
-        values, target = tuple(numbers[place].tolist()), int(targets[place])
-        yield Problem(values, target, solved.solutions[place], int(solved.counts[place]))
-
-
-def _sweep(settings: Settings, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers (hits, size) and targets (hits,) of the draws whose expression came out whole and in range, shuffled."""
-    rows = count(size)
-    drawn = rng.integers(settings.min_number, settings.max_number, (rows, size, DRAWS[size]), endpoint=True)
-    kept, targets = [], []
-    for row in range(rows):
-        values = evaluate(size, row, drawn[row].astype(np.float64))
-        hits = (values >= settings.min_target) & (values <= settings.max_target) & (values == np.rint(values))
-        kept.append(drawn[row][:, hits].T)
-        targets.append(values[hits])
-    order = rng.permutation(sum(map(len, targets)))
-    return np.concatenate(kept)[order], np.concatenate(targets).astype(np.int64)[order]
+                yield Problem(numbers, target, solution)
+                break
+        else:
+            raise RecipeError(
+                f"no further problem of {size} numbers after {len(seen)} different ones",
+                where=f"buckets {', '.join(buckets)}",
+                fix="ask for fewer problems or widen the ranges",
+            )
 
 
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
-BATCH = 2048
 
 
 def load_table(path: Path | None, revision: str) -> tuple[pa.Table, str]:
     """The data set from the hub, or from a local parquet file; and its source for the manifest."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     if path is None:
         table, commit = load_hub_table(REPOSITORY, split="train", revision=revision)
         source = f"{REPOSITORY}@{commit}"
     else:
-        table = _read_parquet(path)
-        source = f"{path.name}, SHA-256 {sha256(path)}"
-    missing = {"nums", "target"} - set(table.column_names)
-    if missing:
+        try:
+            table, source = pq.read_table(path), f"{path.name}, SHA-256 {sha256(path)}"
+        except (OSError, pa.ArrowInvalid) as error:
+            fix = "give a copy of the data set's parquet file"
+            raise RecipeError(f"{path} cannot be read: {error}", where="--hub_path", fix=fix) from error
+    if missing := {"nums", "target"} - set(table.column_names):
         raise RecipeError(
             f"the data set has no column {', '.join(sorted(missing))}, only {', '.join(table.column_names)}",
             where=source,
@@ -187,70 +205,31 @@ def load_table(path: Path | None, revision: str) -> tuple[pa.Table, str]:
     return table, source
 
 
-def _read_parquet(path: Path) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def from_table(
+    table: pa.Table, settings: Settings, buckets: Sequence[str], *, seed: int, dropped: Counter[str]
+) -> Iterator[Problem]:
+    """The problems of a table whose numbers are in these buckets, in a seeded random order, each once and solved.
 
-    try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        fix = "give a copy of the data set's parquet file"
-        raise RecipeError(f"{path} cannot be read: {error}", where="--hub_path", fix=fix) from error
-
-
-class HubProblems:
-    """The problems of a table in a seeded random order, each once, solved, and without those that do not fit.
-
-    Attributes:
-        dropped: rows of the split read last that were left out: other_size, out_of_range, unsolvable, duplicate.
+    Args:
+        dropped: counts the rows that are left out: other_size, out_of_range, unsolvable, duplicate.
     """
-
-    def __init__(self, table: pa.Table, settings: Settings, *, seed: int) -> None:
-        self._table, self._settings, self._seed = table, settings, seed
-        self.dropped: Counter[str] = Counter()
-
-    def split(self, buckets: Sequence[str]) -> Iterator[Problem]:
-        """The problems whose numbers are in these buckets."""
-        self.dropped.clear()
-        self.dropped.update(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
-        seen: set[tuple[tuple[int, ...], int]] = set()
-        order = np.random.default_rng(self._seed).permutation(len(self._table))
-        for start in range(0, len(order), BATCH):
-            part = self._table.take(order[start : start + BATCH]).to_pydict()
-            drawn = [
-                (tuple(numbers), target)
-                for numbers, target in zip(part["nums"], part["target"], strict=True)
-                if bucket(numbers) in buckets and self._fits(numbers, target)
-            ]
-            solved = self._solved(drawn)
-            for numbers, target in drawn:
-                key = tuple(sorted(numbers)), target
-                solution, solutions = solved[numbers, target]
-                if key in seen:
-                    self.dropped["duplicate"] += 1
-                elif not solutions:
-                    self.dropped["unsolvable"] += 1
-                else:
-                    seen.add(key)
-                    yield Problem(numbers, target, solution, solutions)
-
-    def _fits(self, numbers: list[int], target: int) -> bool:
-        settings = self._settings
-        if len(numbers) not in settings.sizes:
-            self.dropped["other_size"] += 1
-            return False
+    dropped.update(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
+    rows = list(zip(table["nums"].to_pylist(), table["target"].to_pylist(), strict=True))
+    random.Random(seed).shuffle(rows)
+    seen: set[tuple[tuple[int, ...], int]] = set()
+    for numbers, target in rows:
+        if bucket(numbers) not in buckets:
+            continue
+        key = tuple(sorted(numbers)), target
         inside = settings.min_number <= min(numbers) and max(numbers) <= settings.max_number
-        if not (inside and settings.min_target <= target <= settings.max_target):
-            self.dropped["out_of_range"] += 1
-            return False
-        return True
-
-    def _solved(self, drawn: list[tuple[tuple[int, ...], int]]) -> dict[tuple[tuple[int, ...], int], tuple[str, int]]:
-        """(numbers, target) -> the plainest solution, and how many there are."""
-        answers: dict[tuple[tuple[int, ...], int], tuple[str, int]] = {}
-        for size in self._settings.sizes:
-            part = [problem for problem in drawn if len(problem[0]) == size]
-            if part:
-                solved = solve(np.array([numbers for numbers, _ in part]), np.array([target for _, target in part]))
-                answers |= dict(zip(part, zip(solved.solutions, solved.counts.tolist(), strict=True), strict=True))
-        return answers
+        if len(numbers) not in settings.sizes:
+            dropped["other_size"] += 1
+        elif not (inside and settings.min_target <= target <= settings.max_target):
+            dropped["out_of_range"] += 1
+        elif key in seen:
+            dropped["duplicate"] += 1
+        elif solution := solve(numbers, target):
+            seen.add(key)
+            yield Problem(tuple(numbers), target, solution)
+        else:
+            dropped["unsolvable"] += 1

@@ -9,8 +9,8 @@ from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import Problem
 from recipes.tasks.countdown.rows import rows
 
-GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1", 6)
-WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1", 6)
+GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1")
+WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1")
 
 
 def test_loads_from_the_root_and_from_anywhere(tmp_path):

@@ -1,0 +1,85 @@
+"""Countdown's expressions against brute force, and the problems that are drawn."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from itertools import islice, permutations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from recipes.data.rewards import load_reward
+from recipes.data.splits import SHARES
+from recipes.errors import RecipeError
+from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, expressions, generate, solve
+from recipes.tasks.countdown.rows import DATA_SOURCE, gold_response, ground_truth
+
+# The tiny model that is shipped was trained on some of these and must not have seen the others.
+PINNED = {(1, 2, 3): "train", (1, 2, 4): "pretrain", (1, 1, 1): "pretrain", (1, 1, 4): "test", (1, 1, 3, 8): "test"}
+
+
+def reachable(numbers):
+    """Values of every expression over these numbers in this order, in fractions."""
+    if len(numbers) == 1:
+        return {Fraction(numbers[0])}
+    found = set()
+    for cut in range(1, len(numbers)):
+        for a, b in product(reachable(numbers[:cut]), reachable(numbers[cut:])):
+            found |= {a + b, a - b, a * b} | ({a / b} if b else set())
+    return found
+
+
+def score(solution, numbers, target):
+    """By the reward, whose arithmetic is exact and whose parser is another one."""
+    compute = load_reward("reward_functions/countdown.py").compute_score
+    return compute(DATA_SOURCE, gold_response(solution), ground_truth(numbers, target))["score"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4).flatmap(lambda size: st.lists(st.integers(1, 99), min_size=size, max_size=size)))
+def test_expressions_reach_what_brute_force_reaches(numbers):
+    every = set().union(*(reachable(order) for order in permutations(numbers)))
+    assert {round(value, 5) for value in expressions(tuple(numbers))} == {round(float(value), 5) for value in every}
+    for target in range(1, 100):
+        solution = solve(numbers, target)
+        assert (solution is not None) == (target in every)
+        assert solution is None or len(numbers) == 1 or score(solution, numbers, target) == 1.0
+
+
+@pytest.mark.parametrize("numbers", [(3, 3, 8, 8), (1, 3, 4, 6), (1, 5, 5, 5), (2, 5, 5, 10)])
+def test_solutions_that_need_fractions_are_found(numbers):
+    assert score(solve(numbers, 24), numbers, 24) == 1.0
+
+
+def test_problems_are_in_range_different_and_the_same_for_a_seed():
+    paper = PRESETS["paper"]
+    problems = list(islice(generate(paper, ("train",), seed=3), 300))
+    assert len({(tuple(sorted(p.numbers)), p.target) for p in problems}) == 300
+    assert all(1 <= number <= 99 for p in problems for number in (*p.numbers, p.target))
+    assert {bucket(p.numbers) for p in problems} == {"train"}
+    assert stats.binomtest(sum(len(p.numbers) == 3 for p in problems), 300).pvalue > 1e-4
+    assert {score(p.solution, p.numbers, p.target) for p in problems} == {1.0}
+    assert problems[:100] == list(islice(generate(paper, ("train",), seed=3), 100))
+    assert problems[:100] != list(islice(generate(paper, ("train",), seed=1), 100))
+
+
+def test_every_solvable_problem_is_drawn_and_then_the_settings_are_exhausted():
+    few = Settings(sizes=(2,), max_number=6, max_target=20)
+    pairs = product(range(1, 7), repeat=2)
+    solvable = {(tuple(sorted(pair)), target) for pair in pairs for target in range(1, 21) if solve(pair, target)}
+    drawn = []
+    with pytest.raises(RecipeError):
+        drawn.extend((tuple(sorted(p.numbers)), p.target) for p in generate(few, tuple(SHARES), seed=0))
+    assert (set(drawn), len(drawn)) == (solvable, len(solvable))
+
+
+def test_buckets_are_a_fixed_partition():
+    assert {numbers: bucket(numbers[::-1]) for numbers in PINNED} == PINNED
+
+
+def test_a_solution_has_no_needless_parentheses():
+    assert re.fullmatch(r"[\d+\-*/ ]+", solve((3, 8, 1, 1), 24))
+    assert solve((9, 4, 2), 10) in ("(9 - 4) * 2", "2 * (9 - 4)")
