@@ -1,4 +1,4 @@
-"""Countdown's problems: ranges and presets, expressions by recursion, the generator, and those of the hub's data set."""
+"""Countdown's problems: presets, expressions by recursion, the generator, and those of the hub's data set."""
 
 from __future__ import annotations
 
