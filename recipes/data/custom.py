@@ -221,7 +221,7 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
                 "index": 0,
                 "file": Path(record.place.file).name,
                 "line": record.place.number,
-                "chat": record.chat,
+                "asked": json.dumps(record.messages if record.chat else record.messages[-1]["content"]),
                 "solution": record.solution,
                 "fields": json.dumps(record.rest, ensure_ascii=False, default=str) if record.rest else "",
             },

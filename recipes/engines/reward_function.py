@@ -3,6 +3,7 @@
 | form | called as | answers |
 |---|---|---|
 | verl's | `compute_score(data_source=, solution_str=, ground_truth=, extra_info=)`, plain or async | number or dict |
+| TRL's | `f(prompts=, completions=, **columns)`, lists of one, plain or async | list with a number or None |
 | EasyR1's batch | `compute_score(reward_inputs)` | list of dicts with `overall` |
 | EasyR1's sequential | `compute_score(reward_input)`, `REWARD_TYPE = "sequential"` in its file | dict with `overall` |
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from recipes.engines import trl_reward
 from recipes.engines.reward_contract import ADVICE, Answer, Contract, RewardError
 from recipes.errors import RecipeError
 from recipes.python_files import awaited, find_beside, loaded, split_function
@@ -59,9 +61,10 @@ class RewardFunction:
     def __init__(
         self, function: Callable[..., Any], arguments: Mapping[str, Any] | None = None, *, sequential: bool = False
     ) -> None:
-        self.function, self.arguments = function, dict(arguments or {})
-        self.form = _form(function, self.arguments, sequential)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.function = trl_reward.as_verl(function) if trl_reward.is_of_trl(function) else function
+        self.arguments = dict(arguments or {})
+        self.form = _form(self.function, self.arguments, sequential)
+        self.is_async = inspect.iscoroutinefunction(self.function)
         of_verl = self.form == VERL
         self.contract = Contract(function, "score" if of_verl else "overall", numbers_alone=of_verl)
 

@@ -127,7 +127,7 @@ def _records(
 def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool) -> Question:
     where = f"{path}, row {row}"
     gold = (record["reward_model"] or {}).get("ground_truth")
-    if gold is None or gold == "":
+    if gold is None:
         raise RecipeError("the row has no gold answer", where=where, fix="prepare the data again")
     if not record["prompt"]:
         raise RecipeError("the row has no prompt", where=where, fix="prepare the data again")

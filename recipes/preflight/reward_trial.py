@@ -173,7 +173,7 @@ def gold_answers(row: TrialRow) -> list[str]:
         return stated + gold_answers(TrialRow(None, value["ground_truth"], None))
     if isinstance(value, list):
         value = value[0] if value and isinstance(value[0], str | int | float) else None
-    return stated if value is None or isinstance(value, dict) else [*stated, str(value)]
+    return stated if value in (None, "") or isinstance(value, dict) else [*stated, str(value)]
 
 
 GOLD_RESPONSES = ("{}", "<think>so</think>\n<answer>{}</answer>", "The answer is \\boxed{{{}}}.", "#### {}")

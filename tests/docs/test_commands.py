@@ -23,7 +23,7 @@ from recipes.preflight import Findings, resume
 from recipes.preflight.reward_trial import Question, TrialRow, try_reward
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
-KIT = ROOT / "docs" / "CUSTOM_TASK.md"
+KIT, TRL = ROOT / "docs" / "CUSTOM_TASK.md", ROOT / "docs" / "COMING_FROM_TRL.md"
 REWARD = re.compile(r"```python my_reward.py\n(.*?)```", re.DOTALL)
 
 
@@ -40,6 +40,10 @@ def users_folder(tmp_path, monkeypatch):
     for name, task in (("my_recipe.yaml", "countdown"), ("my_task.yaml", "custom")):
         copyfile(ROOT / "configs" / f"{task}.yaml", tmp_path / name)
     (tmp_path / "my_reward.py").write_text(REWARD.search(KIT.read_text(encoding="utf-8"))[1])
+    chats = [{"prompt": [{"role": "user", "content": f"{i} + 1?"}], "answer": i + 1} for i in range(300)]
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    functions = re.search(r"```python rewards.py\n(.*?)```", TRL.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "rewards.py").write_text(functions[1])
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

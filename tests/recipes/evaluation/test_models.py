@@ -66,7 +66,7 @@ def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
     for path, what in ((no_parquet, "not a parquet file"), (empty, "is empty"), (bare, "holds the gold answers")):
         with pytest.raises(RecipeError, match=what):
             load_questions(path)
-    for gold in ({"style": "rule", "ground_truth": ""}, {"style": "rule", "ground_truth": None}, None):
+    for gold in ({"style": "rule", "ground_truth": None}, None):
         data = make_data(rows=[make_row(0), make_row(1, reward_model=gold)])
         with pytest.raises(RecipeError, match="no gold answer") as error:
             load_questions(data)
