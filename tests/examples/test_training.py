@@ -14,6 +14,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.engines.checkpoints import last_checkpoint
 from recipes.paths import ROOT
 from recipes.runs.metrics import read_history, validation
 from recipes.runs.responses import read_dump
@@ -88,6 +89,7 @@ def require_a_step(artifacts: Path, task: str, architecture: str = "", checkpoin
 
 
 def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     text = one_step(COUNTDOWN, tmp_path)
@@ -124,6 +126,14 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
     assert not left_behind(tmp_path)
     steps = read_history(tmp_path / "runs" / "countdown" / "metrics.jsonl")
     assert [step.step for step in steps][:4] == [0, 1, 2, 3]
+    assert max(step.get(DIFFERENCE) for step in steps[1:]) < EXACT, "vLLM samples from the weights that FSDP trains"
+    assert max(abs(step.get(KL)) for step in steps[1:]) < EXACT
+    saved = last_checkpoint(tmp_path / "checkpoints" / "countdown")
+    states = torch.load(saved.folder / "actor" / "optim_world_size_1_rank_0.pt", weights_only=False)["state"].values()
+    assert {int(state["step"]) for state in states} == {saved.step}, "the optimiser goes on"
+    second = read_dump(tmp_path / "runs" / "countdown" / "rollouts" / "2.jsonl")
+    assert not {each.row_id for each in trained.responses} & {each.row_id for each in second.responses}, "so does data"
+    assert abs(steps[2].get("actor/reward_kl_penalty")) > 1e-6, "the reference is the model before training"
     again = pair(first, read_dump(validated))  # the resumed run validates the step that it starts from
     assert (again.questions, again.mcnemar.won, again.mcnemar.lost) == (len(rows), 0, 0)
 

@@ -1,8 +1,7 @@
 """The real trainer on the CPU: Ray, FSDP over gloo and vLLM on Countdown's tiny model, started from recipes.
 
-Eight starts show what only a run can: weights reach vLLM, a run resumes, ranks agree, adapters are saved, a
-failed sync or reward ends a run, and what the trainer reports of advantages follows from the responses that it wrote
-down.
+Four starts show what only a run can: ranks agree, adapters are saved, a failed reward ends a run, and what the trainer
+reports of advantages follows from the responses that it wrote down.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -109,52 +107,34 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-THREE_STEPS = {
+# Greedy: one and two ranks train on the same responses, and each run repeats the last one's numbers up to rounding. A
+# prompt has one response, so that the advantages are those of the batch.
+GREEDY = {
     "algorithm.kl_coef": KL_COEFFICIENT,
-    "trainer.max_steps": 3,
-    "trainer.save_freq": 2,
-    "trainer.val_freq": 1,
-    "trainer.val_before_train": True,
+    "data.rollout_batch_size": 8,
+    "worker.rollout.n": 1,
+    "worker.rollout.top_k": 1,
+    "worker.actor.global_batch_size": 8,
+    "worker.actor.micro_batch_size_per_device_for_update": 4,
+    "worker.actor.micro_batch_size_per_device_for_experience": 4,
 }
+THREE_STEPS = {"trainer.max_steps": 3, "trainer.save_freq": 3, "trainer.val_freq": 3, "trainer.val_before_train": True}
 
 
 @pytest.fixture(scope="module")
 def three_steps() -> Run:
-    """GRPO on one rank, KL taken from the reward, validation at every step, checkpoints at steps 2 and 3."""
-    return trained("three", THREE_STEPS)
-
-
-def test_vllm_samples_from_the_weights_that_fsdp_trains(three_steps: Run) -> None:
-    metrics = three_steps.metrics
-    assert metrics[1]["actor/grad_norm"] > 0
-    assert max(metrics[step]["training/rollout_probs_diff_max"] for step in (1, 2, 3)) < EXACT
-    assert abs(metrics[3]["rollout_corr/kl"]) < EXACT
-    assert three_steps.answers(0) != three_steps.answers(3)
+    """REINFORCE++ on one rank, KL taken from the reward, validation before and after, a checkpoint at step 3."""
+    return trained("three", {**GREEDY, **THREE_STEPS}, ALGORITHM="reinforce_plus_plus")
 
 
 def test_kl_is_taken_from_the_reward(three_steps: Run) -> None:
+    assert three_steps.answers(0) != three_steps.answers(3)
     first, second = three_steps.metrics[1], three_steps.metrics[2]
     # At step 1 the policy is the reference.
     assert first["critic/rewards/mean"] == pytest.approx(first["critic/score/mean"], abs=1e-5)
     assert abs(second["actor/reward_kl_penalty"]) > 1e-4
     assert second["actor/reward_kl_penalty_coeff"] == pytest.approx(KL_COEFFICIENT)
     assert second["critic/rewards/mean"] != pytest.approx(second["critic/score/mean"], abs=1e-4)
-
-
-def test_a_resumed_run_goes_on_with_weights_data_and_optimizer(three_steps: Run) -> None:
-    import torch
-
-    checkpoint = str(three_steps.checkpoints / "global_step_2")
-    resumed = trained("resumed", {**THREE_STEPS, "trainer.load_checkpoint_path": checkpoint})
-    assert resumed.answers(2) == three_steps.answers(2) != three_steps.answers(0)
-    assert resumed.metrics[3]["training/rollout_probs_diff_max"] < EXACT
-    # The reference is the model that training began with, not the checkpoint.
-    assert abs(resumed.metrics[3]["actor/reward_kl_penalty"]) > 1e-4
-    prompts = [sorted(entry["input"] for entry in run.dumped("rollouts", 3)) for run in (resumed, three_steps)]
-    assert prompts[0] == prompts[1]
-    file = resumed.checkpoints / "global_step_3/actor/optim_world_size_1_rank_0.pt"
-    states = torch.load(file, weights_only=False)["state"].values()
-    assert {int(state["step"]) for state in states} == {3}
 
 
 def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> None:
@@ -171,21 +151,10 @@ def test_a_checkpoint_keeps_tokenizer_template_and_ends(three_steps: Run) -> Non
     assert "attn_implementation" not in json.loads((saved / "config.json").read_text(encoding="utf-8"))
 
 
-# Greedy, so that one and two ranks train on the same responses; no group, so that these have advantages.
-GREEDY = {
-    "data.rollout_batch_size": 8,
-    "worker.rollout.n": 1,
-    "worker.rollout.top_k": 1,
-    "worker.actor.global_batch_size": 8,
-    "worker.actor.micro_batch_size_per_device_for_update": 4,
-    "worker.actor.micro_batch_size_per_device_for_experience": 4,
-    "trainer.max_steps": 1,
-}
-
-
-def test_two_ranks_take_the_same_step_as_one() -> None:
-    alone = trained("one_rank", GREEDY, ALGORITHM="reinforce_plus_plus").metrics[1]
-    shared = trained("two_ranks", {**GREEDY, "trainer.n_gpus_per_node": 2}, ALGORITHM="reinforce_plus_plus").metrics[1]
+def test_two_ranks_take_the_same_step_as_one(three_steps: Run) -> None:
+    changes = {**GREEDY, "trainer.max_steps": 1, "trainer.n_gpus_per_node": 2}
+    alone = three_steps.metrics[1]
+    shared = trained("two_ranks", changes, ALGORITHM="reinforce_plus_plus").metrics[1]
     assert alone["actor/grad_norm"] > 1e-2
     for name in ("critic/score/mean", "critic/advantages/max", "actor/loss", "actor/entropy", "actor/grad_norm"):
         assert shared[name] == pytest.approx(alone[name], rel=1e-3, abs=1e-6), name
@@ -283,20 +252,6 @@ def test_a_checkpoint_loads_as_a_plain_model_that_answers_as_the_trainer_validat
         written = model.generate(**ids, max_new_tokens=LONGEST, do_sample=False)[0, ids["input_ids"].shape[1] :]
         answers.append(tokenizer.decode(written, skip_special_tokens=True))
     assert sorted(answers) == done.answers(step)
-
-
-def test_a_failed_weight_sync_ends_the_run_and_no_process_survives(artifacts: Path) -> None:
-    """vLLM builds one layer of the model, so the first sync has weights that it has no place for."""
-    layers = "actor_rollout_ref.rollout.engine_kwargs.vllm.hf_overrides"
-    done = start("broken", {f"+{layers}": {"num_hidden_layers": 1}, "trainer.max_steps": 1})
-    assert done.returncode != 0
-    assert "There is no module or parameter named" in done.stdout + done.stderr
-    # All of a run's processes, Ray's included, inherit the name of its metrics file.
-    mark, left = f"VERL_FILE_LOGGER_PATH={artifacts}/".encode(), []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            left += [process.name] if mark in (process / "environ").read_bytes() else []
-    assert left == []
 
 
 REWARD_THAT_RAISES = """

@@ -176,6 +176,8 @@ def test_each_fault_ends_the_run_and_the_same_command_goes_on(tmp_path: Path) ->
             if not problems and "FAULTS" in os.environ:
                 _write(row)
     assert not wrong, "\n".join(wrong)
+    if "FAULTS" not in os.environ:
+        return  # test_resuming.py resumes
 
     saved = experiment.saved
     if saved == 1:  # no step before, to go back to
