@@ -84,7 +84,7 @@ def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     key = "worker.actor.model.override_config"
     architecture = model_type(model_folder(recipe.worker.actor.model.model_path))
-    if recipe.hardware == "cpu":  # recipes/engines/verl_cpu/settings.py names the attention
+    if recipe.hardware == "cpu":  # recipes/engines/cpu/settings.py names the attention
         chosen = recipe.source_of("worker.actor.padding_free").layer == "hardware"
         source = Source("hardware", f"{architecture} cannot be packed on CPUs")
         fits = architecture is None or architecture in CAN_PACK or not chosen

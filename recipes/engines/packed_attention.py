@@ -8,7 +8,7 @@ transformers under the name `NAME`, through the functions that transformers expe
 - `attn_implementation=NAME` (verl: `model.override_config`) selects it for text models and vision towers;
 - Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
 
-`verl/engine.py` and `verl_cpu/engine.py` register it in each process where verl builds a model. The kernel itself runs
+`verl/engine.py` and `cpu/engine.py` register it in each process where verl builds a model. The kernel itself runs
 on GPUs only; on CPUs `one_by_one` stands for it.
 """
 

@@ -13,7 +13,7 @@ TESTED_RAY = "2.60.0"
 """With another Ray, processes are started as Ray starts them: slower, and otherwise the same."""
 
 _READERS = {
-    "cpu": "recipes/engines/verl_cpu, which works around single lines of verl and vLLM (patches.py)",
+    "cpu": "recipes/engines/verl/upstream.py, which works around single lines of verl and vLLM",
     "gpu": "recipes/engines/verl, which writes verl's keys: one that another verl lacks would be ignored in silence",
 }
 

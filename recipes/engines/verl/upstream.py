@@ -335,7 +335,7 @@ def models_inspected_here() -> None:
 
 @change(
     "cpu agents",
-    gain="64 responses of a tiny model on two cores, with the rest of `verl_cpu/agent_loops.py`: 1.28 s of processor "
+    gain="64 responses of a tiny model on two cores, with the rest of `cpu/agent_loops.py`: 1.28 s of processor "
     "time became 0.49, of steps of 2 s",
     pull_request="Let the worker of agent loops store the responses that wait by one message.",
 )
@@ -345,7 +345,7 @@ def responses_stored_together() -> None:
     verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`). Here a row stays a dictionary until it is
     known which rows go with it.
     """
-    from recipes.engines.verl_cpu.agent_loops import GroupedPuts
+    from recipes.engines.cpu.agent_loops import GroupedPuts
 
     grouped = GroupedPuts()
     _replace("verl.trainer.ppo.v1.agent_loop_tq", "tq", lambda _: grouped)

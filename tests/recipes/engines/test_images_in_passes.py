@@ -96,7 +96,7 @@ print(json.dumps({
 
 
 def test_micro_batches_have_their_images_and_the_reference_computes_the_same(tmp_path):
-    cpu = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "recipes.engines.verl_cpu.platform"}
+    cpu = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "recipes.engines.cpu.platform"}
     given = [str(ROOT / "recipes" / "tasks" / "number_game"), str(tmp_path / "store")]
     done = subprocess.run(
         [sys.executable, "-c", RANK, *given],

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason
 @pytest.fixture
 def ends(monkeypatch):
     """`ends(address)`: names of the sockets of two ranks, as trainer and vLLM form them in the cluster at `address`."""
-    from recipes.engines.verl_cpu import patches
+    from recipes.engines.cpu import vllm_distribution
 
-    patches.name_vllm()
+    vllm_distribution.name_vllm()
     from verl.workers.rollout.base import BaseRollout, get_rollout_class
     from verl.workers.rollout.vllm_rollout import vllm_rollout
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension

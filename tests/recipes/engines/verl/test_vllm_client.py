@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason
 
 @pytest.fixture
 def vllm_client(monkeypatch):
-    from recipes.engines.verl_cpu import patches
+    from recipes.engines.cpu import vllm_distribution
 
-    patches.name_vllm()
+    vllm_distribution.name_vllm()
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer
 
     from recipes.engines.verl import vllm_client

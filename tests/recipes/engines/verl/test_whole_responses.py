@@ -31,9 +31,9 @@ class Server:
 def server(monkeypatch):
     from transformers import AutoTokenizer
 
-    from recipes.engines.verl_cpu import patches
+    from recipes.engines.cpu import vllm_distribution
 
-    patches.name_vllm()
+    vllm_distribution.name_vllm()
     from verl.workers.rollout.vllm_rollout import vllm_async_server
     from vllm import SamplingParams
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState

@@ -17,7 +17,7 @@ from recipes.config.gpus import PACKED_ATTENTION
 from recipes.config.schema.keys import settled
 from recipes.memory.shape import Shape, shape
 
-PACKAGE = "recipes.engines.verl_cpu"
+PACKAGE = "recipes.engines.cpu"
 ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
 """vLLM's variables on CPUs wherever it runs: no compiler, and threads that the system may move.

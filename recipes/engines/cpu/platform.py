@@ -14,8 +14,8 @@ import psutil
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
+from recipes.engines.cpu import vllm_distribution
 from recipes.engines.verl import upstream
-from recipes.engines.verl_cpu import patches
 
 
 def _no_op(*args: Any, **kwargs: Any) -> None:
@@ -98,5 +98,5 @@ class CpuPlatform(PlatformBase):
         }
 
 
-patches.name_vllm()
+vllm_distribution.name_vllm()
 upstream.apply("cpu verl")

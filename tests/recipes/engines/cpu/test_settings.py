@@ -10,7 +10,7 @@ import pytest
 from recipes.config import Recipe, load
 from recipes.config.gpus import PACKED_ATTENTION
 from recipes.config.schema import leaves
-from recipes.engines.verl_cpu import settings
+from recipes.engines.cpu import settings
 from recipes.memory.shape import PUBLISHED
 
 BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recipes.engines.verl_cpu import agent_loops
+from recipes.engines.cpu import agent_loops
 
 
 class Queue:
