@@ -166,7 +166,7 @@ def left_out(recipe: Recipe) -> list[str]:
         "dumps and validations have no ids of rows, and a reward that raises for a response drops it",
     ]
     if recipe.hardware == "cpu":
-        lines.append(f"a machine without a GPU needs the plug-in recipes/engines/verl_cpu and {', '.join(kept)}")
+        lines.append(f"a machine without a GPU needs the plug-in recipes/engines/cpu and {', '.join(kept)}")
     if recipe.worker.actor.model.lora.rank:
         lines.append("the saved model keeps its adapters apart, and neither vLLM nor an evaluation loads it")
     if recipe.trainer.load_checkpoint_path or recipe.trainer.find_last_checkpoint:
