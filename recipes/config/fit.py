@@ -98,9 +98,11 @@ def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
     """What cannot be chosen: passes of a fixed number of responses, and what EasyR1 has no key for."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
-    if not _filled_by_tokens(recipe):
+    if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
         for name, use in (("update_tokens", "update"), ("forward_tokens", "experience")):
-            fixed[name] = settled(recipe.value(f"{ACTOR}.micro_batch_size_per_device_for_{use}")) * plan.longest
+            responses = settled(recipe.value(f"{ACTOR}.micro_batch_size_per_device_for_{use}"))
+            tokens = recipe.value(fit.KEYS[name]) if actor.dynamic_batching else None
+            fixed[name] = tokens or responses * plan.longest
         fixed["recompute"] = actor.model.enable_gradient_checkpointing is not False
     return fixed if recipe.engine == "verl" else {**fixed, "fused_adam": False}
 

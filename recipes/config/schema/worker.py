@@ -102,6 +102,7 @@ class Optim(Section):
         verl="{role}.optim.override_optimizer_config",
         computed=True,
         not_on=only_verl(),
+        resume="setting",
     )
     lr_warmup_ratio: float = key(
         0.0, "share of the steps in which the rate rises", verl="{role}.optim.lr_warmup_steps_ratio", ge=0, le=1

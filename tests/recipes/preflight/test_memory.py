@@ -18,6 +18,7 @@ from recipes.errors import RecipeError
 from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import PUBLISHED, published_shape
 from recipes.preflight import memory
+from recipes.preflight.fingerprint import fingerprint
 
 H100, H200 = 81_559 << 20, 143_771 << 20
 FOUR = "Qwen/Qwen3-4B"
@@ -93,6 +94,12 @@ def test_the_fastest_settings_that_fit_are_chosen(monkeypatch):
     small = recipe_on(monkeypatch, 48_000 << 20, 2)
     memory.check_memory(small)
     assert of(small, "offload_params", "offload_optimizer") == [False, True]
+
+
+def test_a_run_goes_on_with_the_settings_of_another_gpu(monkeypatch):
+    one, other = (fingerprint(recipe_on(monkeypatch, size, 1)) for size in (H100, H200))
+    assert one.content == other.content
+    assert {key for key, value in one.settings.items() if other.settings[key] != value} <= set(fit.KEYS.values())
 
 
 @given(
