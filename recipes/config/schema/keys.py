@@ -90,7 +90,7 @@ class KeyInfo:
         doc: one line that says what the key does.
         verl: verl's dotted names of the same quantity; empty where verl has none.
         convert: how the value becomes verl's, where it does not stay as it is.
-        computed: engines/verl.py computes verl's values, from this key and others.
+        computed: engines/verl/translation.py computes verl's values, from this key and others.
         alias: whether verl's first name holds the same value, so that it may be written instead of the key's own.
         not_on: engine -> why that engine cannot do it; only the default value is accepted there.
         values_on: engine -> the values that the engine accepts, where it is not all of them.

@@ -316,7 +316,7 @@ def linear_weights_that_can_be_replaced() -> None:
 
 @change(
     "cpu vllm",
-    gain="one start of Python with vLLM's imports less, about 15 s of the first run on a machine with two cores",
+    gain="one start of Python with vLLM's imports less, once on a machine: 8 to 12 s on two cores",
     pull_request="vLLM: inspect a model's class in this process where the platform has no CUDA.",
 )
 def models_inspected_here() -> None:

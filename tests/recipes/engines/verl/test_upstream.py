@@ -1,0 +1,79 @@
+"""`RECIPES_PATCHES=0` leaves every change out, and says so; a machine without a GPU keeps what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from recipes.config import load
+from recipes.engines.verl import translation, upstream
+from recipes.errors import RecipeError
+
+OFF = {"RECIPES_PATCHES": "0"}
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_a_run_of_verl_as_it_is_names_nothing_of_ours_but_the_reward_and_what_cpus_need(hardware):
+    recipe = load("gsm8k", environ=OFF, hardware=hardware)
+    keys = translation.translate(recipe)
+    ours = {name for name in keys if "recipes.engines" in str(keys[name]) and not name.startswith("reward.")}
+    needed = {"actor_rollout_ref.model.external_lib"} if hardware == "cpu" else set()
+    assert ours == {"trainer.checkpoint_callback_class"} | needed
+    assert "verl.trainer.main_ppo" in translation.command(recipe)
+    assert translation.environment(recipe, {})[upstream.SWITCH] == "0"
+    assert any("whole_responses" in line for line in translation.left_out(recipe))
+    assert translation.left_out(load("gsm8k", environ={}, hardware=hardware)) == []
+    assert not str(keys["actor_rollout_ref.actor.policy_loss.loss_mode"]).startswith(translation.ON_POLICY_PREFIX)
+    assert "algorithm.rollout_correction.bypass_mode" not in keys
+
+
+def test_what_verl_as_it_is_cannot_do_is_refused():
+    with pytest.raises(RecipeError) as caught:
+        translation.translate(load("gsm8k", environ={"LR_SCHEDULER_TYPE": "linear", **OFF}, hardware="gpu"))
+    assert "RECIPES_PATCHES" in caught.value.fix
+
+
+def test_responses_are_padded_without_flash_attn_where_verl_has_no_packed_attention(monkeypatch):
+    from recipes.config import gpus
+
+    monkeypatch.setattr(gpus, "lacks_flash_attention", lambda environ: True)
+    for environ, packed in ((OFF, False), ({}, gpus.has_packed_attention())):
+        assert load("gsm8k", environ=environ, hardware="gpu").worker.actor.padding_free == packed
+
+
+def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
+    made = []
+    needed = upstream.Change(lambda: made.append("needed"), "model", "", "", True)
+    other = upstream.Change(lambda: made.append("other"), "model", "", "", False)
+    monkeypatch.setattr(upstream, "CHANGES", [needed, other])
+    monkeypatch.setenv(upstream.SWITCH, "0")
+    upstream.apply("model", "server")
+    assert made == ["needed"]
+    monkeypatch.delenv(upstream.SWITCH)
+    upstream.apply("model")
+    assert made == ["needed", "needed", "other"]
+
+
+def test_the_list_of_changes_is_read_without_verl_or_vllm():
+    """Every process of vLLM may import it."""
+    check = (
+        "import sys; from recipes.engines.verl import upstream; print(any(x in sys.modules for x in ('torch', 'ray')))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.split() == ["False"]
+
+
+def test_the_engine_is_found_by_its_vendor_and_verls_own_by_another(monkeypatch):
+    from verl.workers.engine import base
+
+    from recipes.engines.verl.engine import VENDOR, RecipesEngine
+
+    monkeypatch.setattr(base, "get_device_name", lambda: "cuda")
+    monkeypatch.setattr(base, "get_vendor", lambda: "nvidia")
+    for vendor, ours in ((VENDOR, True), ("nvidia", False)):
+        monkeypatch.setenv("VERL_ENGINE_VENDOR", vendor)
+        for backend in ("fsdp", "fsdp2"):
+            found = base.EngineRegistry.get_engine_cls("language_model", backend)
+            assert issubclass(found, RecipesEngine) == ours
