@@ -10,7 +10,7 @@
 #   TENSOR_PARALLEL_SIZE  1                GPUs of one vLLM engine
 #   ROLLOUT_BATCH_SIZE    32               prompts a step
 #   GLOBAL_BATCH_SIZE     32               prompts an update
-#   MICRO_BATCH_SIZE      4                responses of one pass of a GPU
+#   MICRO_BATCH_SIZE      4                responses of one pass; on GPUs passes are filled by tokens
 #   ROLLOUT_N             16               responses a prompt
 #   LR                    1e-06            learning rate; falls along a cosine
 #   KL_COEF               0.01             weight of KL, taken from the reward

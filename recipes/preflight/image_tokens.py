@@ -44,7 +44,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Tokens of every kind of prompt, the place of the longest, and the bound of pixels that would make it fit."""
+    """Tokens of every kind of prompt, the place of the longest, and the bound of pixels that would make it fit.
+
+    There are no tokens for a processor that does not make them of patches, as that of another family than Qwen's.
+    """
 
     tokens: list[int]
     longest: int
@@ -90,6 +93,8 @@ def count(question: Question) -> Answer:
 
     kinds, low, high = question.kinds, question.low, question.high
     processor = AutoProcessor.from_pretrained(question.model, trust_remote_code=question.trust_remote_code)
+    if not hasattr(processor.image_processor, "merge_size"):
+        return Answer([], 0)
     of_image = Counter(processor, question.engine)
     text = {messages: _text_tokens(processor, messages) for messages in dict.fromkeys(kind.messages for kind in kinds)}
     seen = {size: of_image(size, low, high) for kind in kinds for size in kind.sizes}

@@ -63,6 +63,8 @@ def check_images(recipe: Recipe) -> list[str]:
     if model is None:
         return remarks
     answers = {key: _count_tokens(recipe, list(kinds), model) for key, kinds in scans.items()}
+    if not all(answer.tokens for answer in answers.values()):
+        return [f"the processor of {model} does not tell an image's tokens: whether prompts have room is not known"]
     fitting: Counter[str] = Counter()  # split -> rows of all its files that are short enough
     for key, kinds in scans.items():
         for tokens, rows in zip(answers[key].tokens, kinds.values(), strict=True):

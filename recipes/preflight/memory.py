@@ -87,7 +87,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
     name = recipe.worker.actor.model.model_path
     if recipe.hardware == "gpu" and not chosen:
         return (
-            "memory is not estimated, and nothing was chosen by it: no GPU is known here; --gpus 1x80 "
+            "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here; --gpus 1x80 "
             "(PLAN_GPUS=1x80) plans for one of 80 GB"
         )
     return (

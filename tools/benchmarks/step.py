@@ -26,6 +26,7 @@ from recipes.config.fit import plan_of
 from recipes.data.prepare import make, make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.memory.estimates import GENERATE, gpu_phases
+from recipes.memory.fit import KEYS
 from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
 from recipes.preflight.data_files import check_data, files
 from recipes.preflight.reward import check_reward
@@ -66,6 +67,10 @@ VALUES: dict[str, dict[str, Any]] = {
     },
 }
 """Settings to compare: this repository's defaults, single keys besides, and the values of both engines' examples."""
+
+FULL_LENGTHS = {"easyr1": (1, 2)}
+"""Responses of full length that a pass of an update, and one of log-probabilities, has tokens for: EasyR1 derives its
+budgets of tokens from the sizes of its micro-batches."""
 
 STANDSTILL = {"worker.actor.optim.lr": 1e-12}
 """A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
@@ -271,6 +276,10 @@ def run(name: str, work: Workload) -> Measured:
         **STANDSTILL,
         **VALUES[name],
     }
+    if name in FULL_LENGTHS:
+        longest = load(work.task, environ={"EMBEDDED": "0"}).data.max_prompt_length + work.max_response
+        keys = (KEYS["update_tokens"], KEYS["forward_tokens"])
+        values |= {key: responses * longest for key, responses in zip(keys, FULL_LENGTHS[name], strict=True)}
     arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
     command = [sys.executable, "-m", "recipes.launch", work.task, *arguments, *work.extra]
     environment = {
