@@ -98,13 +98,11 @@ AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "u
 """Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
 _LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
 _VALIDATION, _LORA = "worker.rollout.val_override_config", "worker.actor.model.lora"
-_DETAILS = {
-    f"{_LORA}.rank": (f"{_LORA}.alpha", f"{_LORA}.target_modules", f"{_LORA}.exclude_modules"),
-    "worker.rollout.limit_images": ("data.min_pixels", "data.max_pixels"),
-    "worker.actor.dynamic_batching": ("worker.actor.max_token_len_per_device",),
-    "algorithm.online_filtering": ("algorithm.filter_low", "algorithm.filter_high", "algorithm.filter_key"),
+_NEEDS = {
+    **{key: leaf.info.needs for key, leaf in leaves(Recipe).items() if leaf.info.needs},
+    "worker.actor.max_token_len_per_device": "worker.actor.dynamic_batching",
 }
-"""Switch -> keys that mean nothing in our recipe while it is off."""
+"""Key -> the switch without which it means nothing in our recipe."""
 HARDWARE = (
     "trainer.nnodes", "trainer.n_gpus_per_node", "*.micro_batch_size_*",
     "*.padding_free", "*.dynamic_batching", "*.max_token_len_*", "*.ulysses_size", "*.offload.*", "*.fsdp.*",
@@ -165,7 +163,7 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
         _effective(_ours(recipe, read(path), read(CONFIGS / gpu))),
         [_effective(each.values) for each in official],
     )
-    idle = {key for switch, keys in _DETAILS.items() if not mine.get(switch) for key in keys}
+    idle = {key for key, switch in _NEEDS.items() if not mine.get(switch)}
     reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
     rows, same = [], 0
     known = set(mine).union(*theirs)

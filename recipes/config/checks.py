@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from recipes.config import kl, loss, rewards
 from recipes.config.accounting import accounting, either, nearest_divisors
@@ -76,7 +77,7 @@ def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
     values = [*kl.remarks(recipe), *loss.remarks(recipe, updates)]
-    return [*recipe.notes, *values, *_adapters(recipe), *_idle(recipe)]
+    return [*recipe.notes, *values, *_adapters(recipe)]
 
 
 RATE_OF_ADAPTERS = 3e-6
@@ -255,76 +256,47 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-_A, _LORA, _BUFFER = "algorithm", "worker.actor.model.lora", "worker.reward.overlong_buffer"
 _BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
-Unused = tuple[tuple[str, ...], str, str, str]
-"""Keys that nothing reads (a last `*` stands for every key below), the key that decides it, why, and what to do.
-
-Keys for which there is nothing to do are read, and change nothing."""
 
 
-def _unused(recipe: Recipe) -> Iterator[Unused]:
+class Unread(NamedTuple):
+    """Keys that nothing reads, the key that decides it, why, and what to do."""
+
     keys: tuple[str, ...]
-    algorithm, actor = recipe.algorithm, recipe.worker.actor
-    estimator = algorithm.adv_estimator
+    decided_by: str
+    why: str
+    fix: str
+
+
+def _unread(recipe: Recipe) -> Iterator[Unread]:
+    for path, leaf in leaves(Recipe).items():
+        if (needed := leaf.info.needs) and not recipe.value(needed):
+            yield Unread((path,), needed, f"{needed} is {recipe.value(needed)}", f"turn {needed} on, or leave it out")
+    algorithm = recipe.algorithm
+    coefficient, estimator, in_loss = "algorithm.kl_coef", "algorithm.kl_penalty", ("kl_loss_coef", "kl_loss_type")
     if algorithm.disable_kl:
-        keys = (f"{_A}.kl_coef", f"{_A}.kl_penalty", f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type")
-        yield keys, f"{_A}.disable_kl", "there is no KL", "set DISABLE_KL=false, or leave it out"
-    if not algorithm.use_kl_loss:
-        fix = "set USE_KL_LOSS=true, or give the weight of KL in the reward as KL_COEF"
-        yield (f"{_A}.kl_loss_coef", f"{_A}.kl_loss_type"), f"{_A}.use_kl_loss", "KL is not in the loss", fix
-    if kl.in_loss(recipe) and not kl.in_reward(recipe):
-        if algorithm.kl_loss_coef not in (None, algorithm.kl_coef):
-            why = "KL is in the loss, with a weight of its own, algorithm.kl_loss_coef"
-            yield (f"{_A}.kl_coef",), f"{_A}.kl_loss_coef", why, "set KL_LOSS_COEF instead"
-        if algorithm.kl_loss_type not in (None, algorithm.kl_penalty):
-            why = "KL is in the loss, with an estimator of its own, algorithm.kl_loss_type"
-            yield (f"{_A}.kl_penalty",), f"{_A}.kl_loss_type", why, "set KL_LOSS_TYPE instead"
-    if not algorithm.norm_adv_by_std and estimator not in _BY_DEVIATION:
-        why = f"algorithm.adv_estimator {estimator} divides by no group's deviation"
-        yield (f"{_A}.norm_adv_by_std",), f"{_A}.adv_estimator", why, "set ALGORITHM=dr_grpo, or leave it out"
-    if not algorithm.online_filtering:
-        keys = (f"{_A}.filter_key", f"{_A}.filter_low", f"{_A}.filter_high")
-        fix = "set ONLINE_FILTERING=true, or leave it out"
-        yield keys, f"{_A}.online_filtering", "no groups are dropped", fix
+        keys = (coefficient, estimator, *(f"algorithm.{name}" for name in in_loss))
+        yield Unread(keys, "algorithm.disable_kl", "there is no KL", "set DISABLE_KL=false, or leave it out")
+    elif kl.in_loss(recipe) and not kl.in_reward(recipe):
+        for key, own in zip((coefficient, estimator), in_loss, strict=True):
+            given = getattr(algorithm, own)
+            if given not in (None, recipe.value(key)):
+                why = f"KL is in the loss, which takes algorithm.{own}, {given}"
+                yield Unread((key,), f"algorithm.{own}", why, f"set {own.upper()} instead")
+    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in _BY_DEVIATION:
+        why = f"algorithm.adv_estimator {algorithm.adv_estimator} divides by no group's deviation"
+        fix = "set ALGORITHM=dr_grpo, or leave it out"
+        yield Unread(("algorithm.norm_adv_by_std",), "algorithm.adv_estimator", why, fix)
     if loss.average(recipe) != loss.CONSTANT_LENGTH:
         why = f"only worker.actor.loss_agg_mode {loss.CONSTANT_LENGTH} divides by it"
         fix = f"set LOSS_AGG_MODE={loss.CONSTANT_LENGTH}, or leave it out"
-        yield ("worker.actor.loss_scale_factor",), "worker.actor.loss_agg_mode", why, fix
-    if not actor.model.lora.rank:
-        why = f"{_LORA}.rank is 0: all weights are trained"
-        yield (f"{_LORA}.*",), f"{_LORA}.rank", why, "set LORA_RANK, or leave it out"
-    if not recipe.worker.reward.overlong_buffer.enable:
-        keys = (f"{_BUFFER}.len", f"{_BUFFER}.penalty_factor")
-        fix = f"set {_BUFFER}.enable to true, or leave it out"
-        yield keys, f"{_BUFFER}.enable", "no response is judged by its length", fix
-    if not recipe.worker.rollout.limit_images:
-        limit = "worker.rollout.limit_images"
-        yield ("data.min_pixels", "data.max_pixels"), limit, f"{limit} is 0: prompts are text", ""
-
-
-def _asked(recipe: Recipe, keys: tuple[str, ...], decided_by: str) -> list[str]:
-    """Those of the keys that the user sets in this run, but for the one that decides."""
-    return [
-        path
-        for path, source in recipe.sources.items()
-        if path in keys or any(key.endswith("*") and path.startswith(key[:-1]) for key in keys)
-        if source.by_user and path != decided_by and recipe.value(path) is not None
-    ]
+        yield Unread(("worker.actor.loss_scale_factor",), "worker.actor.loss_agg_mode", why, fix)
 
 
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
-    for keys, decided_by, why, fix in _unused(recipe):
-        for path in _asked(recipe, keys, decided_by) if fix else ():
-            yield recipe.error(f"{path} {recipe.value(path)} has no effect: {why}", fix, path, decided_by)
-
-
-def _idle(recipe: Recipe) -> list[str]:
-    """Keys that the user sets, which are read, and which change nothing in this recipe."""
-    return [
-        f"{path} {recipe.value(path)} changes nothing: {why}"
-        for keys, decided_by, why, fix in _unused(recipe)
-        if not fix
-        for path in _asked(recipe, keys, decided_by)
-    ]
+    for keys, decided_by, why, fix in _unread(recipe):
+        for path in keys:
+            value = recipe.value(path)
+            if recipe.source_of(path).by_user and value is not None:
+                yield recipe.error(f"{path} {value} has no effect: {why}", fix, path, decided_by)

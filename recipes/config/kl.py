@@ -126,15 +126,3 @@ def switched_off(recipe: Recipe) -> list[Setting]:
         for key, off in switches.items()
         if recipe.value(key) and not (source := recipe.source_of(key)).by_user
     ]
-
-
-def table() -> list[tuple[str, str, str]]:
-    """Rows for the documentation: estimator, its gradient in the reward, and in the loss."""
-    orders = {"kl": " (k1)", "mse": " (k2)", "low_var_kl": " (k3)", "abs": ""}
-    orders |= {"kl+": " (k1, straight-through; verl)", "low_var_kl+": " (k3, straight-through; verl)"}
-
-    def cell(estimator: str, place: Place) -> str:
-        gradient = GRADIENTS[estimator, place]
-        return f"{'right' if gradient.right else '**wrong**'}: {gradient.text}; {gradient.why}"
-
-    return [(f"`{name}`{order}", cell(name, "reward"), cell(name, "loss")) for name, order in orders.items()]

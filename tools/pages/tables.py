@@ -88,7 +88,15 @@ def _runs_on(engine: str, values: dict[str, Any]) -> bool:
 
 def kl_table() -> str:
     """Estimator x place: the expected gradient."""
-    return markdown(("estimator", "in the reward (`kl_penalty`)", "in the loss (`kl_loss_type`)"), kl.table())
+    orders = {"kl": " (k1)", "mse": " (k2)", "low_var_kl": " (k3)", "abs": ""}
+    orders |= {"kl+": " (k1, straight-through; verl)", "low_var_kl+": " (k3, straight-through; verl)"}
+
+    def cell(estimator: str, place: kl.Place) -> str:
+        gradient = kl.GRADIENTS[estimator, place]
+        return f"{'right' if gradient.right else '**wrong**'}: {gradient.text}; {gradient.why}"
+
+    rows = [(f"`{name}`{order}", cell(name, "reward"), cell(name, "loss")) for name, order in orders.items()]
+    return markdown(("estimator", "in the reward (`kl_penalty`)", "in the loss (`kl_loss_type`)"), rows)
 
 
 BLOCKS: dict[str, Callable[..., str]] = {

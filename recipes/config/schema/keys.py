@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
@@ -76,7 +76,9 @@ VERL_GROUPS = {
     "worker.ref": "actor_rollout_ref.ref",
     "worker.ref.fsdp": "actor_rollout_ref.ref.fsdp_config",
     "worker.rollout": "actor_rollout_ref.rollout",
+    "worker.rollout.val_override_config": "actor_rollout_ref.rollout.val_kwargs",
     "worker.reward": "reward",
+    "worker.reward.overlong_buffer": "reward.reward_kwargs.overlong_buffer_cfg",
 }
 SAME = "{same}"
 """As `verl=`: verl has the key under the same name, in the group that corresponds."""
@@ -97,6 +99,8 @@ class KeyInfo:
         path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
         resume: what another value means to a run that is resumed.
         fixed: why no checkpoint can go on with another value; empty where it can.
+        needs: the key that must be on for this one to be read.
+        launcher: the launcher reads it, and no engine does.
     """
 
     doc: str
@@ -109,14 +113,20 @@ class KeyInfo:
     path: PathKind | None = None
     resume: Resume | None = None
     fixed: str = ""
+    needs: str = ""
+    launcher: bool = False
 
 
 class Section(BaseModel):
-    """A group of keys: typed strictly, closed to unknown names, and never changed after it was loaded."""
+    """A group of keys: typed strictly, closed to unknown names, and never changed after it was loaded.
+
+    `when_resumed`, `not_on` and `launcher` hold for those of its keys that say nothing else.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
     when_resumed: ClassVar[Resume] = "content"
-    """Of the keys that say nothing else."""
+    not_on: ClassVar[Mapping[str, str]] = {}
+    launcher: ClassVar[bool] = False
 
 
 class Resolved(Section):
@@ -152,32 +162,22 @@ def settled(value: T | None) -> T:
     return value
 
 
-def key(
-    default: Any,
-    doc: str,
-    *,
-    verl: str | tuple[str, ...] = (),
-    convert: Callable[[Any], Any] | None = None,
-    computed: bool = False,
-    alias: bool | None = None,
-    not_on: Mapping[str, str] | None = None,
-    values_on: Mapping[str, tuple[Any, ...]] | None = None,
-    path: PathKind | None = None,
-    resume: Resume | None = None,
-    fixed: str = "",
-    **bounds: Any,
-) -> Any:
-    """Declare a key. `default` may be a factory; `bounds` are pydantic's (ge, gt, le, lt); the rest is `KeyInfo`'s.
+def key(default: Any, doc: str, *, verl: str | tuple[str, ...] = SAME, alias: bool | None = None, **facts: Any) -> Any:
+    """Declare a key.
 
-    Without `alias`, verl's name is one wherever the value is handed over unchanged.
+    Args:
+        default: or a factory of it.
+        verl: without it, verl has the key under the same name, if it has it at all.
+        alias: without it, verl's name is one wherever the value is handed over unchanged.
+        facts: those of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
     """
+    own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
     names = (verl,) if isinstance(verl, str) else verl
-    if alias is None:
-        alias = bool(names) and convert is None and not computed
-    info = KeyInfo(doc, names, convert, computed, alias, not_on or {}, values_on or {}, path, resume, fixed)
+    unchanged = bool(names) and not own.get("convert") and not own.get("computed")
+    info = KeyInfo(doc, names, alias=unchanged if alias is None else alias, **own)
     given = {"default_factory" if callable(default) else "default": default}
     extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
-    return Field(**given, description=doc, json_schema_extra=extra, **bounds)
+    return Field(**given, description=doc, json_schema_extra=extra, **facts)
 
 
 def only_verl(doc_of_easyr1: str = "EasyR1 has no such setting") -> dict[str, str]:
@@ -234,21 +234,22 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
             info: Any = extra["key"]  # JSON says pydantic
-            placed = _placed(
-                info, prefix.rstrip("."), name, section.when_resumed if issubclass(section, Section) else "content"
-            )
-            yield Leaf(f"{prefix}{name}", placed, declared)
+            yield Leaf(f"{prefix}{name}", _placed(info, section, prefix.rstrip("."), name), declared)
 
 
-def _placed(info: KeyInfo, group: str, name: str, resume: Resume) -> KeyInfo:
-    """Fill in the group's `resume`, and verl's groups in names such as `{role}.strategy`, of actor and reference."""
+def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> KeyInfo:
+    """Fill in what the section says of its keys, and verl's groups in names such as `{role}.strategy`."""
+    if issubclass(section, Section):
+        resume, lacks = info.resume or section.when_resumed, info.not_on or section.not_on
+        info = replace(info, resume=resume, not_on=lacks, launcher=info.launcher or section.launcher)
+    if info.launcher or "verl" in info.not_on:
+        return replace(info, verl=(), alias=False)
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
     same = VERL_GROUPS.get(known, "") + group.removeprefix(known)
     role = ".".join(group.split(".")[:2])
     places = {"same": f"{same}.{name}", "role": VERL_GROUPS.get(role)}
     places |= {part: VERL_GROUPS.get(f"{role}.{part}") for part in ("model", "fsdp")}
-    verl = tuple(template.format_map(places) for template in info.verl)
-    return replace(info, verl=verl, resume=info.resume or resume)
+    return replace(info, verl=tuple(template.format_map(places) for template in info.verl))
 
 
 def describe_type(annotation: Any) -> str:

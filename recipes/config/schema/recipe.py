@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import PrivateAttr, field_validator
 
-from recipes.config.schema.keys import SAME, Resolved, Resume, Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import Resolved, Resume, Section, key, leaves, only_easyr1, only_verl
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
@@ -43,7 +43,6 @@ class Data(Section):
     train_files: str | list[str] = key(
         "",
         "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
-        verl=SAME,
         convert=_as_list,
         path="data",
         resume="setting",
@@ -51,7 +50,6 @@ class Data(Section):
     val_files: str | list[str] = key(
         "",
         "validation rows, in the formats of train_files; empty: a share of the converted rows",
-        verl=SAME,
         convert=_as_list,
         path="data",
         resume="setting",
@@ -77,7 +75,6 @@ class Data(Section):
     prompt_key: str | None = key(
         None,
         "column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
-        verl=SAME,
         convert=lambda value: value or "prompt",
         resume="order",
     )
@@ -86,8 +83,8 @@ class Data(Section):
         "column of the gold answer; in your own file `ground_truth`, unless you name one",
         not_on=only_easyr1("verl always reads reward_model.ground_truth of the row"),
     )
-    image_key: str = key("images", "column of the images", verl=SAME, resume="order")
-    video_key: str = key("videos", "column of the videos", verl=SAME, resume="order")
+    image_key: str = key("images", "column of the images", resume="order")
+    video_key: str = key("videos", "column of the videos", resume="order")
     image_dir: str | None = key(
         None,
         "folder that image paths in the rows are relative to",
@@ -100,10 +97,8 @@ class Data(Section):
         gt=0,
         not_on=only_easyr1("verl takes the rate from the row's video entry"),
     )
-    max_prompt_length: int = key(
-        512, "longest prompt, in tokens, image tokens included", verl=SAME, gt=0, resume="order"
-    )
-    max_response_length: int = key(512, "longest response, in tokens", verl=SAME, gt=0)
+    max_prompt_length: int = key(512, "longest prompt, in tokens, image tokens included", gt=0, resume="order")
+    max_response_length: int = key(512, "longest response, in tokens", gt=0)
     rollout_batch_size: int = key(
         512, "prompts a step (not responses)", verl="data.train_batch_size", gt=0, resume="order"
     )
@@ -117,7 +112,6 @@ class Data(Section):
     val_batch_size: int = key(
         -1,
         "validation prompts generated at a time; -1: all at once",
-        verl=SAME,
         convert=lambda value: None if value < 0 else value,
         resume="setting",
     )
@@ -135,8 +129,8 @@ class Data(Section):
         path="input",
         resume="order",
     )
-    shuffle: bool = key(True, "shuffle the training rows every epoch", verl=SAME, resume="order")
-    seed: int = key(1, "seed of the shuffling", verl=SAME, resume="order")
+    shuffle: bool = key(True, "shuffle the training rows every epoch", resume="order")
+    seed: int = key(1, "seed of the shuffling", resume="order")
     min_pixels: int | None = key(
         262144,
         "smallest image, in pixels; smaller ones are enlarged",
@@ -144,6 +138,7 @@ class Data(Section):
         computed=True,
         gt=0,
         resume="order",
+        needs="worker.rollout.limit_images",
     )
     max_pixels: int | None = key(
         4194304,
@@ -152,16 +147,13 @@ class Data(Section):
         computed=True,
         gt=0,
         resume="order",
+        needs="worker.rollout.limit_images",
     )
-    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", verl=SAME, resume="order")
-    filter_overlong_prompts_workers: int = key(
-        16, "processes that measure the prompts", verl=SAME, gt=0, resume="setting"
-    )
-    train_max_samples: int = key(
-        -1, "train on so many rows at most; -1: all", verl=SAME, not_on=only_verl(), resume="order"
-    )
+    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", resume="order")
+    filter_overlong_prompts_workers: int = key(16, "processes that measure the prompts", gt=0, resume="setting")
+    train_max_samples: int = key(-1, "train on so many rows at most; -1: all", not_on=only_verl(), resume="order")
     dataloader_num_workers: int = key(
-        8, "processes that read rows", verl=SAME, ge=0, not_on=only_verl("EasyR1 always uses 8"), resume="setting"
+        8, "processes that read rows", ge=0, not_on=only_verl("EasyR1 always uses 8"), resume="setting"
     )
 
 
@@ -185,9 +177,10 @@ class Algorithm(Section):
         None,
         "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change",
         resume="setting",
+        launcher=True,
     )
     adv_estimator: AdvantageEstimator = key(
-        "grpo", "advantage estimator", verl=SAME, values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
+        "grpo", "advantage estimator", values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
     )
     norm_adv_by_std: bool = key(
         True,
@@ -211,7 +204,6 @@ class Algorithm(Section):
     use_kl_in_reward: bool | None = key(
         None,
         "subtract KL from the reward; null: if it is not in the loss; true together with use_kl_loss: in both",
-        verl=SAME,
         computed=True,
         not_on=only_verl("EasyR1 has one place for KL, chosen by use_kl_loss"),
     )
@@ -237,6 +229,7 @@ class Algorithm(Section):
         computed=True,
         alias=True,
         ge=0,
+        needs="algorithm.use_kl_loss",
     )
     kl_loss_type: KlPenalty | None = key(
         None,
@@ -245,6 +238,7 @@ class Algorithm(Section):
         computed=True,
         alias=True,
         values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
+        needs="algorithm.use_kl_loss",
     )
     online_filtering: bool = key(
         False, "drop groups that give no signal and generate others (DAPO)", verl="algorithm.filter_groups.enable"
@@ -254,22 +248,26 @@ class Algorithm(Section):
         "reward part that decides whether a group is dropped",
         verl="algorithm.filter_groups.metric",
         convert=lambda value: "reward" if value == "overall" else value,
+        needs="algorithm.online_filtering",
     )
     filter_low: float = key(
         0.01,
         "drop groups whose mean is not above this",
         not_on=only_easyr1("verl drops a group when all its values are equal, whatever they are"),
+        needs="algorithm.online_filtering",
     )
     filter_high: float = key(
         0.99,
         "drop groups whose mean is not below this",
         not_on=only_easyr1("verl drops a group when all its values are equal, whatever they are"),
+        needs="algorithm.online_filtering",
     )
 
 
 class Monitor(Section):
     """The bounds at which rules warn. Rules compare windows of steps, never single steps."""
 
+    launcher: ClassVar[bool] = True
     when_resumed: ClassVar[Resume] = "setting"
 
     window: int = key(5, "steps in a window", ge=2)
@@ -300,7 +298,7 @@ class Trainer(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    total_epochs: int = key(15, "passes over the training rows", verl=SAME, computed=True, alias=True, gt=0)
+    total_epochs: int = key(15, "passes over the training rows", computed=True, alias=True, gt=0)
     max_steps: int | None = key(
         None,
         "steps; null: by total_epochs",
@@ -309,20 +307,16 @@ class Trainer(Section):
         alias=True,
         gt=0,
     )
-    project_name: str = key("grpo-recipes", "project, for loggers", verl=SAME)
+    project_name: str = key("grpo-recipes", "project, for loggers")
     experiment_name: str | None = key(
-        None,
-        "name of the run and of its folders; null: the recipe's name",
-        verl=SAME,
-        resume="place",
+        None, "name of the run and of its folders; null: the recipe's name", resume="place"
     )
     logger: list[Backend] = key(
         lambda: ["console", "file"],
         "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
-        verl=SAME,
     )
-    nnodes: int = key(1, "machines", verl=SAME, gt=0)
-    n_gpus_per_node: int = key(8, "GPUs of a machine (ranks, on a machine without)", verl=SAME, gt=0)
+    nnodes: int = key(1, "machines", gt=0)
+    n_gpus_per_node: int = key(8, "GPUs of a machine (ranks, on a machine without)", gt=0)
     max_try_make_batch: int = key(
         20,
         "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
@@ -330,17 +324,14 @@ class Trainer(Section):
         computed=True,
     )
     val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
-    val_before_train: bool = key(True, "validate at step 0", verl=SAME)
-    val_only: bool = key(False, "validate and stop", verl=SAME)
+    val_before_train: bool = key(True, "validate at step 0")
+    val_only: bool = key(False, "validate and stop")
     val_generations_to_log: int = key(0, "validation responses shown by W&B", verl="trainer.log_val_generations", ge=0)
-    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", verl=SAME)
-    save_limit: int = key(
-        -1,
-        "checkpoints to keep; -1: all",
-        verl="trainer.max_actor_ckpt_to_keep",
-        computed=True,
+    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never")
+    save_limit: int = key(-1, "checkpoints to keep; -1: all", verl="trainer.max_actor_ckpt_to_keep", computed=True)
+    keep_best: bool = key(
+        False, "keep the checkpoint with the best validation as best/, whatever save_limit says", launcher=True
     )
-    keep_best: bool = key(False, "keep the checkpoint with the best validation as best/, whatever save_limit says")
     save_model_only: bool = key(
         False,
         "leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew",
@@ -394,14 +385,12 @@ class Trainer(Section):
     rollout_data_dir: str | None = key(
         None,
         "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
-        verl=SAME,
         path="output",
         resume="place",
     )
     validation_data_dir: str | None = key(
         None,
         "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
-        verl=SAME,
         path="output",
         resume="place",
     )
@@ -437,18 +426,22 @@ class Circumstances(NamedTuple):
 class Recipe(Resolved):
     """A resolved recipe for verl or EasyR1."""
 
-    name: str = key("recipe", "name of the recipe; default: the file's", resume="place")
+    name: str = key("recipe", "name of the recipe; default: the file's", resume="place", launcher=True)
     engine: EngineName = key(
-        "verl", "trainer that runs the recipe", fixed="each engine writes checkpoints of its own form"
+        "verl", "trainer that runs the recipe", fixed="each engine writes checkpoints of its own form", launcher=True
     )
-    hardware: Hardware = key("cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml", resume="setting")
-    prepare: list[str] = key(list, "script and arguments that make the data when it is missing", resume="place")
+    hardware: Hardware = key(
+        "cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml", resume="setting", launcher=True
+    )
+    prepare: list[str] = key(
+        list, "script and arguments that make the data when it is missing", resume="place", launcher=True
+    )
     data: Data = Data()
     algorithm: Algorithm = Algorithm()
     worker: Worker = Worker()
     trainer: Trainer = Trainer()
     monitor: Monitor = Monitor()
-    verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are")
+    verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are", launcher=True)
 
     _circumstances: Circumstances = PrivateAttr(default=Circumstances())
 
@@ -474,9 +467,9 @@ class Recipe(Resolved):
         return self.trainer.nnodes * self.trainer.n_gpus_per_node
 
     def uses(self, path: str) -> bool:
-        """Return whether a key has an effect: an adapter's only with a rank above 0."""
-        group, _, name = path.rpartition(".")
-        return not group.endswith(".lora") or name == "rank" or self.value(f"{group}.rank") > 0
+        """Return whether a key takes part: of the adapters' keys only the rank does while that is 0."""
+        needed = leaves(Recipe)[path].info.needs
+        return not needed.endswith(".lora.rank") or self.value(needed) > 0
 
     @property
     def longest(self) -> int:
@@ -484,9 +477,5 @@ class Recipe(Resolved):
         return self.data.max_prompt_length + self.data.max_response_length
 
 
-LAUNCHERS = (
-    *("name", "engine", "hardware", "prepare", "algorithm.preset", "verl", "trainer.keep_best"),
-    "worker.reward.reward_weights",
-    *(f"monitor.{name}" for name in Monitor.model_fields),
-)
+LAUNCHERS = frozenset(path for path, leaf in leaves(Recipe).items() if leaf.info.launcher)
 """Keys that the launcher reads and no engine does."""

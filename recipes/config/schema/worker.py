@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from recipes.config.schema.keys import SAME, Resume, Section, key, only_easyr1, only_verl
+from recipes.config.schema.keys import Resume, Section, key, only_easyr1, only_verl
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -34,16 +35,21 @@ class Lora(Section):
     rank: int = key(
         0, "rank of the adapters; 0: train all weights", verl="{model}.lora_rank", ge=0, fixed=OTHER_ADAPTERS
     )
-    alpha: int = key(64, "scale of the adapters", verl="{model}.lora_alpha", gt=0)
+    alpha: int = key(64, "scale of the adapters", verl="{model}.lora_alpha", gt=0, needs="worker.actor.model.lora.rank")
     target_modules: str = key(
         "all-linear",
         "modules to adapt: all-linear, or names joined by commas",
         verl="{model}.target_modules",
         convert=_split_names,
         fixed=OTHER_ADAPTERS,
+        needs="worker.actor.model.lora.rank",
     )
     exclude_modules: str | None = key(
-        None, "regular expression of modules to leave alone", verl="{model}.exclude_modules", fixed=OTHER_ADAPTERS
+        None,
+        "regular expression of modules to leave alone",
+        verl="{model}.exclude_modules",
+        fixed=OTHER_ADAPTERS,
+        needs="worker.actor.model.lora.rank",
     )
 
 
@@ -60,22 +66,20 @@ class Model(Section):
         resume="setting",
     )
     tokenizer_path: str | None = key(
-        None, "tokenizer folder or name; null: the model's", verl=SAME, path="model", resume="setting"
+        None, "tokenizer folder or name; null: the model's", path="model", resume="setting"
     )
-    override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", verl=SAME)
+    override_config: dict[str, Any] = key(dict, "values that replace those in the model's config")
     enable_gradient_checkpointing: bool | None = key(
         True,
         "compute activations again in the backward pass, to save memory; null: where memory asks for it",
-        verl=SAME,
         resume="setting",
     )
     use_liger: bool = key(
-        False, "liger's kernels for norms, rotary embedding and MLP", verl=SAME, not_on=only_verl(), resume="setting"
+        False, "liger's kernels for norms, rotary embedding and MLP", not_on=only_verl(), resume="setting"
     )
     trust_remote_code: bool = key(
         False,
         "run code that comes with the model (EasyR1's own default is true)",
-        verl=SAME,
         computed=True,
         alias=True,
         resume="setting",
@@ -91,10 +95,10 @@ class Model(Section):
 class Optim(Section):
     """AdamW and its schedule."""
 
-    lr: float = key(1e-6, "learning rate", verl=SAME, gt=0)
-    weight_decay: float = key(1e-2, "decoupled weight decay", verl=SAME, ge=0)
+    lr: float = key(1e-6, "learning rate", gt=0)
+    weight_decay: float = key(1e-2, "decoupled weight decay", ge=0)
     strategy: Literal["adamw", "adamw_bf16"] = key(
-        "adamw", "optimiser; adamw_bf16 keeps its state in bf16", computed=True, values_on={"verl": ("adamw",)}
+        "adamw", "optimiser; adamw_bf16 keeps its state in bf16", verl=(), computed=True, values_on={"verl": ("adamw",)}
     )
     fused: bool | None = key(
         False,
@@ -110,13 +114,11 @@ class Optim(Section):
     lr_warmup_steps: int | None = key(
         None,
         "steps in which the rate rises from 0; null: by lr_warmup_ratio",
-        verl=SAME,
         convert=lambda value: -1 if value is None else value,
     )
     lr_scheduler_type: Literal["constant", "cosine", "linear"] = key(
         "constant",
         "schedule after the warm-up: the last two fall until the last step",
-        verl=SAME,
         convert=lambda value: "cosine" if value == "linear" else value,
         alias=True,
         values_on={"easyr1": ("constant", "cosine")},
@@ -148,7 +150,7 @@ class Fsdp(Section):
         verl="{fsdp}.model_dtype",
         computed=True,
     )
-    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", verl=SAME, resume="setting")
+    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", resume="setting")
     mp_param_dtype: Precision = key(
         "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", computed=True
     )
@@ -191,34 +193,21 @@ class Offload(RefOffload):
     )
 
 
-_LENGTH_PENALTY = only_verl("on EasyR1 the reward function has to do this")
-
-
 class OverlongBuffer(Section):
     """DAPO's soft penalty for responses that come close to the limit (arXiv:2503.14476)."""
 
-    enable: bool = key(
-        False,
-        "lower the score of responses that end inside the buffer",
-        verl="reward.reward_kwargs.overlong_buffer_cfg.enable",
-        computed=True,
-        not_on=_LENGTH_PENALTY,
-    )
+    not_on: ClassVar[Mapping[str, str]] = only_verl("on EasyR1 the reward function has to do this")
+
+    enable: bool = key(False, "lower the score of responses that end inside the buffer", computed=True)
     len: int | None = key(
         None,
         "tokens before the limit in which the penalty grows; null: a fifth of data.max_response_length, as published",
-        verl="reward.reward_kwargs.overlong_buffer_cfg.len",
         computed=True,
-        not_on=_LENGTH_PENALTY,
         gt=0,
+        needs="worker.reward.overlong_buffer.enable",
     )
     penalty_factor: float = key(
-        1.0,
-        "penalty at the limit",
-        verl="reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
-        computed=True,
-        not_on=_LENGTH_PENALTY,
-        ge=0,
+        1.0, "penalty at the limit", computed=True, ge=0, needs="worker.reward.overlong_buffer.enable"
     )
 
 
@@ -235,7 +224,7 @@ class Reward(Section):
         resume="setting",
     )
     reward_weights: list[float] = key(
-        list, "one weight for each of several reward functions; empty: each counts 1", verl=(), computed=True
+        list, "one weight for each of several reward functions; empty: each counts 1", launcher=True
     )
     reward_function_kwargs: dict[str, Any] = key(
         dict,
@@ -248,7 +237,6 @@ class Reward(Section):
     num_workers: int = key(
         8,
         "reward processes; 0, on CPUs: in the processes that drive generation",
-        verl=SAME,
         ge=0,
         not_on=only_verl("EasyR1 has one reward process"),
         resume="setting",
@@ -264,61 +252,43 @@ class ValOverride(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    temperature: float | None = key(
-        None, "temperature; 0: greedy", verl=f"{ROLLOUT}.val_kwargs.temperature", computed=True, alias=True, ge=0
-    )
-    top_p: float | None = key(
-        None, "nucleus", verl=f"{ROLLOUT}.val_kwargs.top_p", computed=True, alias=True, gt=0, le=1
-    )
-    top_k: int | None = key(
-        None, "candidates; -1: all", verl=f"{ROLLOUT}.val_kwargs.top_k", computed=True, alias=True, ge=-1
-    )
-    n: int = key(1, "responses a prompt", verl=f"{ROLLOUT}.val_kwargs.n", computed=True, alias=True, gt=0)
+    temperature: float | None = key(None, "temperature; 0: greedy", computed=True, alias=True, ge=0)
+    top_p: float | None = key(None, "nucleus", computed=True, alias=True, gt=0, le=1)
+    top_k: int | None = key(None, "candidates; -1: all", computed=True, alias=True, ge=-1)
+    n: int = key(1, "responses a prompt", computed=True, alias=True, gt=0)
 
 
 class Rollout(Section):
     """Generation of responses."""
 
-    name: Literal["vllm", "sglang"] = key(
-        "vllm", "inference engine", verl=SAME, values_on={"easyr1": ("vllm",)}, resume="setting"
-    )
-    n: int = key(1, "responses a prompt: the size of a group", verl=SAME, gt=0)
-    temperature: float = key(1.0, "sampling temperature", verl=SAME, gt=0)
-    top_p: float = key(1.0, "nucleus", verl=SAME, gt=0, le=1)
-    top_k: int = key(-1, "candidates; -1: all", verl=SAME, ge=-1)
-    seed: int = key(1, "seed of sampling", verl=SAME)
+    name: Literal["vllm", "sglang"] = key("vllm", "inference engine", values_on={"easyr1": ("vllm",)}, resume="setting")
+    n: int = key(1, "responses a prompt: the size of a group", gt=0)
+    temperature: float = key(1.0, "sampling temperature", gt=0)
+    top_p: float = key(1.0, "nucleus", gt=0, le=1)
+    top_k: int = key(-1, "candidates; -1: all", ge=-1)
+    seed: int = key(1, "seed of sampling")
     limit_images: int = key(
-        0,
-        "images a prompt may hold; 0: text only",
-        verl=SAME,
-        convert=lambda value: value or None,
-        ge=0,
-        resume="setting",
+        0, "images a prompt may hold; 0: text only", convert=lambda value: value or None, ge=0, resume="setting"
     )
-    dtype: Literal["bf16", "fp16", "fp32"] = key(
-        "bf16", "precision of generation", verl=SAME, convert=_VERL_PRECISIONS.get
-    )
+    dtype: Literal["bf16", "fp16", "fp32"] = key("bf16", "precision of generation", convert=_VERL_PRECISIONS.get)
     gpu_memory_utilization: float | None = key(
         0.6,
         "share of a GPU's memory for weights and cache of vLLM; null: 0.6, or what fits the free memory",
-        verl=SAME,
         gt=0,
         lt=1,
         resume="setting",
     )
-    enforce_eager: bool = key(
-        False, "no CUDA graphs: slower, starts sooner, takes less memory", verl=SAME, resume="setting"
-    )
+    enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory", resume="setting")
     enable_chunked_prefill: bool = key(
-        True, "split long prompts while others decode (EasyR1's own default is false)", verl=SAME, resume="setting"
+        True, "split long prompts while others decode (EasyR1's own default is false)", resume="setting"
     )
     tensor_parallel_size: int = key(
         2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0, resume="setting"
     )
     max_model_len: int | None = key(
-        None, "longest sequence of vLLM; null: prompt + response", verl=SAME, computed=True, gt=0, resume="setting"
+        None, "longest sequence of vLLM; null: prompt + response", computed=True, gt=0, resume="setting"
     )
-    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", verl=SAME, gt=0, resume="setting")
+    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", gt=0, resume="setting")
     disable_tqdm: bool = key(
         False,
         "no progress bar of vLLM",
@@ -329,7 +299,6 @@ class Rollout(Section):
     max_num_seqs: int | None = key(
         256,
         "responses vLLM decodes at once; null: a step's responses over its engines, 256 to 1,024",
-        verl=SAME,
         gt=0,
         not_on=only_verl(),
         resume="setting",
@@ -337,25 +306,20 @@ class Rollout(Section):
     cudagraph_capture_sizes: list[int] | None = key(
         None,
         "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs",
-        verl=SAME,
         not_on=only_verl(),
         resume="setting",
     )
     load_format: Literal["auto", "dummy", "safetensors"] = key(
         "auto",
         "first weights of vLLM: random (dummy) or the model's; auto: the model's for LoRA and images, where it matters",
-        verl=SAME,
         computed=True,
         not_on=only_verl(),
         resume="setting",
     )
-    free_cache_engine: bool = key(
-        True, "free vLLM's cache while training", verl=SAME, not_on=only_verl(), resume="setting"
-    )
+    free_cache_engine: bool = key(True, "free vLLM's cache while training", not_on=only_verl(), resume="setting")
     calculate_log_probs: bool = key(
         True,
         "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)",
-        verl=SAME,
         not_on=only_verl(),
         resume="setting",
     )
@@ -394,10 +358,7 @@ class Actor(Section):
         fixed="FSDP 1 and 2 write weights in different forms",
     )
     global_batch_size: int | None = key(
-        256,
-        "prompts (not responses) an update sees; null: all of a step's",
-        verl="{role}.ppo_mini_batch_size",
-        gt=0,
+        256, "prompts (not responses) an update sees; null: all of a step's", verl="{role}.ppo_mini_batch_size", gt=0
     )
     micro_batch_size_per_device_for_update: int | None = key(
         4,
@@ -409,7 +370,7 @@ class Actor(Section):
     max_grad_norm: float = key(
         1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
     )
-    ppo_epochs: int = key(1, "passes over a step's responses", verl=SAME, gt=0)
+    ppo_epochs: int = key(1, "passes over a step's responses", gt=0)
     padding_free: bool = key(
         True, "pack responses without padding", verl="{model}.use_remove_padding", resume="setting"
     )
@@ -450,14 +411,13 @@ class Actor(Section):
     clip_ratio_low: float = key(
         0.2, "lower clip of the ratio", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0
     )
-    clip_ratio_high: float = key(0.3, "upper clip of the ratio (DAPO: higher than the lower)", verl=SAME, ge=0)
+    clip_ratio_high: float = key(0.3, "upper clip of the ratio (DAPO: higher than the lower)", ge=0)
     loss_avg_mode: Literal["token", "seq"] = key(
         "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
     )
     loss_agg_mode: AggMode | None = key(
         None,
         "verl's finer choice of the average; null: by loss_avg_mode",
-        verl=SAME,
         computed=True,
         alias=True,
         not_on=only_verl(),
@@ -465,7 +425,6 @@ class Actor(Section):
     loss_scale_factor: int | None = key(
         None,
         "constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length",
-        verl=SAME,
         computed=True,
         alias=True,
         not_on=only_verl(),
@@ -478,7 +437,7 @@ class Actor(Section):
         convert=verl_loss,
         values_on={"easyr1": EASYR1_LOSSES},
     )
-    entropy_coeff: float = key(0.0, "weight of the entropy bonus", verl=SAME, not_on=only_verl())
+    entropy_coeff: float = key(0.0, "weight of the entropy bonus", not_on=only_verl())
     max_token_len_per_device_for_experience: int | None = key(
         None,
         "as max_token_len_per_device, for log-probabilities; null: as many as fit a GPU (verl), or as that key says",

@@ -27,7 +27,7 @@ OTHERS = (
         "WANDB_",
         "XDG_",
     ),
-    *("HOME", "NETRC", "PATH", "PYTHONPATH", "TORCH_", "TRITON_", "TORCHINDUCTOR_", "VERL_FILE_LOGGER_PATH"),
+    *("HOME", "NETRC", "PATH", "PYTHONPATH", "TORCH_", "TRITON_", "TORCHINDUCTOR_", "VERL_"),
 )
 """Beginnings of names that Python, libraries and loggers read themselves."""
 ENVIRONMENTS = ("environ", "environment")
