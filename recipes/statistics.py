@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,21 +47,26 @@ def mean_with_interval(
     bounds: tuple[float, float] | None = None,
     unit: str = "question",
     seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval | None:
-    """Mean of independent values with its interval; None for no values.
+    """Mean of values with its interval; None for no values.
 
     Values of 0 and 1 get Wilson's interval, others a bootstrap (BCa). Where all values are equal up to rounding a
     bootstrap would claim certainty: the bounds give an exact interval instead, and without bounds there is none.
+    Where clusters repeat, the interval is over the clusters.
 
     Args:
         values: one finite number per question (or game, or query).
         bounds: smallest and largest value that a question can have.
         unit: what the values are of, for `Interval.method`.
         seed: of the bootstrap's resampling.
+        clusters: of each value, the question that it is of; None where all are different.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         return None
+    if repeated(clusters):
+        return _clustered(data, clusters or (), bounds, unit)
     if bounds == (0.0, 1.0) and np.isin(data, (0.0, 1.0)).all():
         return _wilson(int(data.sum()), data.size)
     if np.ptp(data) <= _noise(data):
@@ -70,6 +75,62 @@ def mean_with_interval(
     if bounds is None or interval.low is None or interval.high is None:
         return interval
     return replace(interval, low=max(interval.low, bounds[0]), high=min(interval.high, bounds[1]))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Second minus first, on the same questions.
+
+    Attributes:
+        questions: how many; `different`: of them, those with a prompt and truth of their own.
+        won, lost: questions whose value rose, and fell.
+        test: how the p-value was made.
+    """
+
+    questions: int
+    different: int
+    difference: Interval
+    won: int
+    lost: int
+    p_value: float
+    test: str
+
+
+def paired_difference(
+    first: Sequence[float] | np.ndarray,
+    second: Sequence[float] | np.ndarray,
+    *,
+    bounds: tuple[float, float] | None = None,
+    clusters: Sequence[Hashable] | None = None,
+    seed: int = 0,
+) -> Paired:
+    """Compare two measurements of the same questions.
+
+    Values of 0 and 1 of different questions are compared by McNemar's exact test, all others by their differences.
+
+    Args:
+        first, second: one value per question, in one order.
+        bounds: smallest and largest value of a question.
+        clusters: of each value, the question that it is of; None where all are different.
+    """
+    before, after = (np.asarray(values, dtype=np.float64) for values in (first, second))
+    changes = after - before
+    won, lost = int((changes > NOISE).sum()), int((changes < -NOISE).sum())
+    different = len(set(clusters)) if clusters is not None else len(changes)
+    if different == len(changes) and np.isin((before, after), (0.0, 1.0)).all():
+        difference, p_value, test = difference_of_shares(won, lost, len(changes)), mcnemar(won, lost).p_value, "McNemar"
+    else:
+        span = bounds and (bounds[0] - bounds[1], bounds[1] - bounds[0])
+        interval = mean_with_interval(changes, bounds=span, clusters=clusters, seed=seed)
+        if interval is None:
+            raise ValueError("no questions")
+        difference, p_value, test = interval, paired_p_value(changes, seed, clusters), "paired permutation test"
+    return Paired(len(changes), different, difference, won, lost, p_value, test)
+
+
+def repeated(clusters: Sequence[Hashable] | None) -> bool:
+    """Return whether several values are of one question."""
+    return clusters is not None and len(set(clusters)) < len(clusters)
 
 
 def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
@@ -117,8 +178,10 @@ def mcnemar(won: int, lost: int) -> McNemar:
     return McNemar(won, lost, float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0)
 
 
-def paired_p_value(differences: Sequence[float] | np.ndarray, seed: int = 0) -> float:
-    """Two-sided p-value for "the mean difference is 0", one difference per question.
+def paired_p_value(
+    differences: Sequence[float] | np.ndarray, seed: int = 0, clusters: Sequence[Hashable] | None = None
+) -> float:
+    """Two-sided p-value for "the mean difference is 0", one difference per question; those of a cluster are added up.
 
     Signs are flipped at random (`scipy.stats.permutation_test`, exact for few questions); above `SIGN_FLIP_UP_TO`
     questions a t-test. Differences that are rounding noise count as 0.
@@ -126,6 +189,8 @@ def paired_p_value(differences: Sequence[float] | np.ndarray, seed: int = 0) -> 
     from scipy.stats import permutation_test, ttest_1samp
 
     data = np.asarray(differences, dtype=np.float64)
+    if clusters is not None:
+        data = _sums(data, clusters)[0]
     data = np.where(np.abs(data) <= NOISE, 0.0, data)
     if data.size < 2 or not data.any():
         return 1.0
@@ -201,6 +266,33 @@ def _constant(value: float, n: int, bounds: tuple[float, float] | None, unit: st
     share = 1.0 - ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / n)
     low, high = (value + share * (bound - value) for bound in bounds)
     return Interval(value, low, high, f"exact bound: every {unit} has the same value")
+
+
+def _sums(data: np.ndarray, clusters: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray]:
+    """Sum and number of the values of each cluster."""
+    places: dict[Hashable, int] = {}
+    of_each = [places.setdefault(cluster, len(places)) for cluster in clusters]
+    return np.bincount(of_each, weights=data), np.bincount(of_each)
+
+
+def _clustered(
+    data: np.ndarray, clusters: Sequence[Hashable], bounds: tuple[float, float] | None, unit: str
+) -> Interval:
+    """Student's t interval with the cluster-robust standard error of a mean (Liang and Zeger 1986)."""
+    from scipy.stats import t
+
+    sums, counts = _sums(data, clusters)
+    value, number = float(data.mean()), len(sums)
+    if np.ptp(data) <= _noise(data):
+        return _constant(value, number, bounds, unit)
+    if number == 1:
+        return Interval(value, None, None, f"none: one {unit}, repeated")
+    error = math.sqrt(number / (number - 1) * float(((sums - value * counts) ** 2).sum())) / data.size
+    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, number - 1)) * error
+    low, high = value - half, value + half
+    if bounds is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    return Interval(value, low, high, f"Student's t over {number} different {unit}s")
 
 
 def _bootstrap(data: np.ndarray, unit: str, seed: int) -> Interval:

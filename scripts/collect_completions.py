@@ -1,4 +1,4 @@
-"""Sort training or validation rollouts into `*_success.jsonl` and `*_fail.jsonl`, and list suspicious rewards."""
+"""Sort training or validation rollouts into `*_success.jsonl` and `*_fail.jsonl`."""
 
 from __future__ import annotations
 

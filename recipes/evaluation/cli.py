@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +109,9 @@ def print_result(result: Result, folder: Path) -> None:
     from recipes.evaluation.report.page import LABELS, table
 
     console = _console()
-    figures = Table(title=f"{result.task}: {counted(result.identity.data.questions, 'question')}", title_justify="left")
+    asked, different = result.identity.data.questions, next(iter(result.models.values())).passes["sampled"].different
+    repeats = "" if different == asked else f", {different:,} of them different"
+    figures = Table(title=f"{result.task}: {counted(asked, 'question')}{repeats}", title_justify="left")
     figures.add_column("figure")
     for label in [*result.models, "trained - base"] if result.comparison else result.models:
         figures.add_column(label, justify="right")
@@ -137,21 +138,27 @@ def _with_ends(cell: Any) -> str:
 def _notes(result: Result) -> list[str]:
     notes = []
     if result.probe:
-        groups = result.models["model"].passes["sampled"].grouped()
-        notes.append(
-            f"groups: {groups.all_right.share:.1%} all right, {groups.mixed.share:.1%} mixed, "
-            f"{groups.all_wrong.share:.1%} all wrong; {groups.zero_variance.share:.1%} without variance"
+        sampled = result.models["model"].passes["sampled"]
+        groups = sampled.grouped()
+        outcomes = (
+            f"{groups.all_right.share:.1%} all right, {groups.mixed.share:.1%} mixed, "
+            f"{groups.all_wrong.share:.1%} all wrong; "
         )
-    if result.comparison:
-        reach = result.comparison.reach
+        outcomes = outcomes if sampled.measure == "accuracy" else ""
+        notes.append(f"groups: {outcomes}{groups.zero_variance.share:.1%} without variance")
+    if result.comparison and (reach := result.comparison.reach):
         notes.append(
             f"within {counted(reach.n, 'sample')}: {counted(len(reach.newly_solved), 'question')} newly solved, "
             f"{len(reach.no_longer_solved)} no longer"
         )
     for label, model in result.models.items():
-        for name, counts in model.completions.items():
-            if raised := _raised(counts.flags):
-                notes.append(f"suspicious ({label}, {name}): {raised}")
+        for name, summary in model.passes.items():
+            if summary.failures:
+                failed = counted(summary.failures, "response")
+                notes.append(
+                    f"the reward could not judge {failed} ({label}, {name}), counted as failed with score 0; "
+                    f"the first: {summary.first_failure}"
+                )
     if result.filtered:
         kept = result.filtered
         notes.append(
@@ -159,10 +166,6 @@ def _notes(result: Result) -> list[str]:
             f"({kept.not_probed} kept without a probe)"
         )
     return notes
-
-
-def _raised(flags: Mapping[str, int]) -> str:
-    return ", ".join(f"{rule} {count}" for rule, count in flags.items() if count)
 
 
 def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) -> None:
@@ -187,21 +190,14 @@ def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) ->
 
 def _print_steps(steps: list[RolloutStep], target: Path) -> None:
     figures = Table()
-    for name in ("step", "mean score", "success", "fail", "suspicious", "score differs"):
+    for name in ("step", "mean score", "success", "fail", "scored", "score differs"):
         figures.add_column(name, justify="right")
     for step in steps:
-        numbers = (step.counts.success, step.counts.fail, step.counts.suspicious, step.differs)
+        numbers = (step.counts.success, step.counts.fail, step.counts.scored, step.differs)
         figures.add_row(step.step, f"{step.mean_score:.3f}", *map(str, numbers))
     console = _console()
     console.print(figures)
-    totals: Counter[str] = Counter()
-    for step in steps:
-        totals.update(step.counts.flags)
-    lines = [f"suspicious: {_raised(totals)}"] if _raised(totals) else []
-    same = [(step.step, each) for step in steps for each in step.counts.same_answer]
-    for number, each in same[:MOST_LINES]:
-        lines.append(f"step {number}: {each.answer!r} is a rewarded answer in {each.share:.0%} of the groups")
-    lines += [f"step {step.step}: the last line is half written and left out" for step in steps if step.torn]
+    lines = [f"step {step.step}: the last line is half written and left out" for step in steps if step.torn]
     if any(step.differs for step in steps):
         lines.append(
             "some logged scores are not what the reward file gives now: it changed since, or training used another"

@@ -1,7 +1,8 @@
 """Base against trained on the same questions: one primary test, further tests below it, and what pass@k says.
 
-The primary test is exact, paired and on greedy answers (McNemar): it alone decides the headline. The further tests are
-on pass@k of the sampled answers, k = 1, 2, 4, ... n; their p-values are adjusted for their number (Holm).
+The primary test is paired and on greedy answers, and alone decides the headline: McNemar's exact test where each is
+right or wrong, otherwise a permutation test of the differences. The further tests are on the sampled answers, on pass@k
+for k = 1, 2, 4, ... n, or on the mean score; their p-values are adjusted for their number (Holm).
 """
 
 from __future__ import annotations
@@ -12,18 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from recipes.evaluation.metrics import Collector, pass_name
-from recipes.statistics import (
-    SIGNIFICANCE,
-    Interval,
-    McNemar,
-    difference_of_shares,
-    holm,
-    ks_for,
-    mcnemar,
-    mean_with_interval,
-    paired_p_value,
-)
+from recipes.evaluation.metrics import Collector, Metric, pass_name
+from recipes.statistics import SIGNIFICANCE, Interval, Paired, holm, mean_with_interval, paired_difference
 
 # With fewer questions that changed sides than this, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
@@ -40,25 +31,40 @@ class Headline:
 
 @dataclass(frozen=True)
 class Primary:
-    """Greedy answers of both models; `won` and `lost` are rows that only the trained or only the base model solves."""
+    """Greedy answers of both models.
 
-    difference: Interval
-    mcnemar: McNemar
+    Attributes:
+        measure: "pass@1", or "mean_score" where the reward states no accuracy.
+        won, lost: rows whose value rose and fell.
+        both_right, both_wrong: questions; None where the reward states no accuracy.
+    """
+
+    measure: str
+    paired: Paired
     won: list[int]
     lost: list[int]
-    both_right: int
-    both_wrong: int
+    both_right: int | None
+    both_wrong: int | None
+
+    @property
+    def verdict(self) -> str:
+        """ "good" or "bad" where the test shows a difference, else "weak"."""
+        if self.paired.p_value >= SIGNIFICANCE:
+            return "weak"
+        return "good" if self.paired.difference.value > 0 else "bad"
 
 
 @dataclass(frozen=True)
-class PassAtK:
-    """Pass@k of the sampled answers before and after, paired by question.
+class Further:
+    """A figure of the sampled answers before and after, paired by question.
 
     Attributes:
-        p_value: of the mean difference; `p_holm`: the same, adjusted for the number of k.
+        name: of the metric, such as pass@4; `style`: how it is written.
+        p_value: of the mean difference; `p_holm`: the same, adjusted for the number of tests.
     """
 
-    k: int
+    name: str
+    style: str
     base: Interval
     trained: Interval
     difference: Interval
@@ -90,11 +96,14 @@ class Reach:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that is said of two models; `differences` are trained minus base by pass and metric."""
+    """Everything that is said of two models; `differences` are trained minus base by pass and metric.
+
+    `reach` is None where the reward states no accuracy.
+    """
 
     primary: Primary
-    pass_at_k: list[PassAtK]
-    reach: Reach
+    further: list[Further]
+    reach: Reach | None
     differences: dict[str, dict[str, Interval | None]]
     headline: Headline
 
@@ -110,82 +119,95 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     sampled = passes["base_sampled"], passes["trained_sampled"]
     primary = _primary(*greedy, rows)
     differences = {
-        "greedy": _differences(*greedy) | {pass_name(1): primary.difference},
+        "greedy": _differences(*greedy) | {primary.measure: primary.paired.difference},
         "sampled": _differences(*sampled),
     }
-    further = _pass_at_k(*sampled, differences["sampled"])
-    reach = _reach(*sampled, rows, further)
+    further = _further(*sampled, differences["sampled"])
+    reach = _reach(*sampled, rows, further) if primary.measure != "mean_score" else None
     return Comparison(primary, further, reach, differences, conclude(primary, further, reach))
 
 
-def conclude(primary: Primary, further: list[PassAtK], reach: Reach) -> Headline:
+def conclude(primary: Primary, further: list[Further], reach: Reach | None) -> Headline:
     """The headline: the primary test decides, the further tests are told after it."""
-    test, difference = primary.mcnemar, primary.difference
-    span = f"95% interval {100 * (difference.low or 0):+.1f} to {100 * (difference.high or 0):+.1f}"
+    paired, level = primary.paired, primary.verdict
+    factor, unit = (100, " points") if primary.measure == "pass@1" else (1, "")
+    difference = paired.difference
+    span = f"95% interval {factor * (difference.low or 0):+.3g} to {factor * (difference.high or 0):+.3g}"
+    name = "greedy pass@1" if primary.measure == "pass@1" else "the mean score of greedy answers"
+    repeats = "" if paired.different == paired.questions else f" over {paired.different} different prompts"
     figures = (
-        f"greedy pass@1 changed by {100 * difference.value:+.1f} points "
-        f"({span}; {test.won} won, {test.lost} lost, McNemar p = {test.p_value:.2g})"
+        f"{name} changed by {factor * difference.value:+.3g}{unit}{repeats} "
+        f"({span}; {paired.won} won, {paired.lost} lost, {paired.test} p = {paired.p_value:.2g})"
     )
-    if test.p_value < SIGNIFICANCE:
-        better = test.won > test.lost
-        level, text = "good" if better else "bad", f"The trained model is {'better' if better else 'worse'}: {figures}."
-    else:
-        level, text = "weak", f"No difference is shown: {figures}."
-        if 0 < test.won + test.lost < LEAST_CHANGED:
+    if level == "weak":
+        text = f"No difference is shown: {figures}."
+        if 0 < paired.won + paired.lost < LEAST_CHANGED:
             text += f" With fewer than {LEAST_CHANGED} changed questions this test cannot show one: ask more."
-    holding = [f"{pass_name(each.k)} {100 * each.difference.value:+.1f}" for each in further if each.change]
+    else:
+        text = f"The trained model is {'better' if level == 'good' else 'worse'}: {figures}."
+    holding = [f"{each.name} {factor * each.difference.value:+.3g}{unit}" for each in further if each.change]
     count = f"{len(further)} further tests on sampled answers" if len(further) > 1 else "the test on sampled answers"
-    outcome = f"{', '.join(holding)} points hold after Holm's correction" if holding else "none holds"
-    return Headline(level, f"{text} Of {count}: {outcome}. {reach.text}")
-
-
-def _changed(base: Collector, trained: Collector, rows: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Rows that only the trained model has a right answer to, and rows that only the base model has one to."""
-    before, after = (np.asarray(each.right) > 0 for each in (base, trained))
-    numbers = np.asarray(rows)
-    return numbers[after & ~before].tolist(), numbers[before & ~after].tolist()
+    outcome = f"{', '.join(holding)} {'holds' if len(holding) == 1 else 'hold'}" if holding else "none holds"
+    after = " after Holm's correction" if len(further) > 1 and holding else ""
+    return Headline(level, f"{text} Of {count}: {outcome}{after}.{f' {reach.text}' if reach else ''}")
 
 
 def _primary(base: Collector, trained: Collector, rows: Sequence[int]) -> Primary:
-    won, lost = _changed(base, trained, rows)
-    both_right = sum(base.right) - len(lost)
-    return Primary(
-        difference=difference_of_shares(len(won), len(lost), len(rows)),
-        mcnemar=mcnemar(len(won), len(lost)),
-        won=won,
-        lost=lost,
-        both_right=both_right,
-        both_wrong=len(rows) - both_right - len(won) - len(lost),
-    )
+    accuracies = base.measure == trained.measure == "accuracy"
+    name, bounds = (pass_name(1), (0.0, 1.0)) if accuracies else ("mean_score", None)
+    before, after = _of_all(base.column(name)), _of_all(trained.column(name))
+    paired = paired_difference(before, after, bounds=bounds, clusters=base.clusters, seed=base.sampling.seed)
+    won, lost = _changed(before, after, rows)
+    right = int(((before == 1.0) & (after == 1.0)).sum()) if accuracies else None
+    wrong = int(((before == 0.0) & (after == 0.0)).sum()) if accuracies else None
+    return Primary(name, paired, won, lost, right, wrong)
 
 
-def _pass_at_k(base: Collector, trained: Collector, differences: dict[str, Interval | None]) -> list[PassAtK]:
-    ks = ks_for(base.sampling.n)
-    changes = [_of_all(trained.column(pass_name(k))) - _of_all(base.column(pass_name(k))) for k in ks]
-    p_values = [paired_p_value(change, base.sampling.seed) for change in changes]
+def _changed(before: np.ndarray, after: np.ndarray, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Rows whose value rose, and rows whose value fell."""
+    numbers = np.asarray(rows)
+    return numbers[after > before].tolist(), numbers[before > after].tolist()
+
+
+def _further(base: Collector, trained: Collector, differences: dict[str, Interval | None]) -> list[Further]:
+    accuracies = base.measure == trained.measure == "accuracy"
+    tested = [each for each in base.metrics if each.name.startswith("pass@")] if accuracies else []
+    metrics = tested or [each for each in base.metrics if each.name == "mean_score"]
+    tests = [
+        paired_difference(
+            _of_all(base.column(each.name)),
+            _of_all(trained.column(each.name)),
+            clusters=base.clusters,
+            seed=base.sampling.seed,
+        )
+        for each in metrics
+    ]
+    adjusted = holm([test.p_value for test in tests])
     return [
-        PassAtK(
-            k,
-            _of_all(base.figures[pass_name(k)]),
-            _of_all(trained.figures[pass_name(k)]),
-            _of_all(differences[pass_name(k)]),
-            p_value,
+        Further(
+            metric.name,
+            metric.style,
+            _of_all(base.figures[metric.name]),
+            _of_all(trained.figures[metric.name]),
+            _of_all(differences[metric.name]),
+            test.p_value,
             p_holm,
         )
-        for k, p_value, p_holm in zip(ks, p_values, holm(p_values), strict=True)
+        for metric, test, p_holm in zip(metrics, tests, adjusted, strict=True)
     ]
 
 
 def _of_all(figure: T | None) -> T:
-    """Return a figure that every question has: pass@k is one, because it needs nothing but the verdicts."""
+    """Return a figure that every question has: the score, and pass@k where the reward states an accuracy."""
     if figure is None:
-        raise ValueError("a question has no pass@k")
+        raise ValueError("a question lacks the figure")
     return figure
 
 
-def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: list[PassAtK]) -> Reach:
+def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: list[Further]) -> Reach:
     n = base.sampling.n
-    gained, missed = _changed(base, trained, rows)
+    name = pass_name(n)
+    gained, missed = _changed(_of_all(base.column(name)), _of_all(trained.column(name)), rows)
     first, last = further[0].change, further[-1].change
     if n == 1:
         text = "One sample a question does not show whether something new was learned."
@@ -204,11 +226,12 @@ def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: li
 
 def _differences(base: Collector, trained: Collector) -> dict[str, Interval | None]:
     """Mean of (trained - base) for each metric with a paired interval; None where a question lacks the metric."""
-    differences: dict[str, Interval | None] = {}
-    for metric in base.metrics:
-        before, after = base.column(metric.name), trained.column(metric.name)
-        differences[metric.name] = None
-        if before is not None and after is not None:
-            bounds = metric.bounds and (metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0])
-            differences[metric.name] = mean_with_interval(after - before, bounds=bounds, seed=base.sampling.seed)
-    return differences
+    return {metric.name: _difference(metric, base, trained) for metric in base.metrics}
+
+
+def _difference(metric: Metric, base: Collector, trained: Collector) -> Interval | None:
+    before, after = base.column(metric.name), trained.column(metric.name)
+    if before is None or after is None:
+        return None
+    bounds = metric.bounds and (metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0])
+    return mean_with_interval(after - before, bounds=bounds, seed=base.sampling.seed, clusters=base.clusters)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from recipes.errors import RecipeError
-from recipes.evaluation.scoring import Reward, Score, as_score
-from recipes.evaluation.suspicious import RULES, SAME_ANSWER, CommonAnswer, SameAnswer, flags
+from recipes.evaluation.questions import Question
+from recipes.evaluation.sampling import Response
+from recipes.evaluation.scoring import Reward, Score
 from recipes.files import whole_folder
-from recipes.runs.responses import Dump, Response, dump_files, read_dump
+from recipes.runs.responses import Dump, dump_files, read_dump
+from recipes.runs.responses import Response as Logged
 
 # A logged score and the reward file's may differ by float32 rounding; beyond it, training used another file.
 SAME_SCORE = 1e-5
@@ -38,66 +39,38 @@ class JsonLines:
 
 @dataclass(frozen=True)
 class CompletionCounts:
-    """Responses in a log, by kind.
-
-    Attributes:
-        success, fail, suspicious: responses; a suspicious one is in success or fail as well.
-        flags: suspicious rule -> responses (for the last rule: answers).
-        same_answer: rewarded answers that nearly every group has.
-    """
+    """Responses in a log: right ones, and all others; those of a reward without an accuracy are only `scored`."""
 
     success: int
     fail: int
-    suspicious: int
-    flags: dict[str, int]
-    same_answer: list[CommonAnswer]
+    scored: int
 
 
 class CompletionLog:
-    """Writes `<name>_success.jsonl` (right), `<name>_fail.jsonl` and `<name>_suspicious.jsonl` into a folder."""
+    """Writes `<name>_success.jsonl` and `<name>_fail.jsonl`, or `<name>_scored.jsonl` where no accuracy is stated."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._files = {kind: JsonLines(folder / f"{name}_{kind}.jsonl") for kind in ("success", "fail", "suspicious")}
-        self._flags: Counter[str] = Counter()
-        self._same = SameAnswer()
+        self._folder, self._name = folder, name
+        self._files: dict[str, JsonLines] = {}
 
-    def add_group(
-        self,
-        prompt: str,
-        truth: str,
-        responses: Sequence[str],
-        scores: Sequence[Score],
-        *,
-        shared: Mapping[str, object],
-        own: Sequence[Mapping[str, object]],
-    ) -> list[list[str]]:
-        """Write one question's responses. Returns the suspicious flags of each.
-
-        Args:
-            shared: further columns that all its responses have in common.
-            own: further columns of each response.
-        """
-        raised = [flags(response, truth, score) for response, score in zip(responses, scores, strict=True)]
-        for response, score, names, columns in zip(responses, scores, raised, own, strict=True):
-            line = {**shared, "prompt": prompt, "ground_truth": truth, "response": response, **columns}
-            line |= {"score": score.value, "accuracy": score.accuracy, "reason": score.reason}
-            line |= {"parts": score.parts, "suspicious": names}
-            self._files["success" if score.right else "fail"].write(line)
-            if names:
-                self._files["suspicious"].write(line)
-            self._flags.update(names)
-        rewarded = [response for response, score in zip(responses, scores, strict=True) if score.value > 0]
-        self._same.add(truth, rewarded)
-        return raised
+    def add(self, response: str, score: Score, columns: Mapping[str, object]) -> None:
+        """Write one response; `columns` stand before it."""
+        line = {**columns, "response": response, "score": score.value, "accuracy": score.accuracy}
+        line |= {"reason": score.reason, "parts": score.parts}
+        if score.failure:
+            line["failure"] = score.failure
+        kind = "scored" if score.right is None else "success" if score.right else "fail"
+        if kind not in self._files:
+            self._files[kind] = JsonLines(self._folder / f"{self._name}_{kind}.jsonl")
+        self._files[kind].write(line)
 
     def close(self) -> CompletionCounts:
         """Finish the files and count what they hold."""
         for file in self._files.values():
             file.close()
-        same = self._same.found()
-        counts = {rule: self._flags[rule] for rule in RULES} | {SAME_ANSWER: len(same)}
-        sizes = {kind: file.count for kind, file in self._files.items()}
-        return CompletionCounts(sizes["success"], sizes["fail"], sizes["suspicious"], counts, same)
+        return CompletionCounts(
+            *(self._files[kind].count if kind in self._files else 0 for kind in ("success", "fail", "scored"))
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +100,7 @@ def rollout_files(path: Path) -> list[Path]:
 
 
 def split_rollouts(source: Path, target: Path, reward: Reward | None, data_source: str) -> list[RolloutStep]:
-    """Write `step_<n>_{success,fail,suspicious}.jsonl` for each dump of `source` into the folder `target`.
+    """Write `step_<n>_{success,fail,scored}.jsonl` for each dump of `source` into the folder `target`.
 
     Args:
         reward: scores again; None takes the logged score.
@@ -140,19 +113,21 @@ def split_rollouts(source: Path, target: Path, reward: Reward | None, data_sourc
 def _split(dump: Dump, folder: Path, reward: Reward | None, data_source: str) -> RolloutStep:
     log = CompletionLog(folder, f"step_{dump.file.stem}")
     differs = 0
-    for group in dump.groups.values():
-        scores = [_score(response, reward, data_source, str(dump.file)) for response in group]
-        differs += sum(abs(each.score - score.value) > SAME_SCORE for each, score in zip(group, scores, strict=True))
-        first = group[0]
-        shared = {"step": first.line.get("step"), "row_id": first.row_id}
-        own = [{"uid": each.line.get("uid")} for each in group]
-        log.add_group(first.prompt, first.truth, [each.text for each in group], scores, shared=shared, own=own)
+    for number, response in enumerate(dump.responses):
+        score = _score(response, number, reward, data_source)
+        differs += abs(response.score - score.value) > SAME_SCORE
+        columns = {"step": response.line.get("step"), "row_id": response.row_id, "uid": response.line.get("uid")}
+        columns |= {"prompt": response.prompt, "ground_truth": response.truth}
+        log.add(response.text, score, columns)
     mean = sum(response.score for response in dump.responses) / len(dump.responses)
     return RolloutStep(dump.file.stem, mean, differs, log.close(), dump.torn)
 
 
-def _score(response: Response, reward: Reward | None, data_source: str, where: str) -> Score:
-    if reward is not None:
-        return reward.score_raw(response.data_source or data_source, response.text, response.truth, {})
-    known = {key: response.line[key] for key in ("score", "accuracy", "acc", "reason") if key in response.line}
-    return as_score(known, where)
+def _score(response: Logged, number: int, reward: Reward | None, data_source: str) -> Score:
+    if reward is None:
+        reason = str(response.line.get("reason") or "")
+        return Score(response.score, response.accuracy, reason)
+    question = Question(
+        number, [{"role": "user", "content": response.prompt}], response.truth, response.data_source or data_source
+    )
+    return reward.score(question, [Response(response.text, None, "stop", None)])[0]

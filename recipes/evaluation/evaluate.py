@@ -13,6 +13,7 @@ from pathlib import Path
 from platform import python_version
 
 from recipes import provenance
+from recipes.errors import RecipeError, counted
 from recipes.evaluation.cache import ResponseFile, generate_missing, hash_file, responses_for
 from recipes.evaluation.comparison import Comparison, Headline, compare
 from recipes.evaluation.completions import CompletionCounts, CompletionLog, JsonLines
@@ -20,7 +21,7 @@ from recipes.evaluation.metrics import Collector, PassSummary, question_stats
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, identity, target_folder
 from recipes.evaluation.probe import TRUNCATION_HARMS, Probe, probe, write_filtered
-from recipes.evaluation.questions import Question, load_questions, with_images
+from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
 from recipes.evaluation.report.figures import draw_all
 from recipes.evaluation.report.page import write_report
 from recipes.evaluation.report.samples import Samples
@@ -44,7 +45,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     questions = load_questions(plan.data, limit=plan.limit, sample_seed=plan.sample_seed)
     what = identity(plan, len(questions))
     target = target_folder(plan, what)
-    passes = _passes(plan)
+    passes = _passes(plan, clusters_of(questions))
     seconds: dict[str, float] = {}
     with _timed(seconds, "generate"):
         generated = _generate(plan, passes, questions, progress)
@@ -52,6 +53,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
         samples = Samples(plan.kind, plan.samples)
         with _timed(seconds, "score"), progress("score", len(questions)) as advance:
             _score(plan, passes, questions, folder, samples, advance)
+        _refuse_all_failed(passes)
         with _timed(seconds, "statistics"):
             models = _models(plan, passes)
             collectors = {each.key: each.collector for each in passes}
@@ -94,38 +96,51 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 class Pass:
     """One model under one sampling; `name` is "greedy" or "sampled", `key` such as "trained_greedy" names its files."""
 
-    def __init__(self, subject: Subject, name: str, sampling: Sampling, data_hash: str, engine: Engine) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        name: str,
+        sampling: Sampling,
+        data_hash: str,
+        engine: Engine,
+        clusters: Sequence[int] | None = None,
+    ) -> None:
         self.subject, self.name, self.sampling = subject, name, sampling
         self.key = f"{subject.label}_{name}"
         self.file = responses_for(subject.model_hash, data_hash, sampling, subject.generator(engine))
-        self.collector = Collector(sampling)
+        self.collector = Collector(sampling, clusters)
         self.completions: CompletionCounts | None = None
 
     def score(self, question: Question, reward: Reward, log: CompletionLog) -> Scored:
         """Read and score one question's responses, add them to the collector and to the log."""
         group = self.file.read(question.row)
         responses = group.responses
-        scores = [reward.score(question, response.text) for response in responses]
+        scores = reward.score(question, responses)
         stats = question_stats(question.row, responses, scores)
         self.collector.add(stats, responses, scores)
-        raised = log.add_group(
-            question.text,
-            question.ground_truth,
-            [response.text for response in responses],
-            scores,
-            shared={"row": question.row, "data_source": question.data_source},
-            own=[
-                {"sample": number, "tokens": response.tokens, "truncated": response.truncated}
-                for number, response in enumerate(responses)
-            ],
+        shared = {"row": question.row, "data_source": question.data_source}
+        asked = {"prompt": question.text, "ground_truth": question.ground_truth}
+        for number, (response, score) in enumerate(zip(responses, scores, strict=True)):
+            own = {"sample": number, "tokens": response.tokens, "truncated": response.truncated}
+            log.add(response.text, score, {**shared, **own, **asked})
+        return Scored(group, scores, stats)
+
+
+def _refuse_all_failed(passes: Sequence[Pass]) -> None:
+    """Raise where the reward could judge no response at all: figures would say nothing of the model."""
+    collectors = [each.collector for each in passes]
+    if all(each.failures == each.questions * each.sampling.n for each in collectors):
+        raise RecipeError(
+            f"the reward judged none of the responses: {collectors[0].first_failure}",
+            where="the reward",
+            fix="mend it; the responses are kept, and the same command scores them again",
         )
-        return Scored(group, scores, stats, raised)
 
 
-def _passes(plan: EvaluationPlan) -> list[Pass]:
+def _passes(plan: EvaluationPlan, clusters: Sequence[int] | None) -> list[Pass]:
     data_hash = hash_file(plan.data)
     passes = [
-        Pass(subject, name, sampling, data_hash, plan.engine)
+        Pass(subject, name, sampling, data_hash, plan.engine, clusters)
         for subject in plan.subjects
         for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled))
         if sampling is not None
@@ -231,12 +246,24 @@ def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Co
 
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
-    sampled, first = passes["sampled"], passes["greedy"].mean("pass@1")
-    return Headline(
-        "plain",
-        f"Greedy pass@1 {first.value:.1%} (95% interval {first.low:.1%} to {first.high:.1%}) over {sampled.questions} "
-        f"questions; mean accuracy of {sampled.sampling.n} sampled answers each {sampled.mean('accuracy').value:.1%}.",
+    sampled, greedy = passes["sampled"], passes["greedy"]
+    questions = counted(sampled.questions, "question")
+    if sampled.different < sampled.questions:
+        questions += f", of which {sampled.different:,} are different"
+    if greedy.measure == "score":
+        first, more = greedy.mean("mean_score"), sampled.mean("mean_score")
+        ends = "" if first.low is None else f" (95% interval {first.low:.3g} to {first.high:.3g})"
+        text = (
+            f"Mean score of greedy answers {first.value:.3g}{ends} over {questions}; of {sampled.sampling.n} sampled "
+            f"answers each {more.value:.3g}. The reward states no accuracy."
+        )
+        return Headline("plain", text)
+    first, more = greedy.mean("pass@1"), sampled.mean("accuracy")
+    ends = "" if first.low is None else f" (95% interval {first.low:.1%} to {first.high:.1%})"
+    text = (
+        f"Greedy pass@1 {first.value:.1%}{ends} over {questions}; mean accuracy of {sampled.sampling.n} sampled answers"
     )
+    return Headline("plain", f"{text} each {more.value:.1%}.")
 
 
 def _made_by() -> MadeBy:

@@ -44,6 +44,11 @@ class Metric:
     bounds: tuple[float, float] | None = None
     of_groups: bool = False
 
+    @property
+    def of_accuracy(self) -> bool:
+        """Whether only a reward that states an accuracy has it."""
+        return self.name in ("accuracy", "flexible", "group_entropy_bits", "score_entropy_bits") or "@" in self.name
+
 
 METRICS = (
     Metric("accuracy", "Mean accuracy", "percent", (0.0, 1.0)),
@@ -63,11 +68,16 @@ def pass_name(k: int) -> str:
     return f"pass@{k}"
 
 
-def metrics_of(n: int) -> list[Metric]:
-    """The metrics of groups of n responses: accuracy and score, pass@k, then the others."""
+def metrics_of(n: int, measure: str = "accuracy") -> list[Metric]:
+    """The metrics of groups of n responses: accuracy, score, pass@k, then the others.
+
+    Args:
+        measure: "score" leaves out what only a reward that states an accuracy has.
+    """
     passes = [Metric(pass_name(k), f"pass@{k}", "percent", (0.0, 1.0)) for k in ks_for(n)]
     others = [metric for metric in METRICS[3:] if n > 1 or not metric.of_groups]
-    return [*METRICS[:3], *passes, *others]
+    every = [*METRICS[:3], *passes, *others]
+    return every if measure == "accuracy" else [metric for metric in every if not metric.of_accuracy]
 
 
 def reward_metric(name: str) -> Metric:
@@ -81,7 +91,7 @@ class QuestionStats:
 
     Attributes:
         row, n: row of the data file, size of the group.
-        right: how many responses are right.
+        right: how many responses are right; None, as `accuracy` and what rests on it, where none is stated.
         accuracy: mean of the reward's accuracy.
         flexible: the same where answers outside a marker count too; None where the reward has no such switch.
         mean_score, score_variance: of the rewards; the variance is the population's, since the group is all there is.
@@ -97,12 +107,12 @@ class QuestionStats:
 
     row: int
     n: int
-    right: int
-    accuracy: float
+    right: int | None
+    accuracy: float | None
     mean_score: float
     score_variance: float
-    group_entropy_bits: float
-    score_entropy_bits: float
+    group_entropy_bits: float | None
+    score_entropy_bits: float | None
     token_entropy_nats: float | None
     pass_at: dict[int, float]
     truncated: float
@@ -113,7 +123,9 @@ class QuestionStats:
 
     @property
     def outcome(self) -> str:
-        """ "all right", "all wrong" or "mixed"."""
+        """ "all right", "all wrong" or "mixed"; "scored" where the reward states no accuracy."""
+        if self.right is None:
+            return "scored"
         return "all right" if self.right == self.n else "mixed" if self.right else "all wrong"
 
 
@@ -122,8 +134,9 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
     n = len(scores)
     values = [score.value for score in scores]
     mean = fmean(values)
-    accuracy = fmean(score.accuracy for score in scores)
-    right = sum(score.right for score in scores)
+    stated = [score.accuracy for score in scores if score.accuracy is not None]
+    accuracy = fmean(stated) if len(stated) == n else None
+    right = None if accuracy is None else sum(bool(score.right) for score in scores)
     flexible = [score.flexible for score in scores if score.flexible is not None]
     tokens = [response.tokens for response in responses if response.tokens is not None]
     return QuestionStats(
@@ -133,17 +146,17 @@ def question_stats(row: int, responses: Sequence[Response], scores: Sequence[Sco
         accuracy=accuracy,
         mean_score=mean,
         score_variance=fmean((value - mean) ** 2 for value in values),
-        group_entropy_bits=binary_entropy_bits(accuracy),
-        score_entropy_bits=binary_entropy_bits(mean),
+        group_entropy_bits=None if accuracy is None else binary_entropy_bits(accuracy),
+        score_entropy_bits=None if accuracy is None else binary_entropy_bits(mean),
         token_entropy_nats=token_entropy_nats(responses),
-        pass_at={k: pass_at_k(n, right, k) for k in ks_for(n)},
+        pass_at={} if right is None else {k: pass_at_k(n, right, k) for k in ks_for(n)},
         truncated=fmean(response.truncated for response in responses),
         mean_tokens=fmean(tokens) if len(tokens) == n else None,
         reasons=dict(Counter(score.reason for score in scores)),
         flexible=fmean(flexible) if len(flexible) == n else None,
         rewards={
-            name: fmean(float(score.parts[name]) for score in scores)
-            for name in scores[0].parts
+            name: fmean(float(score.parts.get(name, 0.0)) for score in scores)
+            for name in dict.fromkeys(name for score in scores for name in score.parts)
             if name.startswith(PART)
         },
     )
@@ -193,7 +206,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class LengthHistogram:
-    """Right and wrong responses between neighbouring numbers of tokens."""
+    """Right and other responses between neighbouring numbers of tokens; none is right without a stated accuracy."""
 
     edges: list[int]
     right: list[int]
@@ -227,6 +240,10 @@ class PassSummary:
         reasons: reason code -> responses, most frequent first.
         histograms: for the figures of the report.
         variance_by_accuracy: (accuracy, variance, questions) for each pair that occurs, rounded to three places.
+        measure: "accuracy", or "score" where the reward states none.
+        different: questions with a prompt and truth of their own.
+        failures: responses that the reward could not judge.
+        first_failure: the error of the first of them.
     """
 
     sampling: Sampling
@@ -238,6 +255,10 @@ class PassSummary:
     reasons: dict[str, int]
     histograms: Histograms
     variance_by_accuracy: list[tuple[float, float, int]]
+    measure: str
+    different: int
+    failures: int
+    first_failure: str
 
     def mean(self, name: str) -> Interval:
         """Return the figure of a metric that every question has; ValueError where one lacks it."""
@@ -254,41 +275,65 @@ class PassSummary:
 
 
 class Collector:
-    """Adds up a pass: `add` each question in the file's order, then `summary`. Memory: one number per metric."""
+    """Adds up a pass: `add` each question in the file's order, then `summary`. Memory: one number per metric.
 
-    def __init__(self, sampling: Sampling) -> None:
-        self.sampling = sampling
-        self.metrics = metrics_of(sampling.n)
-        self.columns = {metric.name: array("d") for metric in self.metrics}
+    Args:
+        clusters: of each question, its prompt and truth, in the file's order; None where all are different.
+    """
+
+    def __init__(self, sampling: Sampling, clusters: Sequence[int] | None = None) -> None:
+        self.sampling, self.clusters = sampling, clusters
+        self.columns = {metric.name: array("d") for metric in metrics_of(sampling.n)}
+        self.rewards: list[str] = []
         self.variance = array("d")
         self.flat: list[bool] = []
-        self.right = array("q")
         self.reasons: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
-        self.lengths: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+        self.lengths: dict[bool | None, Counter[int]] = {True: Counter(), False: Counter(), None: Counter()}
+        self.failures, self.first_failure = 0, ""
 
     def add(self, stats: QuestionStats, responses: Sequence[Response], scores: Sequence[Score]) -> None:
         """Take in one question."""
-        if not self.right:
-            self.metrics += map(reward_metric, stats.rewards)
-            self.columns |= {name: array("d") for name in stats.rewards}
+        for name in stats.rewards:
+            if name not in self.columns:
+                self.rewards.append(name)
+                self.columns[name] = array("d", [0.0] * len(self.flat))
         for name, column in self.columns.items():
             if name.startswith(PART):
-                value = stats.rewards[name]
+                value: float | None = stats.rewards.get(name, 0.0)
             else:
-                value = stats.pass_at[int(name[5:])] if name.startswith("pass@") else getattr(stats, name)
+                value = stats.pass_at.get(int(name[5:])) if name.startswith("pass@") else getattr(stats, name)
             column.append(MISSING if value is None else value)
         self.variance.append(stats.score_variance)
         self.flat.append(is_flat(score.value for score in scores))
-        self.right.append(stats.right)
         self.reasons.update(stats.reasons)
         self.outcomes[stats.outcome] += 1
         for response, score in zip(responses, scores, strict=True):
             if response.tokens is not None:
                 self.lengths[score.right][response.tokens] += 1
+            if score.failure:
+                self.failures += 1
+                self.first_failure = self.first_failure or score.failure
+
+    @property
+    def measure(self) -> str:
+        """ "accuracy", or "score" where the reward states none."""
+        return "accuracy" if self.column("accuracy") is not None else "score"
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics that the reward allows."""
+        return [*metrics_of(self.sampling.n, self.measure), *map(reward_metric, self.rewards)]
+
+    @property
+    def questions(self) -> int:
+        """Return how many questions were added."""
+        return len(self.flat)
 
     def column(self, name: str) -> np.ndarray | None:
         """One value per question, or None where a question lacks it."""
+        if name not in self.columns:
+            return None
         values = np.asarray(self.columns[name])
         return None if np.isnan(values).any() else values
 
@@ -299,13 +344,13 @@ class Collector:
         return {
             metric.name: None
             if values is None
-            else mean_with_interval(values, bounds=metric.bounds, seed=self.sampling.seed)
+            else mean_with_interval(values, bounds=metric.bounds, seed=self.sampling.seed, clusters=self.clusters)
             for metric, values in columns.items()
         }
 
     def summary(self) -> PassSummary:
         """Every figure of the pass."""
-        grouped, questions = self.sampling.n > 1, len(self.right)
+        grouped, questions = self.sampling.n > 1, self.questions
         return PassSummary(
             sampling=self.sampling,
             questions=questions,
@@ -320,18 +365,22 @@ class Collector:
                 group_entropy_bits=self._histogram("group_entropy_bits", 1.0) if grouped else None,
                 token_entropy_nats=self._histogram("token_entropy_nats", 0.0) if grouped else None,
             ),
-            variance_by_accuracy=self._variance_by_accuracy() if grouped else [],
+            variance_by_accuracy=self._variance_by_accuracy() if grouped and self.measure == "accuracy" else [],
+            measure=self.measure,
+            different=questions if self.clusters is None else len(set(self.clusters)),
+            failures=self.failures,
+            first_failure=self.first_failure,
         )
 
     def _groups(self) -> Groups:
-        questions = len(self.right)
+        questions = self.questions
         counts = [self.outcomes[outcome] for outcome in ("all right", "mixed", "all wrong")]
         counts.append(sum(self.flat))
         return Groups(*(Share(count, count / questions) for count in counts))
 
     def _quantiles(self) -> dict[str, int] | None:
-        counts = self.lengths[True] + self.lengths[False]
-        if counts.total() < len(self.right) * self.sampling.n:
+        counts = self.lengths[True] + self.lengths[False] + self.lengths[None]
+        if counts.total() < self.questions * self.sampling.n:
             return None
         values, repeats = zip(*sorted(counts.items()), strict=True)
         lengths = np.repeat(values, repeats)
@@ -339,7 +388,7 @@ class Collector:
         return {name: int(np.quantile(lengths, rank, method="inverted_cdf")) for name, rank in ranks.items()}
 
     def _token_lengths(self) -> LengthHistogram | None:
-        longest = max(self.lengths[True] | self.lengths[False], default=None)
+        longest = max(self.lengths[True] | self.lengths[False] | self.lengths[None], default=None)
         if longest is None:
             return None
         # Whole tokens, and the same width for every pass under one limit, so that two models compare.
@@ -349,12 +398,12 @@ class Collector:
         def binned(lengths: Counter[int]) -> list[int]:
             return np.histogram(list(lengths), edges, weights=list(lengths.values()))[0].astype(int).tolist()
 
-        return LengthHistogram(edges, binned(self.lengths[True]), binned(self.lengths[False]))
+        return LengthHistogram(edges, binned(self.lengths[True]), binned(self.lengths[False] + self.lengths[None]))
 
     def _histogram(self, name: str, least_top: float) -> Histogram | None:
         """Of a metric over the questions, from 0 or below to `least_top` or above; None where a question lacks it."""
         values = self.column(name)
-        if values is None:
+        if values is None or not self.questions:
             return None
         top = max(values.max(), least_top) or 1.0
         counts, ends = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))

@@ -105,8 +105,8 @@ def _exported(root: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _step(model: Path) -> int:
-    """The step in a checkpoint's path; -1 where it has none."""
-    step = re.search(r"global_step_(\d+)", str(model))
+    """The step that the folder `global_step_<n>/actor/huggingface` names; -1 where it names none."""
+    step = re.fullmatch(r"global_step_(\d+)", model.parent.parent.name)
     return int(step[1]) if step else -1
 
 
@@ -166,7 +166,7 @@ class Subject:
 
     def generator(self, engine: Engine) -> str:
         """Return what answers for this model, with what changes its answers, as text for the cache's key."""
-        return f"server {engine.pixels}".rstrip() if isinstance(self.source, Server) else engine.generator
+        return f"server {engine.prompts}".rstrip() if isinstance(self.source, Server) else engine.generator
 
     @property
     def address(self) -> str:

@@ -17,7 +17,7 @@ from recipes.evaluation.vllm_engine import Engine
 
 # Such servers take the model's generation_config.json (top_k 20, repetition_penalty 1.05 for Qwen2.5) for what a
 # request leaves open, and the samples would not be those of training. OpenAI itself refuses these keys.
-NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
 TAKES_NEUTRAL = ("vllm", "sglang")
 # vLLM writes minus infinity as this number, because JSON has none.
 MINUS_INFINITY = -9999.0
@@ -50,7 +50,7 @@ class ServerSampler:
     def __init__(self, server: Server, engine: Engine) -> None:
         from openai import AsyncOpenAI
 
-        self.server, self._processor = server, engine.processor
+        self.server, self._engine = server, engine
         self._loop = asyncio.new_event_loop()
         self._client = AsyncOpenAI(**client_options(server))
         self._extra = self._loop.run_until_complete(self._ask_models())
@@ -78,6 +78,12 @@ class ServerSampler:
         listed = await _payload(self._client.models.with_raw_response.list(), self.server)
         served_by = owner(listed, self.server, "--served_model (--base_served_model)")
         self._is_vllm = served_by == "vllm"
+        if self._engine.template_arguments and served_by not in TAKES_NEUTRAL:
+            raise RecipeError(
+                "the recipe gives its chat template arguments, and this server may not take any",
+                where=f"data.apply_chat_template_kwargs; {self.server.api_base}",
+                fix="serve the model with vLLM or SGLang, or evaluate it without --api_base",
+            )
         return NEUTRAL if served_by in TAKES_NEUTRAL else {}
 
     async def _stream(self, questions: Iterable[Question], sampling: Sampling) -> AsyncGenerator[Group, None]:
@@ -127,8 +133,12 @@ class ServerSampler:
 
     def _request(self, question: Question, sampling: Sampling, already: int) -> dict[str, Any]:
         extra = self._extra
-        if question.images and self._processor and self._is_vllm:
-            extra = extra | {"mm_processor_kwargs": self._processor}
+        if extra:
+            extra = extra | {"top_k": sampling.top_k}
+        if self._engine.template_arguments:
+            extra = extra | {"chat_template_kwargs": self._engine.template_arguments}
+        if question.images and self._engine.processor and self._is_vllm:
+            extra = extra | {"mm_processor_kwargs": self._engine.processor}
         return {
             "model": self.server.model,
             "messages": _with_image_urls(question),
@@ -175,7 +185,7 @@ def _response(choice: dict[str, Any], usage: dict[str, Any] | None, sampling: Sa
     logprob = sum(_logprob(token["logprob"]) for token in content) if content else None
     # A server's log-probabilities know neither temperature nor top_p: only without these they are those of what was
     # sampled. A value that is not finite is kept whatever the sampling: it is how broken weights show.
-    sampled_from = sampling.temperature == 1.0 and sampling.top_p == 1.0
+    sampled_from = sampling.temperature == 1.0 and sampling.top_p == 1.0 and sampling.top_k == -1
     broken = logprob is not None and not math.isfinite(logprob)
     return Response(
         text=clean_text(message.get("content") or ""),

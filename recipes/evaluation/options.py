@@ -42,11 +42,15 @@ class Options:
     reward_path: Annotated[
         str, _option("reward_path", "reward_func", help="reward file, or file:function; default: the recipe's")
     ] = ""
+    prompt_key: Annotated[str, _option("prompt_key", help="column of --data_path with the question")] = ""
+    answer_key: Annotated[str, _option("answer_key", help="column of --data_path with the gold answer")] = ""
+    data_source: Annotated[str, _option("data_source", help="of rows of --data_path that name none")] = ""
     limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones")] = None
     sample_seed: Annotated[int | None, _option("sample_seed", help="with --limit: draw them with this seed")] = None
     rollout_n: Annotated[int | None, _option("rollout_n", help="answers a question; default: the recipe's n")] = None
     temperature: Annotated[float | None, _option("temperature", help="of sampling; default: the recipe's")] = None
     top_p: Annotated[float | None, _option("top_p", help="nucleus; default: the recipe's")] = None
+    top_k: Annotated[int | None, _option("top_k", help="most likely tokens to draw from; -1 for all")] = None
     max_tokens: Annotated[int | None, _option("max_tokens", help="longest response; default: the recipe's")] = None
     seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap")] = 0
     filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
@@ -66,6 +70,17 @@ class Options:
     overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
     samples: Annotated[int, _option("samples", help="questions in the report's table", min=1)] = 200
+
+    @property
+    def words(self) -> list[str]:
+        """Return the options that change the recipe, as arguments of a launcher."""
+        given = {
+            "reward_func": self.reward_path,
+            "prompt_key": self.prompt_key,
+            "answer_key": self.answer_key,
+            "data_source": self.data_source,
+        }
+        return [word for name, value in given.items() if value for word in (f"--{name}", value)]
 
     @property
     def analyse(self) -> bool:

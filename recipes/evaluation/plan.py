@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.data.custom import convert_one, ready
 from recipes.data.prepare import make_missing
+from recipes.engines.verl import native
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject
@@ -28,6 +29,8 @@ from recipes.provenance import command_line
 if TYPE_CHECKING:
     from recipes.evaluation.options import Options
 
+TEMPLATE_ARGUMENTS = "data.apply_chat_template_kwargs."
+"""Begins verl's keys with arguments of the chat template."""
 Log = Callable[[str], None]
 
 
@@ -106,6 +109,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         n=_given(options.rollout_n, rollout.n),
         temperature=_given(options.temperature, rollout.temperature),
         top_p=_given(options.top_p, rollout.top_p),
+        top_k=_given(options.top_k, rollout.top_k),
         max_tokens=_given(options.max_tokens, recipe.data.max_response_length),
         seed=options.seed,
     )
@@ -118,9 +122,9 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         task=recipe.name,
         subjects=subjects,
         data=data,
-        reward=Reward(options.reward_path) if options.reward_path else recipe_reward(recipe),
+        reward=recipe_reward(recipe),
         sampled=sampled,
-        greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0),
+        greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0, top_k=-1),
         limit=options.limit,
         sample_seed=options.sample_seed,
         batch=_given(options.batch_size, recipe.data.rollout_batch_size) if options.analyse else None,
@@ -174,13 +178,13 @@ def _recipe(options: Options) -> Recipe:
     if options.run is None:
         if not options.task:
             raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
-        return load(options.task)
+        return load(options.task, arguments=options.words)
     config = options.run / "config.yaml"
     if not config.is_file():
         raise RecipeError(
             f"{options.run} has no config.yaml, so it is not a run", where="--run", fix="name artifacts/runs/<name>"
         )
-    recipe = load(str(config), environ={})
+    recipe = load(str(config), arguments=options.words, environ={})
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")
     return recipe
@@ -220,6 +224,11 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         options.dtype,
         Path(template).read_text(encoding="utf-8") if template else "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
+        template_arguments={
+            name.removeprefix(TEMPLATE_ARGUMENTS): value
+            for name, value in native(recipe).items()
+            if name.startswith(TEMPLATE_ARGUMENTS)
+        },
         **images,
     )
 

@@ -18,11 +18,10 @@ from recipes.evaluation.questions import Question
 
 def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict[int, str]:
     """Row -> why its group has no variance: "all right", "all wrong", or "same score" (partial credit throughout)."""
-    # A group that is right throughout scores alike; one without a right answer may still differ in partial credit.
-    groups = zip(questions, collector.flat, collector.right, collector.columns["mean_score"], strict=True)
+    groups = zip(questions, collector.flat, collector.columns["accuracy"], collector.columns["mean_score"], strict=True)
     return {
-        question.row: "all right" if right == collector.sampling.n else "all wrong" if mean <= 0.0 else "same score"
-        for question, flat, right, mean in groups
+        question.row: "all right" if accuracy == 1.0 else "all wrong" if accuracy == mean == 0.0 else "same score"
+        for question, flat, accuracy, mean in groups
         if flat
     }
 
@@ -160,7 +159,9 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
     Args:
         batch: prompts a training step (`data.rollout_batch_size`), or None where it is not known.
     """
-    verdicts = [judge(metric, summary.mean(metric).value) for metric in VERDICTS]
+    # The thresholds are for accuracies, and for scores on their scale.
+    judged = VERDICTS if summary.measure == "accuracy" else ()
+    verdicts = [judge(metric, summary.mean(metric).value) for metric in judged]
     share = summary.grouped().zero_variance.share
     kept = None if batch is None else batch * (1.0 - share)
     return Probe(verdicts, batch, kept, share, recommend(summary, batch))
@@ -168,13 +169,29 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
 
 def recommend(summary: PassSummary, batch: int | None) -> Headline:
     """One piece of advice: the first thing that stands in the way, or that nothing does."""
-    accuracy, truncated = summary.mean("accuracy").value, summary.mean("truncated").value
+    truncated = summary.mean("truncated").value
     if truncated > TRUNCATION_HARMS:
         return Headline(
             "weak",
             f"Raise the limit on response tokens and probe again: it cuts off {truncated:.1%} of the responses, so the "
             "other figures understate the model.",
         )
+    if summary.measure == "accuracy" and (obstacle := _obstacle(summary)):
+        return obstacle
+    share = summary.grouped().zero_variance.share
+    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - share):.0f} carry a signal"
+    if share > FILTER_FROM:
+        return Headline(
+            "weak",
+            f"Train, but first drop the questions that teach nothing (--filter_out): {share:.1%} of the groups have no "
+            f"variance{left}.",
+        )
+    return Headline("good", f"Train: {1.0 - share:.1%} of the groups have some variance{left}.")
+
+
+def _obstacle(summary: PassSummary) -> Headline | None:
+    """Why training on these questions would teach little, by accuracy and variance; None where nothing stands in it."""
+    accuracy = summary.mean("accuracy").value
     if accuracy < ACCURACY_TOO_LOW:
         unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
         if unread > FORMAT_FAILURES:
@@ -199,12 +216,4 @@ def recommend(summary: PassSummary, batch: int | None) -> Headline:
             "Do not train on this set as it is: questions are either always or never solved. Drop them with "
             "--filter_out and see what is left, or sample more answers at a higher temperature.",
         )
-    share = summary.grouped().zero_variance.share
-    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - share):.0f} carry a signal"
-    if share > FILTER_FROM:
-        return Headline(
-            "weak",
-            f"Train, but first drop the questions that teach nothing (--filter_out): {share:.1%} of the groups have no "
-            f"variance{left}.",
-        )
-    return Headline("good", f"Train: {1.0 - share:.1%} of the groups have some variance{left}.")
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ class Question:
         row: its number in the data file.
         prompt: chat messages; `<image>` stands where an image belongs.
         ground_truth: what the reward compares with.
+        id: of the row, where the file has the column.
         image_count: images of the prompt; `images` holds them, encoded, where `with_images` read them.
     """
 
@@ -38,6 +39,7 @@ class Question:
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0
     images: tuple[bytes, ...] = ()
+    id: str = ""
 
     @property
     def text(self) -> str:
@@ -64,9 +66,22 @@ def load_questions(path: Path, *, limit: int | None = None, sample_seed: int | N
     count = min(limit or total, total)
     drawn = range(count) if sample_seed is None else random.Random(sample_seed).sample(range(total), count)
     there = file.schema_arrow.names
-    columns = [name for name in (*COLUMNS, "extra_info") if name in there]
+    columns = [name for name in (*COLUMNS, "extra_info", "id") if name in there]
     records = _records(file, columns, set(drawn), ROWS_AT_ONCE)
     return [_question(path, row, record, has_images="images" in there) for row, record in records]
+
+
+def clusters_of(questions: Sequence[Question]) -> list[int] | None:
+    """Of each question, the first with the same prompt and truth; None where all differ.
+
+    Prompts with images are told apart by the ids of their rows, which cover the images.
+    """
+    first: dict[tuple[str, ...], int] = {}
+    clusters = []
+    for question in questions:
+        images = (question.id or str(question.row),) if question.image_count else ()
+        clusters.append(first.setdefault((question.text, question.ground_truth, *images), question.row))
+    return clusters if len(first) < len(questions) else None
 
 
 def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]:
@@ -133,7 +148,15 @@ def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool)
         raise RecipeError("the row has no prompt", where=where, fix="prepare the data again")
     messages = [{"role": message["role"], "content": message["content"]} for message in record["prompt"]]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
-    return Question(row, messages, str(gold), record["data_source"], record.get("extra_info") or {}, images)
+    return Question(
+        row,
+        messages,
+        str(gold),
+        record["data_source"],
+        record.get("extra_info") or {},
+        images,
+        id=str(record.get("id") or ""),
+    )
 
 
 def has_images(path: Path) -> bool:

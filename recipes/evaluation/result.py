@@ -108,9 +108,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Scored:
-    """One question's responses with scores, figures and suspicious flags (one list per response)."""
+    """One question's responses with scores and figures."""
 
     group: Group
     scores: list[Score]
     stats: QuestionStats
-    flags: list[list[str]]

@@ -20,6 +20,7 @@ class Sampling:
         n: responses per question.
         temperature: 0 is greedy.
         top_p: nucleus size; 1 switches it off.
+        top_k: most likely tokens that are drawn from; -1 for all.
         max_tokens: longest response, in tokens.
         seed: one number for the whole evaluation; each question gets its own through `request_seed`.
     """
@@ -29,6 +30,7 @@ class Sampling:
     top_p: float = 1.0
     max_tokens: int = 1024
     seed: int = 0
+    top_k: int = -1
 
     def __post_init__(self) -> None:
         limits = {
@@ -36,12 +38,13 @@ class Sampling:
             "temperature": 0.0 <= self.temperature < float("inf"),
             "top_p": 0.0 < self.top_p <= 1.0,
             "max_tokens": self.max_tokens >= 1,
+            "top_k": self.top_k == -1 or self.top_k >= 1,
         }
         for name in (name for name, kept in limits.items() if not kept):
             raise RecipeError(
                 f"{name} cannot be {getattr(self, name)}",
                 where="sampling",
-                fix="use n >= 1, temperature >= 0, 0 < top_p <= 1, max_tokens >= 1",
+                fix="use n >= 1, temperature >= 0, 0 < top_p <= 1, max_tokens >= 1, top_k >= 1 or -1 for all",
             )
         if self.greedy and self.n > 1:
             raise RecipeError(

@@ -1,26 +1,31 @@
-"""Scores of responses, through the reward file that training uses."""
+"""Scores of responses, through the reward function that training uses."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.data.rewards import load_reward
-from recipes.engines.reward_contract import Contract, is_right
-from recipes.errors import RecipeError
+from recipes.engines.reward_contract import Answer, RewardError, is_right
+from recipes.engines.reward_function import Call, RewardFunction, in_module
 from recipes.evaluation.questions import Question
-from recipes.python_files import awaited, contents, split_function
+from recipes.evaluation.sampling import Response
+from recipes.python_files import contents, split_function
 
 if TYPE_CHECKING:
     from recipes.config import Recipe
 
 FLEXIBLE = "flexible"
+FAILED = "reward failed"
+"""The reason of a response that the reward could not judge."""
+REASON = "reason/"
+"""Begins the names by which EasyR1's form gives the reason: the one whose value is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +33,25 @@ class Score:
     """One response's reward.
 
     Attributes:
-        value: what training sees.
-        accuracy: in [0, 1]; 1 or 0 where the reward reports none.
-        right: whether its accuracy is 1.
+        value: what training sees; 0 where the reward failed.
+        accuracy: what the reward states, in [0, 1]; None where it states none; 0 where it failed.
         reason: the reward's code for it.
         flexible: accuracy where an answer outside a marker counts too; None where the reward has no such switch.
         parts: whatever else the reward reports.
+        failure: the error of a reward that raised, or whose answer breaks the contract.
     """
 
     value: float
-    accuracy: float
-    right: bool
-    reason: str
+    accuracy: float | None
+    reason: str = ""
     parts: dict[str, Any] = field(default_factory=dict)
     flexible: float | None = None
+    failure: str = ""
 
-
-def as_score(result: Any, where: str) -> Score:
-    """A reward's result, a dict or a number, as a `Score`; a `RecipeError` where it has no finite score."""
-    answer = Contract(as_score).read(result, where)
-    right = answer.score >= 1.0 if answer.accuracy is None else bool(is_right(answer.accuracy))
-    parts = dict(answer.parts)
-    reason = parts.pop("reason", None)
-    accuracy = float(right) if answer.accuracy is None else answer.accuracy
-    return Score(answer.score, accuracy, right, str(reason or ("right" if right else "wrong")), parts)
+    @property
+    def right(self) -> bool | None:
+        """Whether the response is right; None where the reward states no accuracy."""
+        return is_right(self.accuracy)
 
 
 class Reward:
@@ -61,44 +61,57 @@ class Reward:
     several rewards, those of each.
     """
 
-    def __init__(self, location: str, arguments: dict[str, Any] | None = None) -> None:
-        module, name = load_reward(location), split_function(location)[1] or "compute_score"
+    def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:
+        module = load_reward(location)
         self.path, self.arguments = Path(module.__file__ or location), arguments or {}
-        function = getattr(module, name, None)
-        if function is None:
-            raise RecipeError(
-                f"{self.path} has no function {name}", where="--reward_path", fix="name it: path:function"
-            )
-        self._score: Callable[..., Any] = function
+        self.function: RewardFunction = in_module(module, location, self.arguments, engine)
+        name = split_function(location)[1] or getattr(self.function.function, "__name__", "")
         parts = self.arguments["rewards"] if self.path == WEIGHTED else []
         for part in parts:
             load_reward(part)  # what is wrong with one is said before anything is generated
         files = contents([f"{self.path}:{name}", *parts])
         self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
         # The switch for answers outside a marker, as base models give them; both figures stand side by side.
-        self._has_switch = FLEXIBLE in inspect.signature(self._score).parameters and FLEXIBLE not in self.arguments
+        named = FLEXIBLE in inspect.signature(self.function.function).parameters and FLEXIBLE not in self.arguments
+        self._flexible = in_module(module, location, {**self.arguments, FLEXIBLE: True}, engine) if named else None
 
-    def score(self, question: Question, text: str) -> Score:
-        """The score of one response to a question."""
-        return self.score_raw(question.data_source, text, question.ground_truth, question.extra_info)
+    def score(self, question: Question, responses: Sequence[Response]) -> list[Score]:
+        """The scores of a question's responses. One that the reward cannot judge counts as failed, with its error."""
+        calls = [_call(question, response) for response in responses]
+        try:
+            answers: list[Answer | RewardError] = list(self.function.score_all(calls))
+        except RewardError:
+            answers = [self._alone(call) for call in calls]
+        return [self._score(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
-    def score_raw(self, data_source: str, text: str, ground_truth: str, extra_info: dict[str, Any]) -> Score:
-        """`score` from the four values that verl hands to a reward."""
-        result = self._call(data_source, text, ground_truth, extra_info=extra_info, **self.arguments)
-        score = as_score(result, str(self.path))
-        if not self._has_switch:
+    def _alone(self, call: Call) -> Answer | RewardError:
+        try:
+            return self.function.score(call)
+        except RewardError as error:
+            return error
+
+    def _score(self, call: Call, answer: Answer | RewardError) -> Score:
+        if isinstance(answer, RewardError):
+            return Score(0.0, 0.0, FAILED, failure=str(answer))
+        parts = dict(answer.parts)
+        named = next((name[len(REASON) :] for name, value in parts.items() if name.startswith(REASON) and value), None)
+        right = is_right(answer.accuracy)
+        reason = parts.pop("reason", None) or named or ("scored" if right is None else "right" if right else "wrong")
+        score = Score(answer.score, answer.accuracy, str(reason), parts)
+        if self._flexible is None:
             return score
-        if score.right:
-            return replace(score, flexible=score.accuracy)
-        result = self._call(
-            data_source, text, ground_truth, extra_info=extra_info, **self.arguments, **{FLEXIBLE: True}
-        )
-        return replace(score, flexible=as_score(result, str(self.path)).accuracy)
+        return replace(score, flexible=answer.accuracy if right else self._flexible.score(call).accuracy)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        """What the reward returns, plain or async."""
-        result = self._score(*args, **kwargs)
-        return awaited(result) if inspect.iscoroutine(result) else result
+
+def _call(question: Question, response: Response) -> Call:
+    return Call(
+        question.data_source,
+        response.text,
+        question.ground_truth,
+        dict(question.extra_info),
+        length=response.tokens,
+        row=question.id or question.row,
+    )
 
 
 def recipe_reward(recipe: Recipe) -> Reward:
@@ -107,4 +120,4 @@ def recipe_reward(recipe: Recipe) -> Reward:
         f"reward_functions/{recipe.name}.py",
         recipe.worker.reward.reward_function_kwargs,
     )
-    return Reward(location, arguments)
+    return Reward(location, arguments, recipe.engine)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import hashlib
 import io
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Engine:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
         dtype: precision; "auto" is the model's own, float32 on a CPU.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
+        template_arguments: further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
         min_pixels, max_pixels: the recipe's bounds of an image's size for the processor; None leaves the model's own.
         prompt_tokens: longest prompt with images. Without images the tokens of the prompts are counted instead.
         compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
@@ -54,6 +56,7 @@ class Engine:
     max_pixels: int | None = None
     prompt_tokens: int | None = None
     compilation: dict[str, Any] | None = None
+    template_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
     def processor(self) -> dict[str, int]:
@@ -65,6 +68,12 @@ class Engine:
     def pixels(self) -> str:
         """Return the bounds of an image's size as text for the cache's key; nothing where they are the model's own."""
         return f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
+
+    @property
+    def prompts(self) -> str:
+        """Return what changes the prompts besides the template, as text for the cache's key."""
+        arguments = json.dumps(self.template_arguments, sort_keys=True) if self.template_arguments else ""
+        return " ".join(filter(None, (self.pixels, arguments)))
 
     @property
     def precision(self) -> str:
@@ -79,7 +88,7 @@ class Engine:
         here = gpus.model() if self.precision == "auto" else None
         capability = "on compute capability {}.{}".format(*here[1]) if here else ""
         template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
-        return " ".join(filter(None, (vllm, self.precision, capability, template, self.pixels)))
+        return " ".join(filter(None, (vllm, self.precision, capability, template, self.prompts)))
 
 
 class VllmSampler:
@@ -142,7 +151,8 @@ class VllmSampler:
 
     def _tokens(self, question: Question) -> list[int]:
         messages = structured(question.prompt) if question.image_count else question.prompt
-        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        arguments = {"add_generation_prompt": True, "tokenize": False, **self._settings.template_arguments}
+        text = self._tokenizer.apply_chat_template(messages, **arguments)
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
@@ -236,6 +246,7 @@ def _parameters(question: Question, sampling: Sampling) -> Any:
         n=sampling.n,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
+        top_k=sampling.top_k,
         max_tokens=sampling.max_tokens,
         seed=sampling.request_seed(question.row),
         logprobs=0,

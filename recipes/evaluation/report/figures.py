@@ -37,6 +37,7 @@ def draw_all(result: Result) -> list[Figure]:
     series = [(label, COLOURS[label], model.passes["sampled"]) for label, model in result.models.items()]
     first = series[0][2]
     left_out = set() if result.comparison else {"differences"}
+    left_out |= set() if first.measure == "accuracy" else {"accuracy", "variance"}
     left_out |= set() if first.groups else {"means", "variance", "entropy"}
     left_out |= set() if first.histograms.tokens else {"lengths"}
     figures = []
@@ -72,12 +73,13 @@ def _differences(canvas: Any, _: Series, result: Result) -> None:
     if result.comparison is None:
         raise ValueError("one model has no differences")
     sampled = result.comparison.differences["sampled"]
-    rows: dict[str, Interval | None] = {"pass@1, greedy": result.comparison.primary.difference}
-    rows["accuracy"] = sampled["accuracy"]
-    rows |= {name: figure for name, figure in sampled.items() if name.startswith("pass@")}
-    if rows["accuracy"] == rows["pass@1"]:
-        del rows["accuracy"]
-    rows["truncated"] = sampled["truncated"]
+    primary = result.comparison.primary
+    factor, unit = (100, "points") if primary.measure == "pass@1" else (1, "score")
+    rows: dict[str, Interval | None] = {f"{primary.measure}, greedy": primary.paired.difference}
+    shown = ("accuracy", "truncated") if factor == 100 else ("mean_score",)
+    rows |= {name: figure for name, figure in sampled.items() if name.startswith("pass@") or name in shown}
+    if rows.get("accuracy") == rows.get("pass@1"):
+        rows.pop("accuracy", None)
     axes = canvas.subplots()
     axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
     known = {name: interval for name, interval in rows.items() if interval}
@@ -89,8 +91,8 @@ def _differences(canvas: Any, _: Series, result: Result) -> None:
     axes.set_yticks(range(len(known)), list(known))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g}" if value else "0")
-    axes.set_xlabel("trained minus base, in points")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{factor * value:+.3g}" if value else "0")
+    axes.set_xlabel(f"trained minus base, in {unit}")
 
 
 def _means(canvas: Any, series: Series, _: Result) -> None:
@@ -131,7 +133,7 @@ def _entropy(canvas: Any, series: Series, _: Result) -> None:
 def _lengths(canvas: Any, series: Series, _: Result) -> None:
     axes = canvas.subplots()
     tokens = [summary.histograms.tokens for *_, summary in series]
-    if len(series) > 1:
+    if len(series) > 1 or series[0][2].measure == "score":
         _histogram(axes, series, [each.together if each else None for each in tokens], "tokens", "responses")
         return
     (lengths,) = tokens

@@ -15,7 +15,6 @@
   const fits = (sample, wanted) =>
     (!wanted.outcome || sample.dataset.outcome === wanted.outcome) &&
     (!wanted.reason || sample.dataset.reasons.split("\n").includes(wanted.reason)) &&
-    (!wanted.flag || sample.dataset.flags.split("\n").includes(wanted.flag)) &&
     (!wanted.text || textOf(sample).includes(wanted.text));
 
   const filter = () => {

@@ -20,9 +20,8 @@ from recipes.evaluation.report.figures import Figure
 from recipes.evaluation.report.samples import Sample
 from recipes.evaluation.result import Result
 from recipes.evaluation.scoring import FLEXIBLE
-from recipes.evaluation.suspicious import RULES
 from recipes.files import write_whole
-from recipes.statistics import SIGNIFICANCE, Interval
+from recipes.statistics import Interval
 
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
@@ -35,6 +34,7 @@ FORMATS = {
 LABELS = {metric.name: metric.label for metric in METRICS}
 GREEDY_LABELS = {
     "pass@1": "pass@1, greedy",
+    "mean_score": "Mean score, greedy",
     "accuracy": "Mean accuracy, greedy",
     "flexible": "Mean accuracy, greedy, flexible",
     "mean_tokens": "Response length, greedy (tokens)",
@@ -88,20 +88,21 @@ def table(result: Result) -> list[tuple[str, list[Cell]]]:
     row where the reward has that switch, mean accuracy where it is not pass@1 of the same pass.
     """
     first = next(iter(result.models.values())).passes
-    parts = [reward_metric(name) for name in first["sampled"].figures if name.startswith(PART)]
-    lines = [("sampled", metric, metric.label) for metric in (*metrics_of(first["sampled"].sampling.n), *parts)]
+    sampled = first["sampled"]
+    parts = [reward_metric(name) for name in sampled.figures if name.startswith(PART)]
+    lines = [("sampled", metric, metric.label) for metric in (*metrics_of(sampled.sampling.n, sampled.measure), *parts)]
     if "greedy" in first:
-        metrics = {metric.name: metric for metric in metrics_of(1)}
-        greedy = [("greedy", metrics[name], label) for name, label in GREEDY_LABELS.items()]
+        metrics = {metric.name: metric for metric in metrics_of(1, sampled.measure)}
+        greedy = [("greedy", metrics[name], label) for name, label in GREEDY_LABELS.items() if name in metrics]
         lines = [greedy[0], *lines, *greedy[1:]]
     rows = []
     for decoding, metric, label in lines:
-        values = [model.passes[decoding].figures[metric.name] for model in result.models.values()]
+        values = [model.passes[decoding].figures.get(metric.name) for model in result.models.values()]
         if metric.name == FLEXIBLE and values.count(None) == len(values):
             continue
         cells = [cell(value, metric.style) for value in values]
         if result.comparison:
-            difference = result.comparison.differences[decoding][metric.name]
+            difference = result.comparison.differences[decoding].get(metric.name)
             cells.append(cell(difference, metric.style, difference=True))
         rows.append((decoding, metric.name, label, cells))
 
@@ -132,57 +133,63 @@ def tiles(result: Result) -> list[Tile]:
         return _comparison_tiles(result.comparison)
     passes = result.models["model"].passes
     sampled, probe = passes["sampled"], result.probe
-    n = sampled.sampling.n
-    styles = {metric.name: metric.style for metric in metrics_of(n)}
+    n, measure = sampled.sampling.n, sampled.measure
+    styles = {metric.name: metric.style for metric in metrics_of(n, measure)}
     levels = {verdict.metric: verdict.level for verdict in probe.verdicts} if probe else {}
 
-    def tile(label: str, metric: str, note: str) -> Tile:
+    def tile(label: str, metric: str, note: str) -> Tile | None:
+        if metric not in styles:
+            return None
         return Tile(label, cell(sampled.figures[metric], styles[metric]).value, note, levels.get(metric, "plain"))
 
-    accuracy = tile("Accuracy", "accuracy", f"mean over {counted(n, 'sampled answer')}")
+    of_samples = f"mean over {counted(n, 'sampled answer')}"
+    accuracy = tile("Accuracy", "accuracy", of_samples) or tile("Score", "mean_score", of_samples)
     reach = tile(
         f"pass@{n}", f"pass@{n}", f"at least one of {n} answers right" if n > 1 else "the sampled answer is right"
     )
     truncated = tile("Truncated", "truncated", "cut off at the limit")
     if probe is None:
-        return [
-            Tile("pass@1, greedy", cell(passes["greedy"].figures["pass@1"], "percent").value, "right at temperature 0"),
-            accuracy,
-            reach,
-            tile("Length", "mean_tokens", "tokens per response"),
-            tile("Token entropy", "token_entropy_nats", "nats per token"),
-            truncated,
-        ]
-    return [
-        accuracy,
-        tile("Variance", "score_variance", "within a group"),
-        tile("Group entropy", "group_entropy_bits", "bits"),
+        greedy = passes["greedy"].figures
+        first = (
+            Tile("pass@1, greedy", cell(greedy["pass@1"], "percent").value, "right at temperature 0")
+            if measure == "accuracy"
+            else Tile("Score, greedy", cell(greedy["mean_score"], "decimal").value, "mean at temperature 0")
+        )
+        length = tile("Length", "mean_tokens", "tokens per response")
+        entropy = tile("Token entropy", "token_entropy_nats", "nats per token")
+        return [each for each in (first, accuracy, reach, length, entropy, truncated) if each]
+    batch = (
         Tile("Groups without variance", f"{probe.zero_variance_share:.1%}", "carry no signal")
         if probe.kept is None
-        else Tile("Batch left", f"{probe.kept:.0f}", f"of {probe.prompts} prompts a step carry a signal"),
-        reach,
-        truncated,
-    ]
+        else Tile("Batch left", f"{probe.kept:.0f}", f"of {probe.prompts} prompts a step carry a signal")
+    )
+    variance = tile("Variance", "score_variance", "within a group")
+    entropy = tile("Group entropy", "group_entropy_bits", "bits")
+    return [each for each in (accuracy, variance, entropy, batch, reach, truncated) if each]
 
 
 def _comparison_tiles(comparison: Comparison) -> list[Tile]:
-    test, last, reach = comparison.primary.mcnemar, comparison.pass_at_k[-1], comparison.reach
-    better = test.won > test.lost
-    level = "plain" if test.p_value >= SIGNIFICANCE else "good" if better else "bad"
+    primary, last, reach = comparison.primary, comparison.further[-1], comparison.reach
+    paired, level = primary.paired, primary.verdict.replace("weak", "plain")
     further = ("plain", "good", "bad")[last.change]
-    return [
-        Tile("pass@1, greedy", f"{100 * comparison.primary.difference.value:+.1f}", "points; the primary test", level),
-        Tile("McNemar p", f"{test.p_value:.2g}", "chance of so uneven a split", level),
-        Tile("Won", f"{test.won:,}", f"question{'s' * (test.won != 1)} only the trained model solves"),
-        Tile("Lost", f"{test.lost:,}", f"question{'s' * (test.lost != 1)} only the base model solves"),
+    of_accuracy = primary.measure == "pass@1"
+    style, name = ("percent", "pass@1, greedy") if of_accuracy else ("decimal", "Score, greedy")
+    better = ("only the trained model solves", "only the base model solves") if of_accuracy else ("rose", "fell")
+    tiles = [
+        Tile(name, cell(paired.difference, style, difference=True).value, "the primary test", level),
+        Tile(f"p, {paired.test}", f"{paired.p_value:.2g}", "were both equally good", level),
+        Tile("Won", f"{paired.won:,}", f"question{'s' * (paired.won != 1)} {better[0]}"),
+        Tile("Lost", f"{paired.lost:,}", f"question{'s' * (paired.lost != 1)} {better[1]}"),
         Tile(
-            f"pass@{last.k}, sampled",
-            f"{100 * last.difference.value:+.1f}",
-            f"points; p = {last.p_holm:.2g} after Holm",
+            f"{LABELS.get(last.name, last.name)}, sampled",
+            cell(last.difference, last.style, difference=True).value,
+            f"p = {last.p_holm:.2g} after Holm",
             further,
         ),
-        Tile("Newly solved", f"{len(reach.newly_solved):,}", f"by no base answer of {reach.n}"),
     ]
+    if reach:
+        tiles.append(Tile("Newly solved", f"{len(reach.newly_solved):,}", f"by no base answer of {reach.n}"))
+    return tiles
 
 
 def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
@@ -198,7 +205,6 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         samples=samples,
         outcomes=sorted({sample.outcome for sample in samples}),
         reasons=sorted({reason for sample in samples for reason in sample.reasons}),
-        flags=sorted({flag for sample in samples for flag in sample.flags}),
         figures=[(figure.name, figure.title, figure.caption, Markup(figure.svg)) for figure in figures],
         style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
         script=Markup(script),
@@ -222,12 +228,8 @@ def _render(template: str, result: Result, **values: Any) -> str:
     environment.filters["printable"] = printable
     environment.filters["cell"] = lambda text: printable(text).replace("|", "\\|").replace("\n", " ")
     environment.filters["counted"] = counted
+    environment.filters["label"] = lambda name: LABELS.get(name, name)
     environment.filters["percent"] = "{:.1%}".format
-    logs = [
-        (f"{label} {name}" if result.comparison else name, counts)
-        for label, model in result.models.items()
-        for name, counts in model.completions.items()
-    ]
     return environment.get_template(template).render(
         result=result,
         title=TITLES[result.kind],
@@ -237,11 +239,22 @@ def _render(template: str, result: Result, **values: Any) -> str:
         verdicts=_verdicts(result),
         groups=result.models["model"].passes["sampled"].groups if result.probe else None,
         as_cell=cell,
-        rules=RULES,
-        logs=logs,
+        failures=_failures(result),
+        different=next(iter(result.models.values())).passes["sampled"].different,
+        questions=result.identity.data.questions,
         facts=_facts(result),
         **values,
     )
+
+
+def _failures(result: Result) -> list[tuple[str, int, str]]:
+    """Per pass in which the reward failed: its name, the number of responses, and the first error."""
+    return [
+        (f"{label}, {name}", summary.failures, summary.first_failure)
+        for label, model in result.models.items()
+        for name, summary in model.passes.items()
+        if summary.failures
+    ]
 
 
 def _verdicts(result: Result) -> list[tuple[str, Cell, Any, dict[str, float]]]:
@@ -270,7 +283,10 @@ def _facts(result: Result) -> list[tuple[str, str]]:
             facts.append((f"{label.capitalize()}, note", model.note))
     chosen = "the first rows" if identity.sample_seed is None else f"rows drawn with seed {identity.sample_seed}"
     which = chosen if identity.limit else "all rows"
-    facts.append(("Data", f"{data.path}, {counted(data.questions, 'question')} ({which}), sha256 {data.sha256[:16]}"))
+    different = next(iter(result.models.values())).passes["sampled"].different
+    repeats = "" if different == data.questions else f", {different:,} of them different"
+    asked = f"{counted(data.questions, 'question')}{repeats} ({which})"
+    facts.append(("Data", f"{data.path}, {asked}, sha256 {data.sha256[:16]}"))
     facts.append(("Reward", f"{identity.reward.path}, sha256 {identity.reward.sha256[:16]}"))
     for name, sampling in (("greedy", identity.greedy), ("sampled", identity.sampled)):
         if sampling:

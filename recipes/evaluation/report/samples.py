@@ -25,11 +25,10 @@ class Answer:
     label: str
     text: str
     score: float
-    right: bool
+    right: bool | None
     reason: str
     tokens: int | None
     truncated: bool
-    flags: list[str]
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,9 @@ class Sample:
     row: int
     outcome: str
     reasons: list[str]
-    flags: list[str]
     prompt: str
     ground_truth: str
-    groups: list[tuple[str, int, int, float]]
+    groups: list[tuple[str, int | None, int, float]]
     answers: list[Answer]
     images: list[str] = field(default_factory=list)
 
@@ -96,17 +94,21 @@ def outcome_of(kind: str, scored: Mapping[str, Scored]) -> tuple[str, tuple[str,
     """Return the outcome of a question and its reason codes, by which the page filters.
 
     The outcome is "all right", "mixed" or "all wrong" for the signal probe; "right" or "wrong" under greedy decoding
-    for one model; "won", "lost", "both right" or "both wrong" under greedy decoding for two.
+    for one model; "won", "lost", "both right" or "both wrong" under greedy decoding for two. Without a stated accuracy
+    it is "scored" for one model, and "won", "lost" or "same" by the scores of two.
     """
     if kind == "analyse":
         stats = scored["model_sampled"].stats
         return stats.outcome, tuple(sorted(stats.reasons))
     if kind == "evaluation":
         score = scored["model_greedy"].scores[0]
-        return ("right" if score.right else "wrong"), (score.reason,)
+        return {True: "right", False: "wrong", None: "scored"}[score.right], (score.reason,)
     base, trained = scored["base_greedy"].scores[0], scored["trained_greedy"].scores[0]
+    reasons = (base.reason, trained.reason)
+    if base.right is None or trained.right is None:
+        return ("won" if trained.value > base.value else "lost" if trained.value < base.value else "same"), reasons
     outcomes = {(True, True): "both right", (False, False): "both wrong", (False, True): "won", (True, False): "lost"}
-    return outcomes[base.right, trained.right], (base.reason, trained.reason)
+    return outcomes[base.right, trained.right], reasons
 
 
 def sample_of(kind: str, outcome: str, question: Question, scored: Mapping[str, Scored]) -> Sample:
@@ -121,7 +123,6 @@ def sample_of(kind: str, outcome: str, question: Question, scored: Mapping[str, 
         row=question.row,
         outcome=outcome,
         reasons=sorted({answer.reason for answer in answers}),
-        flags=sorted({flag for answer in answers for flag in answer.flags}),
         prompt=question.text,
         ground_truth=question.ground_truth,
         groups=[
@@ -153,5 +154,4 @@ def _answer(label: str, scored: Scored, number: int) -> Answer:
         reason=score.reason,
         tokens=response.tokens,
         truncated=response.truncated,
-        flags=scored.flags[number],
     )

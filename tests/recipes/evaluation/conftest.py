@@ -213,7 +213,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
-    """Result, samples and figures of each kind; the first answers are hostile, then right without a thought."""
+    """Result, samples and figures of each kind; the first answers are hostile."""
     folder = tmp_path_factory.mktemp("reports")
     (folder / "reward_file.py").write_text(REWARD, encoding="utf-8")
     pq.write_table(pa.Table.from_pylist([row(i) for i in range(40)]), folder / "test.parquet")

@@ -122,13 +122,28 @@ def test_a_users_own_file_and_reward(eval_sums, tmp_path):
     data, reward = tmp_path / "mine.jsonl", tmp_path / "my_reward.py"
     records = [{"prompt": f"What is {i} + {i}?", "ground_truth": 2 * i, "data_source": "sums"} for i in range(5)]
     data.write_text("".join(json.dumps(record) + "\n" for record in records))
-    reward.write_text("def mine(source, text, gold, extra_info=None):\n    return float(gold in text)\n")
+    head = "def mine(data_source, solution_str, ground_truth, extra_info=None):\n"
+    reward.write_text(f"{head}    return 8.0 * (ground_truth in solution_str) + 2.0\n")
     arguments = ("--data", data, "--reward_func", f"{reward}:mine", "--model_path", "tiny")
     report = report_of(eval_sums(*arguments, task=("custom",)))
     assert (report["task"], report["identity"]["data"]["questions"]) == ("custom", 5)
     assert report["identity"]["reward"]["path"] == str(reward)
-    assert set(report["models"]["model"]["passes"]["sampled"]["reasons"]) == {"right", "wrong"}
+    assert report["models"]["model"]["passes"]["sampled"]["measure"] == "score"
     data.write_text(data.read_text() + "{broken\n")
     outcome = eval_sums(*arguments, task=("custom",))
     assert outcome.exit_code == 2
     assert "line 6" in outcome.stderr
+
+
+def test_columns_and_sources_are_options(eval_sums, tmp_path):
+    """Its own errors advise them."""
+    data = tmp_path / "mine.jsonl"
+    records = [{"ask": f"What is {i} + {i}?", "gold": str(2 * i)} for i in range(5)]
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    arguments = ("--data", data, "--model_path", "tiny", "--prompt_key", "ask", "--answer_key", "gold")
+    report = report_of(eval_sums(*arguments, "--data_source", "gsm8k", task=("custom",)))
+    assert report["identity"]["data"]["questions"] == 5
+    reward = tmp_path / "my_reward.py"
+    reward.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0")
+    report = report_of(eval_sums(*arguments, "--reward_func", reward, task=("custom",)))
+    assert report["identity"]["reward"]["path"] == str(reward), "an own reward needs no source"

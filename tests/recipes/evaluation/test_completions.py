@@ -53,7 +53,7 @@ def test_success_and_fail_hold_every_response_once(run, tmp_path, reward_path):
     [
         ('{"input": "q", "out\n{}', "not JSON"),
         ('{"input": "q", "out', "the dump is empty"),
-        ('{"input": "q", "output": "a", "gts": "4", "score": NaN, "step": 1}', "logged score is nan"),
+        ('{"input": "q", "output": "a", "gts": "4", "score": NaN, "step": 1}', "nan"),
     ],
 )
 def test_a_broken_dump_is_named_and_leaves_an_earlier_log_as_it_was(run, tmp_path, content, mistake):

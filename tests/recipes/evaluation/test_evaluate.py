@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -49,7 +48,8 @@ def test_the_probe_writes_everything(world):
 def test_base_against_trained_scores_every_response_once(world):
     plan = world.two()
     scored = []
-    plan.reward._score = partial(lambda score, *a, **k: scored.append(a[:2]) or score(*a, **k), plan.reward._score)
+    ask = plan.reward.function.score_all
+    plan.reward.function.score_all = lambda calls: scored.extend(calls) or ask(calls)
     result, _ = world.run(plan)
     assert len(scored) == 2 * 30 * (8 + 1)
     assert world.started == ["old", "new"]
@@ -155,3 +155,35 @@ def test_more_responses_take_nearly_the_same_memory():
     _, few, many = map(float, done.stdout.split())
     # 12,000 more responses of 620 characters would be at least 26 MiB as records.
     assert many - few < 15
+
+
+SCORED = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    if ground_truth == "8":
+        return None
+    return 8.0 * (f"<answer>{ground_truth}<" in solution_str) + 2.0 * ("<answer>" in solution_str)
+"""
+
+
+@pytest.mark.parametrize("kind", ["analyse", "evaluation", "comparison"])
+def test_a_reward_without_an_accuracy_and_with_a_fault_is_evaluated_to_the_end(world, tmp_path, kind):
+    path = tmp_path / "scored.py"
+    path.write_text(SCORED)
+    reward = Reward(str(path))
+    one = world.plan(reward=reward) if kind == "analyse" else world.plan(reward=reward, greedy=GREEDY, batch=None)
+    result, folder = world.run(world.two(reward=reward) if kind == "comparison" else one)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert {summary.measure for model in result.models.values() for summary in model.passes.values()} == {"score"}
+    sampled = next(iter(result.models.values())).passes["sampled"]
+    assert sampled.failures == 8
+    assert "scored.py:2" in sampled.first_failure
+    assert sampled.first_failure.partition(" (")[0] in page
+    assert "pass@" not in page
+    assert "ccuracy" not in page.partition("<main>")[2].replace("states no accuracy", "")
+
+
+def test_a_reward_that_judges_nothing_ends_the_evaluation(world, tmp_path):
+    path = tmp_path / "none.py"
+    path.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None): return None")
+    with pytest.raises(RecipeError, match=r"none\.py:1"):
+        world.run(world.plan(reward=Reward(str(path))))

@@ -16,7 +16,7 @@ from recipes.evaluation.scoring import Score
 
 
 def score(right, value=None, reason=""):
-    return Score(float(right) if value is None else value, float(right), bool(right), reason)
+    return Score(float(right) if value is None else value, float(right), reason)
 
 
 @given(st.floats(0, 1))
@@ -73,3 +73,30 @@ def test_lengths_are_those_of_all_responses(max_tokens):
     counts = np.histogram(every, bins=histogram.edges)[0]
     assert (np.array(histogram.right) + np.array(histogram.wrong)).tolist() == counts.tolist()
     assert counts.sum() == 200
+
+
+def test_a_reward_without_an_accuracy_has_its_score_alone():
+    collected = Collector(Sampling(2, 1.0, 1.0, 8))
+    for row, values in enumerate(([10.0, 2.0], [-3.0, -3.0], [0.0, 10.0])):
+        scores = [Score(value, None, "scored") for value in values]
+        responses = [Response("", 3, "stop", -1.0)] * 2
+        collected.add(question_stats(row, responses, scores), responses, scores)
+    summary = collected.summary()
+    assert (summary.measure, summary.mean("mean_score").value) == ("score", pytest.approx(16 / 6))
+    assert not {"accuracy", "pass@1", "group_entropy_bits"} & summary.figures.keys()
+    assert summary.groups.zero_variance.count == 1
+
+
+def test_repeated_questions_are_one():
+    """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
+    rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]
+    passes = [Collector(Sampling(1, 0.0, 1.0, 8), given) for given in (None, clusters)]
+    for collected in passes:
+        for row, right in enumerate(rights):
+            one, response = [score(right)], [Response("", 3, "stop", None)]
+            collected.add(question_stats(row, response, one), response, one)
+    (each, together) = (collected.summary() for collected in passes)
+    assert (each.different, together.different) == (13, 4)
+    alone, clustered = each.mean("accuracy"), together.mean("accuracy")
+    assert alone.value == clustered.value
+    assert clustered.high - clustered.low > 1.5 * (alone.high - alone.low)

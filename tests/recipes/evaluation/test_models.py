@@ -7,7 +7,7 @@ import pytest
 
 from recipes.errors import RecipeError
 from recipes.evaluation.models import find_model
-from recipes.evaluation.questions import load_questions
+from recipes.evaluation.questions import clusters_of, load_questions
 
 
 def test_what_is_no_model(make_model, tmp_path):
@@ -72,3 +72,14 @@ def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
             load_questions(data)
         assert "row 1" in error.value.where
         assert len(load_questions(data, limit=1)) == 1, "rows beyond the limit are not judged"
+
+
+def test_the_step_is_of_its_own_folder_and_not_of_the_experiments_name(make_model, tmp_path):
+    folders = [make_model(f"from_global_step_40/global_step_{step}/actor/huggingface") for step in (9, 100)]
+    assert find_model(str(tmp_path / "from_global_step_40")).folder == folders[1]
+
+
+def test_questions_are_the_same_by_prompt_and_truth(make_data, make_row):
+    rows = [make_row(0), make_row(1), make_row(0), make_row(0, reward_model={"style": "rule", "ground_truth": "7"})]
+    assert clusters_of(load_questions(make_data(rows=rows))) == [0, 1, 0, 3]
+    assert clusters_of(load_questions(make_data(rows=rows[:2]))) is None

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recipes.config import load
 from recipes.config.rewards import WEIGHTED
 from recipes.evaluation.metrics import question_stats
+from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
-from recipes.evaluation.scoring import Reward, recipe_reward
+from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
+
+
+def judged(reward, truth, texts):
+    question = Question(0, [{"role": "user", "content": "?"}], truth, "gsm8k", id="test-17")
+    return reward.score(question, [Response(text, 3, "stop", None) for text in texts])
+
+
+def test_a_reward_of_easyr1s_own_form_is_evaluated_as_it_is_trained(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "def compute_score(reward_inputs, bonus=0):\n"
+        "    right = [each['ground_truth'] in each['response'] for each in reward_inputs]\n"
+        "    return [{'overall': 10.0 * one + bonus, 'accuracy': one, 'reason/wrong': 1.0 - one} for one in right]"
+    )
+    words = ["--reward_func", str(path), "engine=easyr1", "worker.reward.reward_function_kwargs={bonus: 2}"]
+    reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
+    scores = judged(reward, "4", ["it is 4", "it is 5"])
+    assert [(score.value, score.accuracy, score.reason) for score in scores] == [
+        (12.0, 1.0, "right"),
+        (2.0, 0.0, "wrong"),
+    ]
+
+
+@pytest.mark.parametrize("answer", ["float('nan')", "None", "{'score': 1.0, 'late': 1.0}", "1 / 0"])
+def test_a_response_that_the_reward_cannot_judge_counts_as_failed_and_is_named(tmp_path, answer):
+    path = tmp_path / "mine.py"
+    head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+    path.write_text(f"{head}    return {answer} if 'bad' in solution_str else {{'score': 8.0, 'acc': 1.0}}")
+    good, bad, last = judged(Reward(str(path)), "4", ["good", "bad one", "fine"])
+    assert (good.value, last.accuracy, good.failure, last.failure) == (8.0, 1.0, "", "")
+    assert (bad.value, bad.accuracy, bad.right, bad.reason) == (0.0, 0.0, False, FAILED)
+    assert all(part in bad.failure for part in ("mine.py:", "bad one", "test-17"))
 
 
 def test_flexible_beside_strict():
     gsm8k, countdown = (Reward(f"reward_functions/{task}.py") for task in ("gsm8k", "countdown"))
     texts = ["so 72\n#### 72", "so it is 72", "so it is 71", "#### 71\nor 72"]
-    scores = [gsm8k.score_raw("gsm8k", text, "72", {}) for text in texts]
+    scores = judged(gsm8k, "72", texts)
     assert [(score.accuracy, score.flexible) for score in scores] == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
     assert [score.value for score in scores] == [1.0, 0.0, 0.0, 0.1], "what training sees stays strict"
     stats = question_stats(0, [Response(text, 3, "stop", None) for text in texts], scores)
     assert (stats.accuracy, stats.flexible, stats.reasons["no_answer"]) == (0.25, 0.5, 2)
-    assert countdown.score_raw("countdown", "<answer>3</answer>", '{"target": 3, "numbers": [3]}', {}).flexible is None
+    assert judged(countdown, '{"target": 3, "numbers": [3]}', ["<answer>3</answer>"])[0].flexible is None
     switched = Reward("reward_functions/gsm8k.py", {"flexible": True})
-    assert switched.score_raw("gsm8k", "so it is 72", "72", {}).accuracy == 1.0
+    assert judged(switched, "72", ["so it is 72"])[0].accuracy == 1.0
 
 
 def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
@@ -30,7 +65,7 @@ def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
     (tmp_path / "brief.py").write_text(f"async {head}1.0 / len(solution_str)")
     words = ["--reward_func", f"{tmp_path}/right.py", f"{tmp_path}/brief.py", "--reward_weights", "2", "1"]
     reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
-    scores = [reward.score_raw("x", text, "4", {}) for text in ("it is 4", "24", "none", "7")]
+    scores = judged(reward, "4", ("it is 4", "24", "none", "7"))
     assert [(score.value, score.right) for score in scores] == [
         (2 + 1 / 7, True),
         (2.5, True),

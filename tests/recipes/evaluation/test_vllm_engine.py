@@ -17,6 +17,7 @@ from recipes.evaluation.models import Subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
+from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
 
@@ -87,6 +88,7 @@ import sys, json
 from pathlib import Path
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 model, data = Path(sys.argv[1]), Path(sys.argv[2])
 questions = load_questions(data)
@@ -143,3 +145,23 @@ def by_transformers(question, text, tokens):
         logits = model(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
     warped = TopPLogitsWarper(0.9)(None, TemperatureLogitsWarper(0.8)(None, logits))
     return float(torch.log_softmax(warped, -1).gather(1, torch.tensor(answer)[:, None]).sum())
+
+
+def test_the_recipes_template_arguments_and_top_k_are_in_prompts_and_keys(make_data):
+    """A Qwen3 that was trained without thinking was judged thinking."""
+    questions = load_questions(make_data(2))
+    template = "{{ 'think' if enable_thinking else 'answer' }}: {{ messages[0].content }}"
+    tokens = [
+        VllmSampler(
+            TINY, questions, 8, Engine(chat_template=template, template_arguments={"enable_thinking": value})
+        )._tokens(questions[0])
+        for value in (True, False)
+    ]
+    assert tokens[0] != tokens[1]
+    assert Engine(template_arguments={"enable_thinking": False}).generator != Engine().generator
+    words = ["verl.data.apply_chat_template_kwargs.enable_thinking=false", "worker.rollout.top_k=20"]
+    recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
+    made = plan._engine(Options(), recipe, make_data(2))
+    assert made.template_arguments == {"enable_thinking": False}
+    sampling = Sampling(2, 1.0, top_k=recipe.worker.rollout.top_k)
+    assert vllm_engine._parameters(questions[0], sampling).top_k == 20
