@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.data.custom import convert_one, ready
 from recipes.data.prepare import make_missing
-from recipes.engines.verl import native
+from recipes.engines.verl.translation import native
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject
