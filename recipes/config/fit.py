@@ -95,7 +95,7 @@ def asked(recipe: Recipe, plan: MemoryPlan) -> Asked:
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
-    """What cannot be chosen: passes of a fixed number of responses, and what EasyR1 has no key for."""
+    """What cannot be chosen: passes of a fixed number of responses, and Adam's kernel with EasyR1 or another Adam."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
@@ -104,7 +104,8 @@ def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
             tokens = recipe.value(fit.KEYS[name]) if actor.dynamic_batching else None
             fixed[name] = tokens or responses * plan.longest
         fixed["recompute"] = actor.model.enable_gradient_checkpointing is not False
-    return fixed if recipe.engine == "verl" else {**fixed, "fused_adam": False}
+    other = any("optim.optimizer" in name for name in recipe.verl)
+    return {**fixed, "fused_adam": False} if other or recipe.engine != "verl" else fixed
 
 
 def _filled_by_tokens(recipe: Recipe) -> bool:
