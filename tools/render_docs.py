@@ -34,7 +34,7 @@ def memory_table() -> str:
 
 
 def results_table(results: Sequence[Path]) -> str:
-    """One row a recipe, from the JSON files that `scripts/plot_learning.py` wrote: what was run and what it brought."""
+    """One row a recipe, from the JSON files of `tools.learning_curves`: what was run and what it brought."""
     rows = []
     for path in results:
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def results_table(results: Sequence[Path]) -> str:
 
 
 def learning_table() -> str:
-    """Return what each recipe's tiny model learned, from the files of `scripts/plot_learning.py`."""
+    """Return what each recipe's tiny model learned, from the files of `python -m tools.learning_curves`."""
     folder = ROOT / "docs" / "results"
     return results_table([*sorted(folder.glob("*_tiny_cpu.json")), *sorted(folder.glob("*_h200.json"))])
 

@@ -1,16 +1,13 @@
-"""Validations of runs: the mean with its interval, two of them paired, and the learning curve of a run."""
+"""Validations of runs: the mean with its interval, and two of them paired."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import fmean
 
-from recipes.errors import RecipeError, counted
-from recipes.runs.folder import ATTEMPT, read
-from recipes.runs.responses import NO_IDS, Dump, Response, read_dump, validation_files
+from recipes.errors import counted
+from recipes.runs.responses import NO_IDS, Dump, Response
 from recipes.statistics import (
     Interval,
     McNemar,
@@ -19,16 +16,6 @@ from recipes.statistics import (
     mean_with_interval,
     paired_p_value,
 )
-
-# Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
-TRAINING = {
-    "score": "critic/score/mean",
-    "entropy": "actor/entropy",
-    "kl_reward": "actor/reward_kl_penalty",
-    "kl_loss": "actor/kl_loss",
-    "grad_norm": "actor/grad_norm",
-    "seconds": "timing_s/step",
-}
 
 
 @dataclass(frozen=True)
@@ -97,85 +84,3 @@ def _question(answers: Sequence[Response]) -> tuple[str, str]:
 
 def _mean(answers: Sequence[Response]) -> float:
     return fmean(response.value for response in answers)
-
-
-@dataclass(frozen=True)
-class FirstToLast:
-    """The last validation of a run against its first, on the same questions; exact and paired."""
-
-    first: int
-    last: int
-    questions: int
-    difference: Interval
-    mcnemar: McNemar
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One run.
-
-    Attributes:
-        run: its name.
-        validation: step -> its mean with an interval over the questions.
-        training: one entry a step: `step`, and those of `TRAINING` that the run logged.
-        paired: None where the validations cannot be paired; `notes` says why.
-        notes: what is wrong with the validations, in sentences.
-        seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
-    """
-
-    run: str
-    validation: dict[int, Interval]
-    training: list[dict[str, float]]
-    paired: FirstToLast | None
-    notes: list[str] = field(default_factory=list)
-    seconds: float | None = None
-
-
-def learning_curve(folder: Path) -> Curve:
-    """Validation at each validated step, training metrics of each step, and last against first.
-
-    Args:
-        folder: such as `artifacts/runs/<experiment>`.
-    """
-    if not folder.is_dir():
-        raise RecipeError(
-            "there is no such run", where=str(folder), fix="`python scripts/monitor.py list` names those there are"
-        )
-    dumps = {step: read_dump(file) for step, file in validation_files(folder).items()}
-    if len(dumps) < 2:
-        raise RecipeError(
-            f"a curve needs two validations, and the run has {len(dumps)}",
-            where=str(folder / "validation"),
-            fix="train with VAL_FREQ set to fewer steps than the run has",
-        )
-    first, last = min(dumps), max(dumps)
-    compared = pair(dumps[first], dumps[last])
-    notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
-    notes += [] if compared else [f"not paired: {why_not(dumps[first], dumps[last])}"]
-    training = [
-        {"step": step.step, **{name: value for name, key in TRAINING.items() if (value := step.get(key)) is not None}}
-        for step in read(folder).history
-        if TRAINING["score"] in step.data
-    ]
-    return Curve(
-        run=folder.name,
-        validation={step: mean_of(dump) for step, dump in dumps.items()},
-        training=training,
-        paired=FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar)
-        if compared
-        else None,
-        notes=notes,
-        seconds=_seconds(folder),
-    )
-
-
-def _seconds(folder: Path) -> float | None:
-    """Launch to last metrics, by the log's line of its only attempt and the time of the metrics file."""
-    log = folder / "train.log"
-    if not log.is_file():
-        return None
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        attempts = [line.removeprefix(ATTEMPT).strip() for line in lines if line.startswith(ATTEMPT)]
-    if len(attempts) != 1:
-        return None
-    return (folder / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()

@@ -41,7 +41,6 @@ def refused(script, tmp_path, monkeypatch):
         ("data_prep_number_game", ["--reward_path", "none.py"], "there is no reward file none.py"),
         ("compare_configs", ["countdown", "--against", "easyr1:3bb"], "unknown official example"),
         ("collect_completions", ["nowhere"], "there is no"),
-        ("plot_learning", ["nowhere", "--output", "curve"], "there is no such run"),
     ],
 )
 def test_wrong_options(refused, name, arguments, message):

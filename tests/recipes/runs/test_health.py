@@ -12,7 +12,7 @@ from recipes.paths import ROOT
 from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import Step
 from recipes.runs.responses import Groups
-from recipes.runs.validations import TRAINING
+from tools.learning_curves import TRAINING
 
 LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length
 

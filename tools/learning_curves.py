@@ -1,19 +1,118 @@
-"""Learning curves of runs that differ in their seed: means, intervals and a figure."""
+"""`python -m tools.learning_curves RUN... --output FILE`: curves of a run or of several seeds, as JSON and SVG."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
-from recipes.errors import RecipeError
-from recipes.runs.validations import Curve, learning_curve
-from recipes.statistics import Interval, mean_over_seeds
+from recipes.errors import RecipeError, counted, reported_errors
+from recipes.paths import relative_to_cwd
+from recipes.runs.folder import ATTEMPT, read
+from recipes.runs.responses import read_dump, validation_files
+from recipes.runs.validations import mean_of, pair, why_not
+from recipes.statistics import Interval, McNemar, mean_over_seeds
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+# Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
+TRAINING = {
+    "score": "critic/score/mean",
+    "entropy": "actor/entropy",
+    "kl_reward": "actor/reward_kl_penalty",
+    "kl_loss": "actor/kl_loss",
+    "grad_norm": "actor/grad_norm",
+    "seconds": "timing_s/step",
+}
 KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL to the reference, in the loss"}
+
+
+@dataclass(frozen=True)
+class FirstToLast:
+    """The last validation of a run against its first, on the same questions; exact and paired."""
+
+    first: int
+    last: int
+    questions: int
+    difference: Interval
+    mcnemar: McNemar
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run.
+
+    Attributes:
+        run: its name.
+        validation: step -> its mean with an interval over the questions.
+        training: one entry a step: `step`, and those of `TRAINING` that the run logged.
+        paired: None where the validations cannot be paired; `notes` says why.
+        notes: what is wrong with the validations, in sentences.
+        seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
+    """
+
+    run: str
+    validation: dict[int, Interval]
+    training: list[dict[str, float]]
+    paired: FirstToLast | None
+    notes: list[str] = field(default_factory=list)
+    seconds: float | None = None
+
+
+def learning_curve(folder: Path) -> Curve:
+    """Validation at each validated step, training metrics of each step, and last against first.
+
+    Args:
+        folder: such as `artifacts/runs/<experiment>`.
+    """
+    if not folder.is_dir():
+        raise RecipeError(
+            "there is no such run", where=str(folder), fix="`python scripts/monitor.py list` names those there are"
+        )
+    dumps = {step: read_dump(file) for step, file in validation_files(folder).items()}
+    if len(dumps) < 2:
+        raise RecipeError(
+            f"a curve needs two validations, and the run has {len(dumps)}",
+            where=str(folder / "validation"),
+            fix="train with VAL_FREQ set to fewer steps than the run has",
+        )
+    first, last = min(dumps), max(dumps)
+    compared = pair(dumps[first], dumps[last])
+    notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
+    notes += [] if compared else [f"not paired: {why_not(dumps[first], dumps[last])}"]
+    training = [
+        {"step": step.step, **{name: value for name, key in TRAINING.items() if (value := step.get(key)) is not None}}
+        for step in read(folder).history
+        if TRAINING["score"] in step.data
+    ]
+    return Curve(
+        run=folder.name,
+        validation={step: mean_of(dump) for step, dump in dumps.items()},
+        training=training,
+        paired=FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar)
+        if compared
+        else None,
+        notes=notes,
+        seconds=_seconds(folder),
+    )
+
+
+def _seconds(folder: Path) -> float | None:
+    """Launch to last metrics, by the log's line of its only attempt and the time of the metrics file."""
+    log = folder / "train.log"
+    if not log.is_file():
+        return None
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        attempts = [line.removeprefix(ATTEMPT).strip() for line in lines if line.startswith(ATTEMPT)]
+    if len(attempts) != 1:
+        return None
+    return (folder / "metrics.jsonl").stat().st_mtime - datetime.fromisoformat(attempts[0]).timestamp()
 
 
 @dataclass(frozen=True)
@@ -162,3 +261,56 @@ def _draw_accuracies(axes: Any, result: Learning) -> None:
         draw_means(axes, result.curves[0].validation, BLUE, label)
     axes.set(ylim=(0, 1), ylabel="accuracy")
     axes.legend(loc="lower right")
+
+
+@app.command()
+def main(
+    runs: Annotated[list[Path], typer.Argument(help="runs' folders, such as artifacts/runs/countdown; one per seed")],
+    output: Annotated[Path, typer.Option("--output", help="path without an ending; .json and .svg are written")],
+    reports: Annotated[
+        list[Path] | None, typer.Option("--report", help="report.json of an evaluation against the base; one per seed")
+    ] = None,
+    command: Annotated[str | None, typer.Option("--command", help="the command that made the runs")] = None,
+    machine: Annotated[str | None, typer.Option("--machine", help="where they were made")] = None,
+    learned: Annotated[str | None, typer.Option("--learned", help="what was learned, in a sentence")] = None,
+) -> None:
+    """Held-out accuracy with intervals, KL wherever it acts, pass@k, and the last validation against the first.
+
+    Command, machine and sentence stay as OUTPUT.json has them where they are not given.
+    """
+    with reported_errors():
+        result = learning(runs, reports or ())
+        output.parent.mkdir(parents=True, exist_ok=True)
+        file = output.with_suffix(".json")
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        given = {"command": command, "machine": machine, "learned": learned}
+        notes = {name: kept.get(name, "") if value is None else value for name, value in given.items()}
+        file.write_text(json.dumps({**notes, **asdict(result)}, indent=1) + "\n", encoding="utf-8")
+        draw(result, output.with_suffix(".svg"))
+        print(f"wrote {relative_to_cwd(file.absolute())} and {relative_to_cwd(output.with_suffix('.svg').absolute())}")
+    for curve in result.curves:
+        for note in curve.notes:
+            print(f"note: {curve.run}: {note}", file=sys.stderr)
+        if curve.paired is None:
+            continue
+        paired, change = curve.paired, curve.paired.difference
+        print(
+            f"{curve.run}: step {paired.first} to {paired.last} on {counted(paired.questions, 'question')}: "
+            f"{100 * change.value:+.1f} points ({span(change)}), McNemar p = {paired.mcnemar.p_value:.2g}"
+        )
+    if len(result.curves) > 1:
+        mean = f"mean of {len(result.curves)} seeds: {100 * result.change.value:+.1f} points"
+        print(f"{mean} ({span(result.change, ' over seeds')})")
+    for k, each in result.pass_at_k.items():
+        print(f"pass@{k}: {100 * each.before.value:.1f}% to {100 * each.after.value:.1f}% ({span(each.change)})")
+
+
+def span(change: Interval, over: str = "") -> str:
+    """The ends of an interval in points, or why there is none."""
+    if change.low is None or change.high is None:
+        return change.method
+    return f"95% interval{over} {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+
+
+if __name__ == "__main__":
+    app()

@@ -7,7 +7,7 @@ import json
 import pytest
 from scipy.stats import t
 
-from recipes.runs.learning import draw, learning
+from tools.learning_curves import draw, learning
 
 
 def write_run(folder, validations, steps=(), shift=0):
@@ -56,10 +56,10 @@ def test_several_seeds(tmp_path):
     assert "in the reward" in drawing
 
 
-def test_a_run_of_the_version_before_has_a_curve_and_nothing_paired(tmp_path):
+def test_a_run_without_ids_has_a_curve_and_nothing_paired(tmp_path):
     run = write_run(tmp_path / "run", {0: tens(2), 20: tens(5)})
     for file in (run / "validation").iterdir():
         file.write_text(file.read_text().replace("row_id", "index"))
     (curve,) = learning([run]).curves
     assert (curve.paired, curve.validation[20].value) == (None, 0.5)
-    assert "not paired: run, step 0: no ids of rows" in " ".join(curve.notes)
+    assert "not paired: run, step 0" in " ".join(curve.notes)
