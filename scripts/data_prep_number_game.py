@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,11 +24,10 @@ from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
-from recipes.tasks.number_game.chromium import windows
-from recipes.tasks.number_game.collect import Journal, Tally, collect, planned
+from recipes.tasks.number_game.chromium import Screen, windows
+from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import SPLITS, HubScreens, counted_by, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
-from recipes.tasks.number_game.screens import Openers
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 SOURCES = ("browser", "hub")
@@ -43,7 +42,9 @@ def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Setti
     return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
 
 
-def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, source: str) -> Iterator[Split]:
+def from_screens(
+    settings: Settings, seed: int, folder: Path, openers: Callable[[], list[Callable[[], Screen]]]
+) -> Iterator[Split]:
     """Play what the journal lacks, and hand on the splits from it."""
     sizes = {"train": settings.train_size, "test": settings.test_size}
     episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}
@@ -52,29 +53,23 @@ def from_screens(settings: Settings, seed: int, folder: Path, make: Openers, sou
     with progress_bar() as progress:
         task = progress.add_task("rounds", total=sum(sizes.values()), rate="")
         try:
-            tally = collect(
+            done = collect(
                 [*episodes["train"], *episodes["test"]],
                 journal,
-                make,
-                source=source,
+                openers,
                 on_episode=lambda rounds: progress.advance(task, rounds),
             )
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
-    report(tally, time.perf_counter() - begin)
-    facts = {"source": f"played in {source}", "seed": seed, "settings": settings.facts()}
+    for damaged in journal.broken:
+        print(f"damaged, and played again: {damaged}")
+    seconds = time.perf_counter() - begin
+    speed = f" in {seconds:.1f} s, {done.rounds / seconds:.1f} screenshots a second" if done.rounds else ""
+    print(f"{done.resumed} episodes were there, {done.played} played now: {done.rounds} screenshots{speed}")
+    facts = {"source": "played in Chromium", "seed": seed, "settings": settings.facts()}
     for split in SPLITS:
         yield Split(split, rows(journal.rounds(episodes[split]), split), facts, sizes[split])
-
-
-def report(tally: Tally, seconds: float) -> None:
-    """Print what was played, and everything that did not go smoothly."""
-    speed = f" in {seconds:.1f} s, {tally.rounds / seconds:.1f} screenshots a second" if tally.rounds else ""
-    print(f"{tally.resumed} episodes were there, {tally.played} played now: {tally.rounds} screenshots{speed}")
-    for title, reasons in (("played again", tally.retried), ("screens that dropped out", tally.dropped)):
-        if reasons:
-            print(f"{title}: {len(reasons)}", *(f"  {reason}" for reason in reasons), sep="\n")
 
 
 def split_list(text: str | None) -> tuple[str, ...] | None:
@@ -92,9 +87,6 @@ def main(
     looks: Annotated[str | None, typer.Option(help="various, held-out or plain; default: the preset's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same rounds and looks.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 2,
-    page_url: Annotated[
-        str | None, typer.Option("--page_url", help="Address of the page, where it is served elsewhere.")
-    ] = None,
     hub_path: Annotated[Path | None, typer.Option("--hub_path", help="hub: a local folder with its files.")] = None,
     revision: Annotated[str, typer.Option(help="hub: branch, tag or commit.")] = "main",
     output_dir: Annotated[
@@ -114,7 +106,7 @@ def main(
         if source == "hub":
             parts = HubScreens(hub_path, revision).splits()
         else:
-            parts = from_screens(settings, seed, folder, windows(workers, page_url), source)
+            parts = from_screens(settings, seed, folder, lambda: windows(workers))
         prepare("number_game", parts, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force)
 
 

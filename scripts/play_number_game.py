@@ -20,13 +20,13 @@ ensure()
 import typer
 
 from recipes.data.rewards import load_reward
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import reported_errors
 from recipes.paths import artifacts
 from recipes.provenance import command_line
 from recipes.statistics import Interval
 from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Episode, planned
-from recipes.tasks.number_game.play import Agent, GameResult, Played, Server, play
+from recipes.tasks.number_game.play import Agent, GameResult, Server, play
 from recipes.tasks.number_game.report import Summary, compare, draw_strip, read_games, summarise
 from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings
 
@@ -54,28 +54,23 @@ def print_figures(title: str, figures: Mapping[str, Interval | None]) -> None:
     Console().print(table)
 
 
-def print_summary(summary: Summary, played: Played, folder: Path) -> None:
-    """The summary as a table, and everything that did not go smoothly."""
-    title = f"{summary.episodes} episodes, {summary.rounds} rounds ({played.resumed} were there already)"
+def print_summary(summary: Summary, resumed: int, folder: Path) -> None:
+    """The summary as a table."""
+    title = f"{summary.episodes} episodes, {summary.rounds} rounds ({resumed} were there already)"
     figures = {"rounds right": summary.accuracy, "episodes without a mistake": summary.perfect}
     figures |= {f"  {light} light": each for light, each in summary.accuracy_by_light.items()}
     print_figures(title, figures | {"final score": summary.score})
     for reason, count in summary.unanswered.items():
         print(f"{count} rounds without an answer ({reason}), counted as wrong")
-    amiss = {"broken off": summary.broken_off, "dropped out": played.dropped, "not played": played.unfinished}
-    for title, found in amiss.items():
-        for each in found:
-            print(f"{title}: {each}")
     print(f"results and screenshots: {folder}")
 
 
 def write_comparison(base: Path, folder: Path, results: list[GameResult], report: Path | None) -> None:
     """Print how the model differs from the one whose games are in `base`; write `report`.json and `report`.png."""
-    finished = [result for result in results if result.finished]
-    games = {"base": read_games(base, finished), "trained": read_games(folder, finished)}
+    games = {"base": read_games(base, results), "trained": read_games(folder, results)}
     figures = compare(*([result for _, result in each] for each in games.values()))
     differences = {"rounds right": figures.accuracy, "final score": figures.score}
-    print_figures(f"minus {base}, the same {len(finished)} games", differences)
+    print_figures(f"minus {base}, the same {len(results)} games", differences)
     print(f"exact McNemar test over the rounds: p = {figures.accuracy.mcnemar.p_value:.2g}")
     if report:
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -99,9 +94,6 @@ def main(
     max_tokens: Annotated[int, typer.Option("--max_tokens", min=1, help="As in training.")] = 128,
     timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 1,
-    page_url: Annotated[
-        str | None, typer.Option("--page_url", help="Address of the page, where it is served elsewhere.")
-    ] = None,
     output_dir: Annotated[
         Path | None, typer.Option("--output_dir", help="Default: artifacts/play/number_game/<model>.")
     ] = None,
@@ -122,29 +114,23 @@ def main(
         server = Server(api_base, model, temperature, top_p, max_tokens, timeout=timeout)
         folder = output_dir or artifacts() / "play" / "number_game" / re.sub(r"[^\w.-]+", "_", model).strip("_")
         try:
-            played = play(chosen, Agent(server, score), windows(workers, page_url), folder, on_episode=_progress)
+            results, resumed = play(
+                chosen, Agent(server, score), lambda: windows(workers), folder, on_episode=_progress
+            )
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
-        summary = summarise(played.results)
-        others = {"found": played.resumed, "dropped_out": played.dropped, "not_played": played.unfinished}
-        text = json.dumps(asdict(summary) | others, indent=2)
+        summary = summarise(results)
+        text = json.dumps(asdict(summary) | {"found": resumed}, indent=2)
         (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
-        print_summary(summary, played, folder)
-        if played.unfinished:
-            raise RecipeError(
-                f"{len(played.unfinished)} of {len(chosen)} episodes were not played, no screen is left",
-                where="; ".join(played.dropped),
-                fix="connect again and repeat the command; finished episodes are kept",
-            )
+        print_summary(summary, resumed, folder)
         if against:
-            write_comparison(against, folder, played.results, report)
+            write_comparison(against, folder, results, report)
 
 
 def _progress(result: GameResult) -> None:
-    why = f" ({result.why})" if result.why else ""
     print(
-        f"episode {result.episode.number + 1} on {result.screen}: {result.status}{why}, "
+        f"episode {result.episode.number + 1} on {result.screen}: "
         f"{result.right} of {len(result.rounds)} right, score {result.score}, {result.seconds:.1f} s",
         file=sys.stderr,
     )

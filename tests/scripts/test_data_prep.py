@@ -26,10 +26,11 @@ def keys(rows):
 
 def test_countdowns_paper_preset(script, tmp_path):
     call = script("data_prep_countdown")
-    done = call("--preset", "paper", "--train_size", 4096, "--seed", 7, "--output_dir", tmp_path)
+    sizes = ("--train_size", 300, "--test_size", 60)
+    done = call("--preset", "paper", *sizes, "--seed", 7, "--output_dir", tmp_path)
     assert done.exit_code == 0, done.output
     train, test = read(tmp_path, "train"), read(tmp_path, "test")
-    assert (len(train), len(test), len({*keys(train), *keys(test)})) == (4096, 512, 4608)
+    assert (len(train), len(test), len({*keys(train), *keys(test)})) == (300, 60, 360)
     assert not {numbers for numbers, _ in keys(train)} & {numbers for numbers, _ in keys(test)}
     for row in train:
         info = row["extra_info"]

@@ -12,7 +12,7 @@ from recipes.tasks.number_game.play import GameResult, GameRound, Server
 from recipes.tasks.number_game.report import compare, read_games, summarise
 
 
-def result(number, rights, *, temperature=0.0, status="finished", why=""):
+def result(number, rights, *, temperature=0.0):
     """A game's result with these rounds right."""
     shown = {"deal": "red-1-2-3", "light": "red", "digits": (1, 2, 3), "answer": 1, "screenshot": "round.png"}
     said = {"tapped": 1, "reason": "no_answer", "responses": [""], "seconds": 0.5}
@@ -21,8 +21,6 @@ def result(number, rights, *, temperature=0.0, status="finished", why=""):
         for index, right in enumerate(rights, 1)
     ]
     return GameResult(
-        status=status,
-        why=why,
         score=100 + sum(10 if right else -10 for right in rights),
         right=sum(rights),
         screen="a",
@@ -41,9 +39,8 @@ def write(folder, results):
         Image.new("RGB", (14, 28)).save(folder / str(number) / "round.png")
 
 
-def test_a_game_that_was_broken_off_does_not_count():
-    results = [result(0, [True] * 10), result(1, [True] * 5 + [False] * 5)]
-    summary = summarise([*results, result(2, [True], status="broken off", why="a tap was lost")])
+def test_games_are_summed_up_with_intervals():
+    summary = summarise([result(0, [True] * 10), result(1, [True] * 5 + [False] * 5)])
     assert (summary.episodes, summary.rounds, summary.unanswered) == (2, 20, {"no_answer": 5})
     assert (summary.accuracy.value, summary.perfect.value, summary.score.value) == (0.75, 0.5, 150)
     assert (round(summary.accuracy.low, 3), round(summary.accuracy.high, 3)) == (0.531, 0.888)

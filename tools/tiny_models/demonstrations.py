@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.pixels import Box, find_cards
 from recipes.tasks.number_game.rows import QUESTION, gold_response
 from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, parse_deal
+from tools.tiny_models.cards import Box, find_cards
 from tools.tiny_models.pretrain import PretrainPlan
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The number game in headless Chromium, driven by Playwright."""
+"""The number game in headless Chromium, driven by Playwright; several windows at once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import base64
 import json
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import Appearance, Deal, query
-from recipes.tasks.number_game.screens import Opener, Openers, ScreenLost, TapLost
 
 PAGE = Path(__file__).with_name("web") / "index.html"
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 # No GPU and no sandbox: containers have neither; the page is our own and reaches no network.
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-lcd-text")
 INSTALL = "install it (Debian: apt-get install chromium), or name one with CHROMIUM=/path/to/chromium"
-CHECK = "check --page_url, or leave it out to use the page of this repository"
+AGAIN = "repeat the command; finished episodes are kept"
 STATE = "JSON.stringify(document.getElementById('game').dataset)"
 CENTRES = """() => [...document.querySelectorAll('.card'), document.getElementById('go')].map((each) => {
     const box = each.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })"""
@@ -28,6 +29,44 @@ CENTRES = """() => [...document.querySelectorAll('.card'), document.getElementBy
 HAS_CHINESE = """() => { const draw = (text) => { const canvas = document.createElement('canvas'); canvas.width = 40;
     canvas.height = 40; const pen = canvas.getContext('2d'); pen.font = '30px sans-serif'; pen.fillText(text, 4, 32);
     return canvas.toDataURL(); }; return draw('数') !== draw('字'); }"""
+PATIENCE_S = 15.0
+"""After Ctrl-C, for windows to end the episode that they are at."""
+
+Job = TypeVar("Job")
+
+
+class Screen(Protocol):
+    """One screen with the game, used by one thread; it raises RecipeError where it cannot do what is asked."""
+
+    name: str
+
+    def open(self, deals: list[Deal], appearance: Appearance) -> None:
+        """Show these rounds and wait until the first one can be played."""
+
+    def screenshot(self) -> bytes:
+        """The screen as PNG."""
+
+    def choose(self, position: int) -> str:
+        """Tap a card; the game's verdict, right or wrong."""
+
+    def advance(self) -> None:
+        """Go on to the next round, or to the final score."""
+
+    def deal(self) -> Deal:
+        """The round that the game says it shows."""
+
+    def score(self) -> int:
+        """The score that the game says it shows."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+def check_agreement(screen: Screen, what: str, page: object, rules: object) -> None:
+    """Raise RecipeError where the page contradicts the rules."""
+    if page != rules:
+        fix = "report this: page and rules differ"
+        raise RecipeError(f"{what} {page}, and rules.py says {rules}", where=screen.name, fix=fix)
 
 
 def find_chromium() -> str:
@@ -38,23 +77,22 @@ def find_chromium() -> str:
     """
     named = os.environ.get("CHROMIUM")
     path = next((path for name in ([named] if named else NAMES) if (path := shutil.which(name))), None)
-    if path is None and named:
-        raise RecipeError(f"there is no Chromium at {named}", where="CHROMIUM", fix=INSTALL)
     if path is None:
-        raise RecipeError("no Chromium is installed", where=f"search path ({', '.join(NAMES)})", fix=INSTALL)
+        where = "CHROMIUM" if named else f"search path ({', '.join(NAMES)})"
+        raise RecipeError(f"there is no Chromium{f' at {named}' if named else ''}", where=where, fix=INSTALL)
     return path
 
 
 class ChromiumScreen:
-    """One headless Chromium with one page; see `screens.Screen`. Use it in the thread that makes it."""
+    """One headless Chromium with one page. Use it in the thread that makes it."""
 
-    def __init__(self, name: str = "chromium", *, address: str | None = None, seconds: float = 20.0) -> None:
+    def __init__(self, name: str = "chromium", *, address: str = "", seconds: float = 20.0) -> None:
         """Start the browser.
 
         Args:
             name: for results and messages.
             address: of the page; the one in this package where none is given.
-            seconds: to wait for a page, or for a tap's effect.
+            seconds: to wait for a page.
         """
         self.name = name
         self._address = address or PAGE.as_uri()
@@ -64,32 +102,29 @@ class ChromiumScreen:
         self._state: dict[str, str] = {}
         path = find_chromium()
         try:
-            from playwright.sync_api import Error, TimeoutError, sync_playwright
+            from playwright.sync_api import sync_playwright
         except ImportError as error:
             raise RecipeError("playwright is not installed", where=name, fix="pip install playwright") from error
-        self._error, self._timeout = Error, TimeoutError
         self._playwright = sync_playwright().start()
         try:
             self._browser = self._playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        except Error as error:
+        except Exception as error:
             self._playwright.stop()
-            raise RecipeError(f"{path} does not start: {_first_line(error)}", where=name, fix=INSTALL) from error
+            raise self._error(error, f"{path} does not start", INSTALL) from error
 
     def open(self, deals: list[Deal], appearance: Appearance) -> None:
         """Load the page with these rounds; the appearance's screen size is the window's."""
         address = f"{self._address}?{query(deals, appearance)}"
         try:
-            self._load(address, appearance)
+            if self._page is None:
+                context = self._browser.new_context(reduced_motion="reduce")
+                self._page = context.new_page()
+                self._session = context.new_cdp_session(self._page)
+            self._page.set_viewport_size({"width": appearance.width, "height": appearance.height})
+            self._page.goto(address, timeout=self._milliseconds)
+            self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
         except Exception as error:
-            if _is_gone(error) or not self._browser.is_connected():
-                raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
-            if isinstance(error, self._error):
-                with suppress(self._error):
-                    self._page.context.close()  # its error page would interrupt the next one
-                self._page = None
-                what = f"the page does not load: {_first_line(error)}"
-                raise RecipeError(what, where=self._address, fix=CHECK) from error
-            raise
+            raise self._error(error, f"the page {self._address} does not load") from error
         self._state = self._read_state()
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
@@ -102,19 +137,6 @@ class ChromiumScreen:
             )
         self._centres = self._page.evaluate(CENTRES)
 
-    def _load(self, address: str, appearance: Appearance) -> None:
-        if self._page is None:
-            context = self._browser.new_context(reduced_motion="reduce")
-            self._page = context.new_page()
-            self._session = context.new_cdp_session(self._page)
-        self._page.set_viewport_size({"width": appearance.width, "height": appearance.height})
-        self._page.goto(address, timeout=self._milliseconds)
-        with suppress(self._timeout):
-            self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
-        if not self._page.query_selector("#game[data-phase]"):
-            what = f"after {self._milliseconds / 1000:g} s the page shows no number game"
-            raise RecipeError(what, where=self._address, fix=CHECK)
-
     def screenshot(self) -> bytes:
         """The window as PNG, a pixel for a pixel."""
         return base64.b64decode(self._send("Page.captureScreenshot", {"format": "png"})["data"])
@@ -122,8 +144,7 @@ class ChromiumScreen:
     def choose(self, position: int) -> str:
         """Click a card with the mouse; the verdict of the page, right or wrong."""
         self._click(self._centres[position], "feedback")
-        if self._state["choice"] != str(position):
-            raise TapLost(f"card {position} was tapped, and the page took it for card {self._state['choice']}")
+        check_agreement(self, f"card {position} was clicked, the page says", self._state["choice"], str(position))
         return self._state["verdict"]
 
     def advance(self) -> None:
@@ -143,11 +164,8 @@ class ChromiumScreen:
     def close(self) -> None:
         """End the browser, and Playwright even where the browser or Playwright's own process is gone."""
         for end in (self._browser.close, self._playwright.stop):
-            try:
+            with suppress(Exception):
                 end()
-            except Exception as error:
-                if not (isinstance(error, self._error) or _is_gone(error)):
-                    raise
 
     def _click(self, centre: list[float], phase: str) -> None:
         """Click, and again if the page did not notice, until it is in `phase`."""
@@ -159,7 +177,8 @@ class ChromiumScreen:
             self._state = self._read_state()
             if self._state["phase"] == phase:
                 return
-        raise TapLost(f"a click at {x:.0f}, {y:.0f} left the page in {self._state['phase']!r}")
+        what = f"two clicks at {x:.0f}, {y:.0f} left the page in {self._state['phase']!r}"
+        raise RecipeError(what, where=self.name, fix=AGAIN)
 
     def _read_state(self) -> dict[str, str]:
         return json.loads(self._send("Runtime.evaluate", {"expression": STATE})["result"]["value"])
@@ -169,30 +188,56 @@ class ChromiumScreen:
         try:
             return self._session.send(method, parameters)
         except Exception as error:
-            if isinstance(error, self._error) or _is_gone(error):
-                raise ScreenLost(f"{self.name}: {_first_line(error)}") from error
-            raise
+            raise self._error(error, "the browser does not answer") from error
+
+    def _error(self, error: Exception, what: str, fix: str = AGAIN) -> RecipeError:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return RecipeError(f"{what}: {first_line}", where=self.name, fix=fix)
 
 
-def windows(workers: int, page_url: str | None = None) -> Openers:
-    """Return a function that gives openers of Chromium windows, at most as many as there are jobs.
+def windows(workers: int) -> list[Callable[[], Screen]]:
+    """Functions that each open a window of Chromium."""
+    find_chromium()
+    return [partial(ChromiumScreen, f"chromium-{number}") for number in range(workers)]
+
+
+def run(jobs: list[Job], openers: list[Callable[[], Screen]], work: Callable[[Screen, Job], None]) -> None:
+    """Do every job on one of the screens, each screen in its own thread.
 
     Args:
-        workers: windows at once.
-        page_url: of the page, None for the one in this package.
+        openers: each makes a screen, in the thread that uses it.
+        work: does one job.
+
+    Raises:
+        RecipeError: the first one that a screen or a job raised, after the others ended the job that they had.
+        KeyboardInterrupt: likewise.
     """
+    waiting, stop = iter(jobs), threading.Event()  # `next` of a list's iterator is one step for threads
+    failures: list[BaseException] = []
 
-    def openers(jobs: int) -> list[Opener]:
-        find_chromium()
-        return [partial(ChromiumScreen, f"chromium-{number}", address=page_url) for number in range(min(workers, jobs))]
+    def use(opener: Callable[[], Screen]) -> None:
+        try:
+            screen = opener()
+            try:
+                while not stop.is_set() and (job := next(waiting, None)) is not None:
+                    work(screen, job)
+            finally:
+                screen.close()
+        except BaseException as error:  # noqa: BLE001 raised again in the caller's thread
+            failures.append(error)
+            stop.set()
 
-    return openers
-
-
-def _is_gone(error: Exception) -> bool:
-    """The browser was closed, or Playwright's own process ended, which it reports with a bare Exception."""
-    return any(text in str(error).lower() for text in ("has been closed", "connection closed"))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    threads = [threading.Thread(target=use, args=(opener,), daemon=True) for opener in openers[: len(jobs)]]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # so that Ctrl-C gets through
+    except KeyboardInterrupt:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)  # one that lives on while Python ends takes it down with a crash
+        raise
+    if failures:
+        raise failures[0]

@@ -6,22 +6,20 @@ import hashlib
 import json
 import random
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.errors import RecipeError
 from recipes.files import whole_folder
+from recipes.tasks.number_game.chromium import Screen, check_agreement, run
 from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
 from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
-from recipes.tasks.number_game.screens import Openers, Screen, TapLost, check_agreement, run
 
 RECORD = "episode.json"
 # Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
 MISTAKES = 0.25
-TRIES = 3  # of an episode whose screenshot is broken or whose tap is lost
 MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template it stays under max_prompt_length 1024
 
 
@@ -69,7 +67,6 @@ class Round:
     index: int
     image: bytes
     score: int
-    source: str
 
     @property
     def deal(self) -> Deal:
@@ -109,13 +106,13 @@ class Journal:
         """Those that are not there, or whose files are damaged; these are deleted and noted in `broken`."""
         return [episode for episode in episodes if not self._holds(episode)]
 
-    def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int], source: str) -> None:
+    def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int]) -> None:
         """Record a finished episode."""
         try:
             with whole_folder(self.folder / episode.key) as draft:
                 for index, image in enumerate(images):
                     (draft / f"{index:02d}.png").write_bytes(image)
-                record = {**episode.plan(), "scores": list(scores), "source": source}
+                record = {**episode.plan(), "scores": list(scores)}
                 (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
         except OSError as error:
             raise RecipeError(
@@ -129,7 +126,7 @@ class Journal:
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             for index in range(len(episode.deals)):
                 image = (folder / f"{index:02d}.png").read_bytes()
-                yield Round(episode, index, image, record["scores"][index], record["source"])
+                yield Round(episode, index, image, record["scores"][index])
 
     def _holds(self, episode: Episode) -> bool:
         folder = self.folder / episode.key
@@ -145,82 +142,42 @@ class Journal:
         return True
 
 
-@dataclass
-class Tally:
-    """Counts of what happened besides finished episodes.
+class Collected(NamedTuple):
+    """Episodes that were in the journal already, those that were played now, and the rounds of these."""
 
-    Attributes:
-        resumed: episodes that were in the journal already.
-        played, rounds: what was played now; every label of it was confirmed by the page's own verdict.
-        retried: why an episode was begun again.
-        dropped: screens that went away, with why.
-    """
-
-    resumed: int = 0
-    played: int = 0
-    rounds: int = 0
-    retried: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
+    resumed: int
+    played: int
+    rounds: int
 
 
 def collect(
     episodes: Sequence[Episode],
     journal: Journal,
-    openers: Openers,
+    openers: Callable[[], list[Callable[[], Screen]]],
     *,
-    source: str,
     on_episode: Callable[[int], None],
-) -> Tally:
-    """Play the episodes that the journal lacks.
+) -> Collected:
+    """Play the episodes that the journal lacks; every label is confirmed by the page's own verdict.
 
     Args:
-        openers: makes openers of screens, for at most as many episodes as there are to play; not called without any.
-        source: for the record.
+        openers: what opens screens, one each; not called where nothing is missing.
         on_episode: called with the number of rounds that were finished.
 
     Raises:
-        RecipeError: a label that the page contradicts, an episode that fails three times, or no screen left. Episodes
-            finished until then are in the journal.
+        RecipeError: a label that the page contradicts, or a screen that fails. Episodes finished until then are in the
+            journal.
     """
     missing = journal.missing(episodes)
-    tally = Tally(resumed=len(episodes) - len(missing))
-    tally.retried += [f"the journal's {reason}" for reason in journal.broken]
-    on_episode(sum(len(episode.deals) for episode in episodes) - sum(len(episode.deals) for episode in missing))
-    if not missing:
-        return tally
-    lock = threading.Lock()
+    rounds = sum(len(episode.deals) for episode in missing)
+    on_episode(sum(len(episode.deals) for episode in episodes) - rounds)
 
     def work(screen: Screen, episode: Episode) -> None:
-        images, scores = _play_insistently(screen, episode, tally)
-        journal.write(episode, images, scores, source)
-        with lock:
-            tally.played += 1
-            tally.rounds += len(images)
-            on_episode(len(images))
+        journal.write(episode, *_play(screen, episode))
+        on_episode(len(episode.deals))
 
-    report = run(missing, openers(len(missing)), work)
-    tally.dropped += [f"{name} dropped out of episode {episode.key}: {why}" for name, episode, why in report.dropped]
-    if report.unfinished:
-        raise RecipeError(
-            f"{len(report.unfinished)} of {len(missing)} episodes are not played, no screen is left",
-            where="; ".join(tally.dropped),
-            fix="connect again and repeat the command; finished episodes are kept",
-        )
-    return tally
-
-
-def _play_insistently(screen: Screen, episode: Episode, tally: Tally) -> tuple[list[bytes], list[int]]:
-    """Play an episode, from the start again where a picture is broken or a tap is lost."""
-    for _ in range(TRIES):
-        try:
-            return _play(screen, episode)
-        except (BrokenPNG, TapLost) as error:
-            tally.retried.append(f"{episode.key} on {screen.name}: {error}")
-    raise RecipeError(
-        f"episode {episode.key} failed {TRIES} times on {screen.name}",
-        where="; ".join(tally.retried[-TRIES:]),
-        fix="look at the screen: something lies over the page, or it is too slow",
-    )
+    if missing:
+        run(missing, openers(), work)
+    return Collected(len(episodes) - len(missing), len(missing), rounds)
 
 
 def _play(screen: Screen, episode: Episode) -> tuple[list[bytes], list[int]]:

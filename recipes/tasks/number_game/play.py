@@ -15,14 +15,14 @@ from typing import NamedTuple
 from recipes.chat_server import client_options, owner, payload, server_errors
 from recipes.data.rewards import Score
 from recipes.errors import RecipeError
+from recipes.files import write_whole
+from recipes.tasks.number_game.chromium import Screen, check_agreement, run
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Game
-from recipes.tasks.number_game.pixels import BrokenPNG, fitted
+from recipes.tasks.number_game.pixels import fitted
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
-from recipes.tasks.number_game.screens import Openers, Report, Screen, TapLost, check_agreement, run
 
 RESULT = "result.json"
-SCREENSHOT_TRIES = 3
 KEPT = "finished episodes are kept"
 SAMPLING = ("temperature", "top_p", "max_tokens", "asks")
 
@@ -151,14 +151,11 @@ class GameResult:
     """One played episode, as `result.json` has it.
 
     Attributes:
-        status: "finished", or "broken off" with `why`.
         score: the points; `right`: how many rounds were.
         began: local time; `seconds`: of the whole episode.
         episode: what was played.
     """
 
-    status: str
-    why: str
     score: int
     right: int
     screen: str
@@ -167,11 +164,6 @@ class GameResult:
     seconds: float
     episode: Game
     rounds: list[GameRound]
-
-    @property
-    def finished(self) -> bool:
-        """Return whether all rounds were played."""
-        return self.status == "finished"
 
 
 def read_result(path: Path) -> GameResult:
@@ -185,34 +177,21 @@ def read_result(path: Path) -> GameResult:
         raise RecipeError(what, where=str(path), fix="delete its folder, and the episode is played again") from error
 
 
-@dataclass
-class Played:
-    """All results, earlier or new, in the order of the episodes; and what there is no result of.
-
-    Attributes:
-        resumed: how many results an earlier run had left.
-        dropped: screens that went away, with why; their episodes were played elsewhere or are in `unfinished`.
-        unfinished: episodes that no screen was left for.
-    """
-
-    results: list[GameResult]
-    resumed: int
-    dropped: list[str]
-    unfinished: list[str]
-
-
 def play(
     episodes: Sequence[Episode],
     agent: Agent,
-    openers: Openers,
+    openers: Callable[[], list[Callable[[], Screen]]],
     folder: Path,
     *,
     on_episode: Callable[[GameResult], None],
-) -> Played:
+) -> tuple[list[GameResult], int]:
     """Play the episodes that have no result in `folder` yet, several screens at once.
 
     An episode's folder is named by its rounds, its appearance, the model and its sampling, so that another model's
-    results are not taken for this one's. An episode whose tap is lost has a result as well, with the rounds until then.
+    results are not taken for this one's.
+
+    Returns:
+        All results, in the order of the episodes, and how many an earlier run had left.
     """
     folders = {episode.key: folder / _folder_name(episode, agent.server) for episode in episodes}
     missing = [episode for episode in episodes if not (folders[episode.key] / RESULT).is_file()]
@@ -220,14 +199,10 @@ def play(
     def work(screen: Screen, episode: Episode) -> None:
         on_episode(play_episode(screen, episode, agent, folders[episode.key]))
 
-    report = run(missing, openers(len(missing)), work) if missing else Report[Episode]()
-    paths = [folders[episode.key] / RESULT for episode in episodes]
-    return Played(
-        results=[read_result(path) for path in paths if path.is_file()],
-        resumed=len(episodes) - len(missing),
-        dropped=[f"{name} dropped out of {episode.key}: {why}" for name, episode, why in report.dropped],
-        unfinished=[episode.key for episode in report.unfinished],
-    )
+    if missing:
+        run(missing, openers(), work)
+    results = [read_result(folders[episode.key] / RESULT) for episode in episodes]
+    return results, len(episodes) - len(missing)
 
 
 def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -> GameResult:
@@ -235,17 +210,11 @@ def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -
     folder.mkdir(parents=True, exist_ok=True)
     began, start = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.monotonic()
     rounds: list[GameRound] = []
-    status, why = "finished", ""
-    try:
-        screen.open(list(episode.deals), episode.appearance)
-        for index, deal in enumerate(episode.deals):
-            rounds.append(_play_round(screen, deal, index, agent, folder))
-            screen.advance()
-    except (TapLost, BrokenPNG) as error:
-        status, why = "broken off", str(error)
+    screen.open(list(episode.deals), episode.appearance)
+    for index, deal in enumerate(episode.deals):
+        rounds.append(_play_round(screen, deal, index, agent, folder))
+        screen.advance()
     result = GameResult(
-        status=status,
-        why=why,
         score=START + sum(points(each.right) for each in rounds),
         right=sum(each.right for each in rounds),
         screen=screen.name,
@@ -255,17 +224,14 @@ def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -
         episode=episode.game,
         rounds=rounds,
     )
-    if result.finished:
-        check_agreement(screen, f"{folder}: the page's final score is", screen.score(), result.score)
-    draft = folder / f"{RESULT}.draft"
-    draft.write_text(json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.rename(folder / RESULT)
+    check_agreement(screen, f"{folder}: the page's final score is", screen.score(), result.score)
+    write_whole(folder / RESULT, json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
     return result
 
 
 def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Path) -> GameRound:
     check_agreement(screen, "the page shows", screen.deal(), deal)
-    image = _whole_screenshot(screen)
+    image = fitted(screen.screenshot(), MOST_TOKENS)
     name = f"round_{index + 1:02d}.png"
     (folder / name).write_bytes(image)
     start = time.perf_counter()
@@ -290,14 +256,6 @@ def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Pa
         screenshot=name,
         right=right,
     )
-
-
-def _whole_screenshot(screen: Screen) -> bytes:
-    """A screenshot that fits the prompt; taken again where it is broken."""
-    for _ in range(SCREENSHOT_TRIES - 1):
-        with suppress(BrokenPNG):
-            return fitted(screen.screenshot(), MOST_TOKENS)
-    return fitted(screen.screenshot(), MOST_TOKENS)
 
 
 def _folder_name(episode: Episode, server: Server) -> str:

@@ -15,14 +15,13 @@ from recipes.tasks.number_game.rules import START, points
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures over the episodes that were finished, with 95% intervals; see `recipes.statistics`.
+    """Figures over episodes, with 95% intervals; see `recipes.statistics`.
 
     Attributes:
         accuracy: share of rounds that were right, with a Wilson interval; a round without an answer counts as wrong.
         score: mean final score, its interval over episodes.
         perfect: share of episodes without a mistake.
         unanswered: rounds without an answer, by the reward's reason.
-        broken_off: screen and reason of each episode that was not finished.
     """
 
     episodes: int
@@ -33,50 +32,42 @@ class Summary:
     perfect: Interval | None
     unanswered: dict[str, int]
     seconds_per_decision: float | None
-    broken_off: list[str]
 
 
 def summarise(results: Sequence[GameResult]) -> Summary:
     """The figures of played games."""
-    finished = [result for result in results if result.finished]
-    rounds = [each for result in finished for each in result.rounds]
+    rounds = [each for result in results for each in result.rounds]
 
     def share(values: list[bool]) -> Interval | None:
         return mean_with_interval([float(value) for value in values], bounds=(0.0, 1.0), unit="round")
 
-    most = max((len(result.rounds) for result in finished), default=0)
+    most = max((len(result.rounds) for result in results), default=0)
     bounds = START + most * points(False), START + most * points(True)
     lights = sorted({each.light for each in rounds})
     return Summary(
-        episodes=len(finished),
+        episodes=len(results),
         rounds=len(rounds),
         accuracy=share([each.right for each in rounds]),
         accuracy_by_light={light: share([each.right for each in rounds if each.light == light]) for light in lights},
-        score=mean_with_interval([float(each.score) for each in finished], bounds=bounds, unit="episode"),
-        perfect=share([result.right == len(result.rounds) for result in finished]),
+        score=mean_with_interval([float(each.score) for each in results], bounds=bounds, unit="episode"),
+        perfect=share([result.right == len(result.rounds) for result in results]),
         unanswered=dict(Counter(each.reason for each in rounds if each.choice is None)),
         seconds_per_decision=round(sum(each.seconds for each in rounds) / len(rounds), 3) if rounds else None,
-        broken_off=[f"{result.screen}: {result.why}" for result in results if not result.finished],
     )
 
 
 def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, GameResult]]:
-    """Read another model's finished results of the same games, sampled in the same way, in the order of `results`.
+    """Read another model's results of the same games, sampled in the same way, in the order of `results`.
 
     Args:
         folder: the `output_dir` of the other model's games.
         results: the games to find there.
 
     Raises:
-        RecipeError: a game is missing in the folder, or `results` is empty.
+        RecipeError: a game is missing in the folder.
     """
-    if not results:
-        raise RecipeError("no game was finished, so there is nothing to compare", where=str(folder))
-    games = {}
-    for path in sorted(folder.glob(f"*/{RESULT}")):
-        result = read_result(path)
-        if result.finished:
-            games[_key(result)] = path.parent, result
+    found = [(path.parent, read_result(path)) for path in sorted(folder.glob(f"*/{RESULT}"))]
+    games = {_key(result): (game, result) for game, result in found}
     missing = [result for result in results if _key(result) not in games]
     if missing:
         raise RecipeError(

@@ -53,7 +53,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
                 "episode": episode.number,
                 "round": each.index,
                 "rounds": len(episode.deals),
-                "source": each.source,
+                "source": "browser",
                 "width": width,
                 "height": height,
                 **episode.appearance.facts(),
