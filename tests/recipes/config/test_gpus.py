@@ -52,7 +52,7 @@ def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypat
     monkeypatch.setattr(nvidia, "nvidia_smi", lambda *_: smi)
     left = nvidia.visible_gpus({})
     assert left == 1
-    with pytest.raises(RecipeError, match=r"n_gpus_per_node is 2, but this machine has 1 GPU") as caught:
+    with pytest.raises(RecipeError, match="n_gpus_per_node") as caught:
         check(load("countdown", environ={"GPUS_PER_NODE": "2"}, hardware="gpu"), left)
     assert "GPUS_PER_NODE=1" in caught.value.fix
     monkeypatch.setattr(nvidia, "nvidia_smi", lambda query, *_: "" if "compute" in query else LOST)
@@ -119,7 +119,7 @@ def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, 
     check(recipe, 8)
 
     one_short = {"ROLLOUT_BATCH_SIZE": "24", "GLOBAL_BATCH_SIZE": "24", "MICRO_BATCH_SIZE": "7"}
-    with pytest.raises(RecipeError, match="not a multiple of worker.actor.micro_batch_size_per_device_for_update 7"):
+    with pytest.raises(RecipeError, match="micro_batch_size_per_device_for_update"):
         check(load(task, environ=one_short, hardware="gpu"), 8)
     assert load(task, environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
 

@@ -20,7 +20,7 @@ def recipe(monkeypatch):
 
 
 def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, monkeypatch):
-    with pytest.raises(RecipeError, match="no Ray cluster is named"):
+    with pytest.raises(RecipeError, match=cluster.ADDRESS):
         cluster.check_cluster(recipe)
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     assert "same paths" in cluster.check_cluster(recipe)[0]
@@ -29,7 +29,7 @@ def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, 
 def test_the_wait_for_machines_ends(recipe, monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:9")
     monkeypatch.setenv(cluster.WAIT, "0")
-    with pytest.raises(RecipeError, match="nothing answers at 127.0.0.1:9, after 0 minutes") as caught:
+    with pytest.raises(RecipeError, match="127.0.0.1:9") as caught:
         cluster.wait_for_nodes(recipe, lambda line: None)
     assert "ray_cluster.sh" in caught.value.fix
 
@@ -37,7 +37,7 @@ def test_the_wait_for_machines_ends(recipe, monkeypatch):
 @pytest.mark.parametrize("given", ["nan", "inf", "-1", "ten"])
 def test_a_wait_that_would_not_end_is_refused(monkeypatch, given):
     monkeypatch.setenv("RAY_WAIT_MINUTES", given)
-    with pytest.raises(RecipeError, match="not a number of minutes"):
+    with pytest.raises(RecipeError, match=cluster.WAIT):
         cluster.wait_minutes()
 
 
@@ -54,7 +54,7 @@ def test_a_port_of_another_program_is_waited_for_as_one_where_nothing_answers(re
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv(cluster.ADDRESS, address)
-        with pytest.raises(RecipeError, match=f"nothing answers at {address}, after 0 minutes"):
+        with pytest.raises(RecipeError, match=address):
             cluster.wait_for_nodes(recipe, lambda line: None)
 
 
