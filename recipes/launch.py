@@ -26,13 +26,13 @@ from recipes.errors import counted, reported_errors
 from recipes.paths import ROOT, python_path, relative_to_cwd
 from recipes.preflight import cluster, resume
 from recipes.preflight.data_files import without_filter
-from recipes.runs import duration, model_card, rollout_mismatch
 from recipes.runs import folder as runs
+from recipes.runs import model_card, rollout_mismatch
 from recipes.runs.best import BestCheckpoint
 from recipes.runs.health import Health
 from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.progress import Progress
+from recipes.runs.progress import Progress, estimate
 from recipes.runs.responses import Responses
 from recipes.runs.summary import failure, next_commands, summary, table
 from recipes.runs.supervise import Limits, Outcome, supervise
@@ -83,7 +83,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
             if total:
-                console.print(duration.estimate(recipe, total - last))
+                console.print(estimate(recipe, total - last))
             outcome = train(recipe, files, begin, total, history, console)
         return close(recipe, files, total, outcome, console, task, overrides)
 
@@ -190,7 +190,7 @@ def show_plan(recipe: Recipe) -> int:
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
     if plan.total_steps:
-        notes.append(duration.estimate(recipe, plan.total_steps - resume.steps_done(recipe)))
+        notes.append(estimate(recipe, plan.total_steps - resume.steps_done(recipe)))
     findings = preflight.dry(recipe)
     for line in [*notes, *(f"note: {remark}" for remark in findings.remarks)]:
         print(f"# {line}")

@@ -33,7 +33,7 @@ from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.paths import run_dir
 from recipes.preflight.fingerprint import RANKS, decides_order, differences, fingerprint, why_fixed
-from recipes.runs.changes import Change, add_changes
+from recipes.runs.folder import Change, add_changes
 
 RECORD = "recipe.json"
 """In the folder of the checkpoints: what each attempt trained, and the step that it began after."""

@@ -5,6 +5,7 @@ Reading writes nothing, and asks neither the trainer nor the launcher.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import time
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import psutil
 
@@ -248,3 +249,71 @@ def _alive(lock: Path) -> bool:
         return psutil.Process(pid).create_time() <= lock.stat().st_mtime + 1.0
     except (OSError, ValueError, psutil.Error):
         return False
+
+
+CHANGES = "changes.jsonl"
+"""Settings that a run changed on the way with RESUME=changed, in its folder."""
+_HASH = 64
+"""Characters of a SHA-256 in hex, of which a message shows the first."""
+
+
+class Change(NamedTuple):
+    """One thing that differs between two attempts.
+
+    Attributes:
+        name: a key, or what is compared by its content.
+        old, new: its values; hashes for content.
+        effect: what becomes of the new value.
+        content: whether it makes another run of it.
+    """
+
+    name: str
+    old: Any
+    new: Any
+    effect: str
+    content: bool
+
+    @property
+    def described(self) -> str:
+        """The change in a line."""
+        if isinstance(self.old, dict) and isinstance(self.new, dict):
+            both = sorted(self.old.keys() & self.new.keys())
+            parts = {
+                "another": [name for name in both if self.old[name] != self.new[name]],
+                "now": sorted(self.new.keys() - self.old.keys()),
+                "no longer": sorted(self.old.keys() - self.new.keys()),
+            }
+            return f"{self.name}: " + ", ".join(f"{word} {', '.join(names)}" for word, names in parts.items() if names)
+        if all(isinstance(value, str) and len(value) == _HASH for value in (self.old, self.new)):
+            return f"{self.name}: {self.old[:8]} -> {self.new[:8]}"
+        return f"{self.name}: {self.old!r} -> {self.new!r}"
+
+
+class Changed(NamedTuple):
+    """The changes of one resumption: its time, and the last step that was made before."""
+
+    time: str
+    after_step: int
+    changes: tuple[Change, ...]
+
+
+def add_changes(run: Path, after_step: int, changes: Sequence[Change]) -> None:
+    """Note in a run's folder what an attempt changes from the step after `after_step` on."""
+    run.mkdir(parents=True, exist_ok=True)
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    entry = {"time": now, "after_step": after_step, "changes": [change._asdict() for change in changes]}
+    with (run / CHANGES).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def read_changes(run: Path) -> list[Changed]:
+    """The changes of a run, in order; a line that is torn is passed over."""
+    file, found = run / CHANGES, []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        try:
+            entry = json.loads(line)
+            changes = tuple(Change(**change) for change in entry["changes"])
+            found.append(Changed(entry["time"], entry["after_step"], changes))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found

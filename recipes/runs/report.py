@@ -17,9 +17,8 @@ from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
 from recipes.paths import ROOT
-from recipes.runs.changes import read_changes
 from recipes.runs.compare import shown
-from recipes.runs.folder import ATTEMPT, Run, RunFiles, read
+from recipes.runs.folder import ATTEMPT, Run, RunFiles, read, read_changes
 from recipes.runs.health import Finding, findings_of, truncated
 from recipes.runs.log import LogReader, first_error
 from recipes.runs.metrics import KL, duration, number

@@ -12,7 +12,7 @@ from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import resume
 from recipes.python_files import own_files
-from recipes.runs.changes import read_changes
+from recipes.runs.folder import read_changes
 from tests.recipes.engines.test_checkpoints import archive
 from tests.recipes.preflight.conftest import write_rows
 

@@ -22,7 +22,7 @@ from recipes.engines.checkpoints import EVERYTHING, MODEL, checkpoint_at, last_c
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import resume
-from recipes.runs.changes import read_changes
+from recipes.runs.folder import read_changes
 from recipes.runs.metrics import read_history
 
 pytestmark = pytest.mark.trainer
