@@ -134,8 +134,8 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
 def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     """Decide vLLM's share of a GPU, and what moves to the host to make room for it.
 
-    A smaller share costs least: as computed for the Qwen3-4B shape, half of the cache takes a fifth longer. Moments that
-    move to the host and back are 16 bytes a weight and step; weights move several times a step, so they are the last.
+    A smaller share costs least: as computed for the Qwen3-4B shape, half of the cache takes a fifth longer. Moments
+    that move to the host and back are 16 bytes a weight and step; weights move several times a step, so they are last.
     """
     ways = [
         _with_share(replace(plan, offload_params=params, offload_optimizer=moments), asked.utilization)
