@@ -18,7 +18,7 @@ from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampler, Sampling
 from recipes.files import write_whole
 
-FORMAT = 1
+FORMAT = 2
 ROW = re.compile(rb'\{"row": (\d+),')
 
 
@@ -30,12 +30,14 @@ def evaluations() -> Path:
 class ResponseFile:
     """An append-only file of groups with an index from row to offset; memory does not grow with the responses' text.
 
+    The first line is the key: what decided the responses.
+
     A run that was killed while writing leaves half a line at the end, which is cut off when the file is opened for
     appending, so that the run resumes. Only one process may append at a time.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, key: str = "") -> None:
+        self.path, self._key = path, key
         self._offsets: dict[int, int] = {}
         self._file: IO[bytes] | None = None
         if path.exists():
@@ -59,7 +61,10 @@ class ResponseFile:
             raise RecipeError(
                 "another evaluation is generating the same responses", where=str(self.path), fix="wait until it ends"
             ) from error
-        self._file.truncate(self._index())
+        end = self._index()
+        self._file.truncate(end)
+        if not end:
+            self._file.write(f"{self._key}\n".encode())
 
     def append(self, group: Group) -> None:
         """Write one group, after `open_for_append`; it is on disk, whole, when this returns."""
@@ -99,21 +104,22 @@ class ResponseFile:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     break
-                # Every line starts with {"row": N, so that the texts need not be parsed.
+                # Every further line starts with {"row": N, so that the texts need not be parsed.
                 row = ROW.match(line)
-                if row is None:
+                if row is not None:
+                    self._offsets[int(row[1])] = offset
+                elif number > 1:
                     raise RecipeError(
                         f"line {number} is not a group of responses",
                         where=str(self.path),
                         fix="delete the file to generate again",
                     )
-                self._offsets[int(row[1])] = offset
                 offset += len(line)
         return offset
 
 
 def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:
-    """The file of the responses of this model to this data under this sampling; `key.json` beside it holds the key.
+    """The file of the responses of this model to this data under this sampling.
 
     `generator` (vLLM, or "server", with what changes its answers) is part of the key: two generators need not draw
     the same answers from one seed. How many rows are asked is not: a larger `--limit` adds to the file.
@@ -125,11 +131,8 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
         "sampling": asdict(sampling),
         "generator": generator,
     }
-    text = json.dumps(key, sort_keys=True, indent=1)
-    folder = evaluations() / "cache" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "key.json", text + "\n")
-    return ResponseFile(folder / "responses.jsonl")
+    text = json.dumps({"key": key}, sort_keys=True)
+    return ResponseFile(evaluations() / "cache" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl", text)
 
 
 def generate_missing(

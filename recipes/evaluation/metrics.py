@@ -225,8 +225,6 @@ class Histograms:
 
     tokens: LengthHistogram | None
     mean_score: Histogram | None
-    group_entropy_bits: Histogram | None
-    token_entropy_nats: Histogram | None
 
 
 @dataclass(frozen=True)
@@ -239,7 +237,6 @@ class PassSummary:
         groups: None for one response per question.
         reasons: reason code -> responses, most frequent first.
         histograms: for the figures of the report.
-        variance_by_accuracy: (accuracy, variance, questions) for each pair that occurs, rounded to three places.
         measure: "accuracy", or "score" where the reward states none.
         different: questions with a prompt and truth of their own.
         failures: responses that the reward could not judge.
@@ -254,7 +251,6 @@ class PassSummary:
     groups: Groups | None
     reasons: dict[str, int]
     histograms: Histograms
-    variance_by_accuracy: list[tuple[float, float, int]]
     measure: str
     different: int
     failures: int
@@ -285,7 +281,6 @@ class Collector:
         self.sampling, self.clusters = sampling, clusters
         self.columns = {metric.name: array("d") for metric in metrics_of(sampling.n)}
         self.rewards: list[str] = []
-        self.variance = array("d")
         self.flat: list[bool] = []
         self.reasons: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
@@ -304,7 +299,6 @@ class Collector:
             else:
                 value = stats.pass_at.get(int(name[5:])) if name.startswith("pass@") else getattr(stats, name)
             column.append(MISSING if value is None else value)
-        self.variance.append(stats.score_variance)
         self.flat.append(is_flat(score.value for score in scores))
         self.reasons.update(stats.reasons)
         self.outcomes[stats.outcome] += 1
@@ -361,11 +355,8 @@ class Collector:
             reasons=dict(self.reasons.most_common()),
             histograms=Histograms(
                 tokens=self._token_lengths(),
-                mean_score=self._histogram("mean_score", 1.0) if grouped else None,
-                group_entropy_bits=self._histogram("group_entropy_bits", 1.0) if grouped else None,
-                token_entropy_nats=self._histogram("token_entropy_nats", 0.0) if grouped else None,
+                mean_score=self._mean_scores() if grouped else None,
             ),
-            variance_by_accuracy=self._variance_by_accuracy() if grouped and self.measure == "accuracy" else [],
             measure=self.measure,
             different=questions if self.clusters is None else len(set(self.clusters)),
             failures=self.failures,
@@ -400,16 +391,8 @@ class Collector:
 
         return LengthHistogram(edges, binned(self.lengths[True]), binned(self.lengths[False] + self.lengths[None]))
 
-    def _histogram(self, name: str, least_top: float) -> Histogram | None:
-        """Of a metric over the questions, from 0 or below to `least_top` or above; None where a question lacks it."""
-        values = self.column(name)
-        if values is None or not self.questions:
-            return None
-        top = max(values.max(), least_top) or 1.0
-        counts, ends = np.histogram(values, BINS, range=(min(values.min(), 0.0), top))
+    def _mean_scores(self) -> Histogram:
+        """Of the questions' mean scores, from 0 or below to 1 or above."""
+        values = np.asarray(self.columns["mean_score"])
+        counts, ends = np.histogram(values, BINS, range=(min(values.min(), 0.0), max(values.max(), 1.0)))
         return Histogram(ends.tolist(), counts.tolist())
-
-    def _variance_by_accuracy(self) -> list[tuple[float, float, int]]:
-        pairs = zip(self.columns["accuracy"], self.variance, strict=True)
-        counts = Counter((round(accuracy, 3), round(variance, 3)) for accuracy, variance in pairs)
-        return [(accuracy, variance, count) for (accuracy, variance), count in sorted(counts.items())]

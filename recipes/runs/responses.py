@@ -88,6 +88,11 @@ class Dump:
         """What its responses are measured by: "accuracy", or "score" where the reward states no accuracy."""
         return "score" if any(response.accuracy is None for response in self.responses) else "accuracy"
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The smallest and largest value of a response; None where a score is measured."""
+        return (0.0, 1.0) if self.measure == "accuracy" else None
+
     @cached_property
     def has_ids(self) -> bool:
         """Return whether every response has the id of its row."""

@@ -8,14 +8,7 @@ from statistics import fmean
 
 from recipes.errors import counted
 from recipes.runs.responses import NO_IDS, Dump, Response
-from recipes.statistics import (
-    Interval,
-    McNemar,
-    difference_of_shares,
-    mcnemar,
-    mean_with_interval,
-    paired_p_value,
-)
+from recipes.statistics import Interval, McNemar, mean_with_interval, paired_difference
 
 
 @dataclass(frozen=True)
@@ -37,8 +30,9 @@ class Paired:
 
 
 def mean_of(dump: Dump) -> Interval:
-    """The mean of what the dump's `measure` says, with an interval over the questions."""
-    interval = mean_with_interval(dump.means, bounds=(0.0, 1.0) if dump.measure == "accuracy" else None)
+    """The mean of what the dump's `measure` says, with an interval over the different questions."""
+    ids = [group[0].row_id for group in dump.groups.values()] if dump.has_ids else None
+    interval = mean_with_interval(dump.means, bounds=dump.bounds, clusters=ids)
     assert interval is not None  # a dump has responses
     return interval
 
@@ -48,14 +42,9 @@ def pair(first: Dump, second: Dump) -> Paired | None:
     same, others = _common(first, second)
     if first.measure != second.measure or not same:
         return None
-    changes = [_mean(second.answers[row]) - _mean(first.answers[row]) for row in same]
-    won, lost = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
-    given = [response for row in same for dump in (first, second) for response in dump.answers[row]]
-    if len(given) == 2 * len(same) and all(response.accuracy in (0.0, 1.0) for response in given):
-        return Paired(len(same), difference_of_shares(won, lost, len(same)), mcnemar(won, lost), others)
-    difference = mean_with_interval(changes, bounds=(-1.0, 1.0) if first.measure == "accuracy" else None)
-    assert difference is not None
-    return Paired(len(same), difference, McNemar(won, lost, paired_p_value(changes)), others)
+    before, after = ([_mean(dump.answers[row]) for row in same] for dump in (first, second))
+    test = paired_difference(before, after, bounds=first.bounds)
+    return Paired(len(same), test.difference, McNemar(test.won, test.lost, test.p_value), others)
 
 
 def why_not(first: Dump, second: Dump) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recipes.drawing import BAD, BLUE, CARD, GOOD, LINE, MUTED, SLATE, STYLE, inline
+from recipes.drawing import BAD, BLUE, GOOD, MUTED, SLATE, STYLE, inline
 from recipes.evaluation.metrics import Histogram, PassSummary
 from recipes.evaluation.result import Result
 from recipes.statistics import Interval
@@ -37,8 +37,8 @@ def draw_all(result: Result) -> list[Figure]:
     series = [(label, COLOURS[label], model.passes["sampled"]) for label, model in result.models.items()]
     first = series[0][2]
     left_out = set() if result.comparison else {"differences"}
-    left_out |= set() if first.measure == "accuracy" else {"accuracy", "variance"}
-    left_out |= set() if first.groups else {"means", "variance", "entropy"}
+    left_out |= set() if first.measure == "accuracy" else {"accuracy"}
+    left_out |= set() if first.groups else {"means"}
     left_out |= set() if first.histograms.tokens else {"lengths"}
     figures = []
     with mpl.rc_context(STYLE):
@@ -98,36 +98,6 @@ def _differences(canvas: Any, _: Series, result: Result) -> None:
 def _means(canvas: Any, series: Series, _: Result) -> None:
     bins = [summary.histograms.mean_score for *_, summary in series]
     _histogram(canvas.subplots(), series, bins, "mean score of a group")
-
-
-def _variance(canvas: Any, series: Series, _: Result) -> None:
-    axes = canvas.subplots()
-    curve = [step / 100 for step in range(101)]
-    axes.plot(curve, [p * (1 - p) for p in curve], color=LINE, linewidth=1.6, zorder=1)
-    for label, colour, summary in series:
-        accuracies, variances, counts = zip(*summary.variance_by_accuracy, strict=True)
-        sizes = [14 + 260 * count / max(counts) for count in counts]
-        style = {"alpha": 0.6, "edgecolors": CARD, "linewidths": 0.8, "zorder": 2, "clip_on": False}
-        axes.scatter(accuracies, variances, s=sizes, color=colour, label=label, **style)
-    axes.set_xlim(-0.04, 1.04)
-    axes.set_ylim(bottom=-0.012)
-    axes.set_xlabel("accuracy of a group")
-    axes.set_ylabel("variance of its scores")
-    _percent_axis(axes.xaxis)
-    _legend(axes, series)
-
-
-def _entropy(canvas: Any, series: Series, _: Result) -> None:
-    histograms = [summary.histograms for *_, summary in series]
-    panels = {
-        "bits per group": [each.group_entropy_bits for each in histograms],
-        "nats per token": [each.token_entropy_nats for each in histograms],
-    }
-    known = {label: bins for label, bins in panels.items() if any(bins)}
-    for axes, (label, bins) in zip(canvas.subplots(1, len(known), squeeze=False)[0], known.items(), strict=True):
-        _histogram(axes, series, bins, label)
-    for axes in canvas.axes[1:]:
-        axes.set_ylabel("")
 
 
 def _lengths(canvas: Any, series: Series, _: Result) -> None:
@@ -217,17 +187,6 @@ FIGURES = {
         "Distribution of group means",
         "A group at either end has no variance and gives no signal; the signal is in between.",
         _means,
-    ),
-    "variance": (
-        "Variance against accuracy",
-        "One dot per kind of question, its area the number of questions; the line is the most that right or wrong "
-        "can vary.",
-        _variance,
-    ),
-    "entropy": (
-        "Entropy",
-        "Of a group's mean accuracy, 1 where half is right; and per token, near 0 where a model always says the same.",
-        _entropy,
     ),
     "lengths": ("Response lengths", "A pile at the right edge is answers that the limit cut off.", _lengths),
     "reasons": ("Reasons", "The reward's code for each response; docs of the rewards explain them.", _reasons),

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, a Markdown summary, and the JSON with every number."""
+"""The report: one HTML file that needs nothing else, and the JSON with every number."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ GREEDY_LABELS = {
 ABSENT = "–"
 # Control characters are no HTML, and those that turn the direction of writing can disguise text.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
-_ROWS_IN_MARKDOWN = 50
 
 
 def write_report(folder: Path, result: Result, samples: list[Sample], figures: list[Figure]) -> None:
-    """Write `report.json`, `report.html` and `report.md` into `folder`.
+    """Write `report.json` and `report.html` into `folder`.
 
     Args:
         samples: questions with some answers, and `figures`: both for the page.
@@ -55,7 +54,6 @@ def write_report(folder: Path, result: Result, samples: list[Sample], figures: l
     text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(folder / "report.json", text + "\n")
     write_whole(folder / "report.html", html_page(result, samples, figures))
-    write_whole(folder / "report.md", markdown_page(result))
 
 
 @dataclass(frozen=True)
@@ -192,6 +190,11 @@ def _comparison_tiles(comparison: Comparison) -> list[Tile]:
     return tiles
 
 
+def printable(text: Any) -> str:
+    """`text` with characters that a browser would hide or obey shown as their code."""
+    return _UNPRINTABLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(text))
+
+
 def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
     """One HTML document without any outside resource; its policy lets no script run but its own."""
     from markupsafe import Markup
@@ -199,9 +202,27 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-    return _render(
-        "page.html.j2",
-        result,
+    environment = templates(HERE)
+    environment.filters |= {
+        "printable": printable,
+        "counted": counted,
+        "label": lambda name: LABELS.get(name, name),
+        "percent": "{:.1%}".format,
+    }
+    sampled = next(iter(result.models.values())).passes["sampled"]
+    return environment.get_template("page.html.j2").render(
+        result=result,
+        title=TITLES[result.kind],
+        name=" against ".join(model.name for model in reversed(result.models.values())),
+        table=table(result),
+        tiles=tiles(result),
+        verdicts=_verdicts(result),
+        groups=sampled.groups if result.probe else None,
+        as_cell=cell,
+        failures=_failures(result),
+        different=sampled.different,
+        questions=sampled.questions,
+        facts=_facts(result),
         samples=samples,
         outcomes=sorted({sample.outcome for sample in samples}),
         reasons=sorted({reason for sample in samples for reason in sample.reasons}),
@@ -209,41 +230,6 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
         script=Markup(script),
         policy=f"{policy}script-src 'sha256-{digest}'",
-    )
-
-
-def markdown_page(result: Result) -> str:
-    """The summary: headline, the table of figures, and what made it."""
-    text = _render("summary.md.j2", result, most=_ROWS_IN_MARKDOWN)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def printable(text: Any) -> str:
-    """`text` with characters that a browser would hide or obey shown as their code."""
-    return _UNPRINTABLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(text))
-
-
-def _render(template: str, result: Result, **values: Any) -> str:
-    environment = templates(HERE, html=".html" in template)
-    environment.filters["printable"] = printable
-    environment.filters["cell"] = lambda text: printable(text).replace("|", "\\|").replace("\n", " ")
-    environment.filters["counted"] = counted
-    environment.filters["label"] = lambda name: LABELS.get(name, name)
-    environment.filters["percent"] = "{:.1%}".format
-    return environment.get_template(template).render(
-        result=result,
-        title=TITLES[result.kind],
-        name=" against ".join(model.name for model in reversed(result.models.values())),
-        table=table(result),
-        tiles=tiles(result),
-        verdicts=_verdicts(result),
-        groups=result.models["model"].passes["sampled"].groups if result.probe else None,
-        as_cell=cell,
-        failures=_failures(result),
-        different=next(iter(result.models.values())).passes["sampled"].different,
-        questions=result.identity.data.questions,
-        facts=_facts(result),
-        **values,
     )
 
 
