@@ -38,7 +38,6 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     checks = (
         batches,
         _interpolations,
-        _frequencies,
         _lengths,
         *terms,
         _combinations,
@@ -157,14 +156,6 @@ def _interpolations(recipe: Recipe) -> Iterator[RecipeError]:
                 "write the value itself; a shell fills in $NAME outside single quotes",
                 path,
             )
-
-
-def _frequencies(recipe: Recipe) -> Iterator[RecipeError]:
-    """0, which may be meant as never or as at the end."""
-    for name, variable in (("save_freq", "SAVE_FREQ"), ("val_freq", "VAL_FREQ")):
-        if recipe.value(f"trainer.{name}") == 0:
-            what = f"trainer.{name} is 0, which is no number of steps"
-            yield recipe.error(what, f"set {variable}=-1 for never, or to a number of steps", f"trainer.{name}")
 
 
 _LENGTHS = ("data.max_prompt_length", "data.max_response_length")

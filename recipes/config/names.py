@@ -104,15 +104,8 @@ def _in_full(name: str) -> str:
     own = dict.fromkeys(key for path, key in full.items() if path.endswith(f".{name}"))
     if ends := list(own) or [path for path in verl_defaults() if path.endswith(f".{name}")]:
         return f"write its whole name: {' or '.join(ends[:4])}"
-    group, _, last = name.rpartition(".")
-    meant = options().get(last.lower())
-    near = [key for key in leaves(Recipe) if meant and key.endswith(f".{_last(meant.key)}")]
-    inside = [key for key in near if f".{key}".endswith(f".{group}.{_last(key)}")]
-    return f"write {' or '.join(inside or [meant.key])}" if meant else ""
-
-
-def _last(key: str) -> str:
-    return key.rpartition(".")[2]
+    meant = options().get(name.rpartition(".")[2].lower())
+    return f"write {meant.key}" if meant else ""
 
 
 def check_verl_value(path: str, value: Any, source: Source) -> None:

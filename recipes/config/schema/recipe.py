@@ -395,6 +395,13 @@ class Trainer(Section):
         resume="place",
     )
 
+    @field_validator("val_freq", "save_freq")
+    @classmethod
+    def _counts_steps(cls, every: int) -> int:
+        if every == 0:
+            raise ValueError("a number of steps, or -1 for never")
+        return every
+
     @field_validator("experiment_name")
     @classmethod
     def _names_a_folder(cls, name: str | None) -> str | None:

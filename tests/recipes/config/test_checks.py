@@ -37,8 +37,8 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         (f"engine=easyr1 {SMALL}", ["100 is less than", "1024"]),
         ("engine=easyr1 worker.actor.fsdp.enable_cpu_offload=true", ["cannot accumulate"]),
         ("worker.reward.num_workers=0", ["on CPUs only", "to 1 or more"]),
-        ("trainer.save_freq=0", ["trainer.save_freq is 0", "SAVE_FREQ=-1 for never"]),
-        ("trainer.val_freq=0", ["trainer.val_freq is 0", "VAL_FREQ=-1 for never"]),
+        ("trainer.save_freq=0", ["trainer.save_freq is 0", "-1 for never"]),
+        ("trainer.val_freq=0", ["trainer.val_freq is 0", "-1 for never"]),
         ("trainer.n_gpus_per_node=7 worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),  # before anything else
         ("trainer.project_name=${oc.env:HOME}", ["would replace ${...}", "write the value itself"]),
         ("worker.reward.reward_function_kwargs.a.b=${data.seed}", ["would replace"]),
