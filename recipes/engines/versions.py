@@ -18,14 +18,14 @@ _KEYS = (
 )
 
 
-def check(hardware: str, changed: bool = True) -> None:
+def check(hardware: str, vllm: bool = True) -> None:
     """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed.
 
     Args:
-        changed: whether verl and vLLM are changed. As they are, any vLLM that verl takes will do on GPUs.
+        vllm: whether vLLM is changed here. Where it is not, any that verl takes will do on GPUs, and none for a plan.
     """
     for name, tested in TESTED[hardware].items():
-        if name == "vllm" and not changed:
+        if name == "vllm" and not vllm:
             continue
         found = installed(name)
         if found is None:
@@ -37,7 +37,7 @@ def check(hardware: str, changed: bool = True) -> None:
         if found.split("+")[0] != tested:
             raise RecipeError(
                 f"{name} {found} has not been tested with these recipes, which know {name} {tested}",
-                where=_CHANGES if changed else _KEYS,
+                where=_CHANGES if vllm else _KEYS,
                 fix=f"deactivate this environment, and the launcher makes one with {name} {tested}; "
                 f"or pip install {name}=={tested} here",
             )

@@ -63,7 +63,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         )
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
-        versions.check(recipe.hardware, changed=recipe.trainer.patches)
+        versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
         found = []
     else:
         found = source.check(os.environ, recipe.hardware == "cpu")

