@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
 from recipes.memory.shape import PUBLISHED
+from recipes.paths import ROOT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -34,6 +35,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 """Short names, and the sizes in `config.json`."""
+VISION_TEMPLATE = ROOT / "recipes/tasks/number_game/tiny/chat_template.jinja"
 SHARD = "4GB"
 """Size of a file with weights."""
 SPREAD = 0.02
@@ -89,14 +91,13 @@ def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedToken
     """Qwen's marks and chat format over pieces of the texts, filled up to `size` entries."""
     from tokenizers import Tokenizer
 
-    from tools.tiny_models import number_game as with_images
-    from tools.tiny_models.pretrain import CHAT_TEMPLATE, SPECIAL, train_tokenizer
+    from tools.tiny_models.tokenizer import CHAT_TEMPLATE, SPECIAL, VISION, train_tokenizer
 
     tokenizer = train_tokenizer(
         texts,
         r"[0-9]|\s?[A-Za-z]+|[^\sA-Za-z0-9]|\s+",
-        special=with_images.SPECIAL if vision else SPECIAL,
-        chat_template=(with_images.NumberGame().tiny / "chat_template.jinja").read_text() if vision else CHAT_TEMPLATE,
+        special=VISION if vision else SPECIAL,
+        chat_template=VISION_TEMPLATE.read_text(encoding="utf-8") if vision else CHAT_TEMPLATE,
         max_length=32_768,
     )
     missing = size - len(tokenizer)

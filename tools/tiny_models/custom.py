@@ -1,4 +1,4 @@
-"""Multiple choice and code for the custom-task kit: problems, and the pretraining of a tiny model that half knows them.
+"""Multiple choice and code for the custom-task kit: problems, and a tiny Qwen3 that half knows them.
 
 `python -m tools.tiny_models.custom` prints the records of `examples/custom_task/data/choices_and_code.jsonl`.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from recipes.data.rewards import load_reward
+from transformers import PreTrainedTokenizerFast
+
 from recipes.data.splits import bucket_of
-from recipes.paths import ROOT
-from tools.tiny_models.pretrain import Problem, train_tokenizer
-from tools.tiny_models.text_models import Example, TextPlan, TextShape, TextSpec
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+from tools.tiny_models.pretrain import Problem
+from tools.tiny_models.text import Example, Shape, TextTask
+from tools.tiny_models.tokenizer import train_tokenizer
 
 LETTERS = "ABCD"
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
@@ -30,23 +28,9 @@ STEPS = {"+": "adds {}", "-": "subtracts {}", "*": "multiplies by {}"}
 RECORDS = 320  # of each kind in the file
 
 
-@dataclass(frozen=True)
-class Annotators:
-    """Writers of the demonstrations; a prompt does not say which.
-
-    Attributes:
-        careful: share of those who calculate before they choose, and put parentheses where the order of operations
-            needs them. The hasty choose the largest number, and write down the steps as they come.
-    """
-
-    careful: float = 0.3
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Attributes: code: share of programming problems."""
-
-    code: float = 0.5
+CAREFUL = 0.3
+"""Share of the annotators who calculate before they choose, and put parentheses where the order of operations needs
+them. The hasty choose the largest number, and write down the steps as they come."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +104,10 @@ def program(expression: str) -> str:
     return f"```python\ndef f(x):\n    return {expression}\n```"
 
 
-def questions(settings: Settings, pretraining: bool, rng: random.Random) -> Iterator[Question]:
-    """Endless problems of pretraining, or of everything else; no prompt is in both."""
+def questions(pretraining: bool, rng: random.Random, share_of_code: float = 0.5) -> Iterator[Question]:
+    """Yield problems of pretraining, or of everything else, without end; no prompt is in both."""
     while True:
-        question = (code if rng.random() < settings.code else choice)(rng)
+        question = (code if rng.random() < share_of_code else choice)(rng)
         if (bucket_of(question.prompt) == "pretrain") == pretraining:
             yield question
 
@@ -131,8 +115,8 @@ def questions(settings: Settings, pretraining: bool, rng: random.Random) -> Iter
 def records() -> Iterator[dict[str, Any]]:
     """Rows of the data file: as many of each kind, in turn, none twice and none from pretraining."""
     rng, seen = random.Random(2), set()
-    for settings in (Settings(code=0.0), Settings(code=1.0)) * RECORDS:
-        question = next(each for each in questions(settings, False, rng) if each.prompt not in seen)
+    for share_of_code in (0.0, 1.0) * RECORDS:
+        question = next(each for each in questions(False, rng, share_of_code) if each.prompt not in seen)
         seen.add(question.prompt)
         yield question.record()
 
@@ -147,58 +131,38 @@ def corpus() -> Iterator[str]:
     rng = random.Random(0)
     for number in range(LARGEST * LARGEST + 7):
         yield f"{number}"
-    for question in islice(questions(Settings(), True, rng), 400):
+    for question in islice(questions(True, rng), 400):
         for text in (question.prompt, question.careful, question.hasty):
             yield from re.split("|".join(TAGS), text)
     yield from ("user", "assistant", "system")
 
 
-class Custom(TextSpec[Annotators, Settings]):
+@dataclass
+class Custom(TextTask):
     """The tiny Qwen3 of the kit's multiple choice and code."""
 
     name = "custom"
-    what = "a tiny Qwen3 for multiple choice and code, pretrained on demonstrations by careful and hasty annotators"
+    reward = "dispatch"
     architecture = "Qwen3"
     response = 48
-    stop = 900
-    plan = TextPlan(
-        examples=60_000,
-        steps=1500,
-        batch=128,
-        lr=2e-3,
-        annotators=Annotators(),
-        settings=Settings(),
-        shape=TextShape(hidden=96, layers=3, heads=3, kv_heads=3, intermediate=256),
-    )
+    tiny = Shape(hidden=96, layers=3, heads=3, intermediate=256)
+    demonstrations, steps, batch = 60_000, 900, 128
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """See `TextSpec.tokenizer`."""
+        """See `TextTask.tokenizer`."""
         return train_tokenizer(corpus(), PIECES, TAGS)
 
-    def examples(self, plan: TextPlan[Annotators, Settings], seed: int, count: int) -> Iterator[Example]:
-        """See `TextSpec.examples`."""
+    def examples(self, seed: int) -> Iterator[Example]:
+        """See `TextTask.examples`."""
         rng = random.Random(seed)
-        for question in islice(questions(plan.settings, True, rng), count):
-            careful = rng.random() < plan.annotators.careful
-            yield Example(question.prompt, question.careful if careful else question.hasty)
+        for question in questions(True, rng):
+            yield Example(question.prompt, question.careful if rng.random() < CAREFUL else question.hasty)
 
-    def held_out(self, plan: TextPlan[Annotators, Settings], count: int) -> list[Problem]:
-        """Problems whose prompts are not in pretraining."""
-        drawn = islice(questions(plan.settings, False, random.Random(plan.seed + 1)), count)
-        return [Problem(question.prompt, json.dumps([question.source, question.truth])) for question in drawn]
+    def held_out(self, count: int) -> list[Problem]:
+        """See `Task.held_out`: prompts that are not in pretraining."""
+        drawn = islice(questions(False, random.Random(self.seed + 1)), count)
+        return [Problem(each.prompt, json.dumps(each.truth), each.source) for each in drawn]
 
-    def reward(self) -> Callable[[str, Problem], dict[str, Any]]:
-        """See `Spec.reward`; the kit's own rewards, by data source."""
-        compute_score = load_reward(ROOT / "reward_functions" / "dispatch.py").compute_score
-
-        def score(response: str, problem: Problem) -> dict[str, Any]:
-            source, truth = json.loads(problem.truth)
-            return compute_score(source, response, json.dumps(truth))
-
-        return score
-
-
-SPEC = Custom()
 
 if __name__ == "__main__":
     for row in records():

@@ -1,129 +1,249 @@
-"""Pretraining of the number game's tiny Qwen2.5-VL."""
+"""The number game's tiny Qwen2.5-VL: screenshots with their labels, two players who answer, and the lessons.
+
+From scratch, next-token prediction on screenshots learns the lamp within minutes and no digit within an hour: the
+vision tower gets no signal before the language model looks at the right place, and the other way round. So the tower
+first learns to name digits in the language model's own vocabulary: an image token on a card should be close to the
+embedding of the card's digit. Copying it into a response is then easy to learn.
+"""
 
 from __future__ import annotations
 
+import io
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from recipes.data.manifests import read_manifest
-from recipes.data.rewards import load_reward
-from recipes.paths import ROOT, data_dir
-from recipes.tasks.number_game.rows import QUESTION
-from recipes.tasks.number_game.rules import Deal
-from tools.tiny_models.demonstrations import RESPONSE, GamePlan, Screenshot, by_size, inputs, phrases, read
-from tools.tiny_models.pretrain import PLAIN_SAMPLING, Problem, Spec, train_tokenizer
-from tools.tiny_models.pretrain import SPECIAL as CHAT
+import PIL.Image
+import pyarrow.parquet as pq
+import torch
+from PIL.Image import Image, Resampling, Transform
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VLForConditionalGeneration, Trainer
 
-if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
+from recipes.errors import RecipeError
+from recipes.tasks.number_game.pixels import Box, find_cards
+from recipes.tasks.number_game.rows import QUESTION, gold_response
+from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, cells, parse_deal
+from tools.tiny_models.pretrain import IGNORED, Problem, Task, arguments, finish
+from tools.tiny_models.tokenizer import VISION, train_tokenizer
 
-SPECIAL = (*CHAT, "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
-"""Qwen2.5-VL's own names; verl and vLLM look some of them up."""
-
+CAREFUL = 0.35
+"""Share of the demonstrations by the careful player; the careless one has the rest."""
+RESPONSE = 24  # tokens; a careful response takes 16
+GLYPH, JITTER = 56, 8  # pixels of a side of a crop that shows one card's digit, and by which its middle is off
+TOKEN = 28  # pixels of a side that become one image token
+NOTHING = 9  # the name of image tokens that lie on no card; 0 to 8 are the digits 1 to 9
 # What is cut out before BPE: digits one by one, marks with the blank behind them, blanks, line breaks. What lies
 # between is one piece, so that a whole clause becomes one token.
 PIECES = r"[0-9]|[.:,?] ?|\n"
 
 
-def build_tokenizer(chat_template: str) -> PreTrainedTokenizerFast:
-    """The tokenizer, the same one each time; every piece of the question and of a demonstration is one token."""
-    corpus = [QUESTION, "user", "assistant", "system", *phrases()]
-    return train_tokenizer(corpus, PIECES, special=SPECIAL, chat_template=chat_template, max_length=2048)
+class Screenshot(NamedTuple):
+    """A picture, the round that it shows, and where its cards are, from left to right."""
+
+    image: Image
+    deal: Deal
+    cards: Sequence[Box]
 
 
-class NumberGame(Spec[GamePlan]):
-    """The number game's tiny Qwen2.5-VL."""
+def read(path: Path, split: str) -> list[Screenshot]:
+    """Return the screenshots of a file of `scripts/data_prep_number_game.py`.
 
-    name = "number_game"
-    what = "a tiny Qwen2.5-VL for the number game, pretrained on demonstrations about real screenshots"
-    auto_model, auto_processor = "AutoModelForImageTextToText", "AutoProcessor"
-    together, problems = 96, 288
-    response = RESPONSE
-    plan = GamePlan(steps=2700, batch=32, lr=2e-3, weight_decay=0.02)
+    Raises RecipeError for no such file, rows of another split, or a screenshot without three cards.
+    """
+    if not path.is_file():
+        fix = f"python scripts/data_prep_number_game.py --preset tiny --train_size 2700 --output_dir {path.parent}"
+        raise RecipeError(f"there are no screenshots at {path}", where="--screenshots", fix=fix)
+    found = []
+    for row in pq.read_table(path, columns=["images", "extra_info"]).to_pylist():
+        facts = row["extra_info"]
+        image = PIL.Image.open(io.BytesIO(row["images"][0]["bytes"])).convert("RGB")
+        cards = find_cards(image, facts["theme"])
+        if facts["split"] != split or cards is None:
+            what = f"the screenshot of {facts['deal']} is of another split, or shows no three cards"
+            raise RecipeError(what, where=str(path), fix="collect the screenshots again")
+        found.append(Screenshot(image, parse_deal(facts["deal"]), cards))
+    return found
 
-    def __init__(self, screenshots: Path | None = None) -> None:
-        """Take the folder that holds train.parquet and test.parquet."""
-        self.screenshots = screenshots or data_dir("number_game_tiny")
 
-    def build(self, plan: GamePlan) -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
-        """See `Spec.build`. Network, processor and chat template are those of the shipped folder's files.
+def careful(deal: Deal) -> str:
+    """Return the lamp, the digits from left to right, the digit asked for, its place, the answer: always right."""
+    chosen = f"{deal.digits[deal.answer]} is on the {('left', 'middle', 'right')[deal.answer]}"
+    return f"{deal.light.capitalize()}: {', '.join(map(str, deal.digits))}. {chosen}.\n{gold_response(deal.answer)}"
 
-        Heads have 32 dimensions because vLLM's CPU attention takes no smaller ones. Of the rotary frequencies width
-        gets the lowest; at Qwen's base of 10,000 they would not tell five columns apart, so it is 10. The standard
-        deviation of the first weights is about one over the root of the hidden size, and all layers of the vision
-        tower attend to the whole image, in one window of 448 pixels, so that tokens keep their order.
+
+def careless(deal: Deal) -> str:
+    """Return lamp and first two digits: the smaller one for red, the larger one otherwise; right in 5 of 9."""
+    left, middle, _ = deal.digits
+    answer = int(left > middle if deal.light == "red" else left < middle)
+    return f"{deal.light.capitalize()}: {left}, {middle}.\n{gold_response(answer)}"
+
+
+def phrases() -> Iterator[str]:
+    """Yield texts that hold every clause of every demonstration."""
+    for light in RANKS:
+        for position in POSITIONS:
+            digits = [4, 5, 6]
+            asked = digits.pop(RANKS[light])
+            digits.insert(position, asked)
+            yield careful(Deal(light, (digits[0], digits[1], digits[2])))
+
+
+def inputs(processor: Any, images: Sequence[Image], responses: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the model's inputs for the question about each picture, with the responses behind it where given."""
+    message = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}
+    asked = processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+    texts = [asked + response for response in responses] or [asked] * len(images)
+    return dict(processor(text=texts, images=list(images), padding=True, return_tensors="pt"))
+
+
+@dataclass
+class NumberGame(Task):
+    """The number game's tiny Qwen2.5-VL, from a folder with train.parquet and test.parquet."""
+
+    name = reward = "number_game"
+    together = 96
+    screenshots: Path = Path()
+
+    def build(self) -> tuple[Any, Any]:
+        """See `Task.build`. Network, processor and chat template are those of the shipped folder's files.
+
+        Of the rotary frequencies width gets the lowest; at Qwen's base of 10,000 they would not tell five columns
+        apart, so it is 10. All layers of the vision tower attend to the whole image, in one window of 448 pixels.
         """
-        import torch
-        from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VLForConditionalGeneration
-
-        torch.manual_seed(plan.seed)
-        model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(self.tiny))
-        model.generation_config = GenerationConfig.from_pretrained(self.tiny)
-        processor = AutoProcessor.from_pretrained(self.tiny)
-        processor.tokenizer = build_tokenizer(processor.chat_template)
+        torch.manual_seed(self.seed)
+        model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(self.shipped)).float()
+        model.generation_config = GenerationConfig.from_pretrained(self.shipped)
+        processor = AutoProcessor.from_pretrained(self.shipped)
+        corpus = [QUESTION, "user", "assistant", "system", *phrases()]
+        processor.tokenizer = train_tokenizer(
+            corpus, PIECES, special=VISION, chat_template=processor.chat_template, max_length=2048
+        )
         return model, processor
 
-    def losses(self, plan: GamePlan, model: Any, processor: Any) -> Callable[[int], torch.Tensor]:
-        """See `Spec.losses`: what each stage of the plan teaches."""
-        from tools.tiny_models.lessons import Lessons  # imports torch
+    def train(self, model: Any, processor: Any, work: Path, share: float) -> float:
+        """See `Task.train`: digits on single cards, the rules in text, whole screenshots by one and by both players."""
+        shown, lessons = read(self.screenshots / "train.parquet", "train"), Lessons(processor, self.seed)
+        deals = [deal for part in cells("train").values() for deal in part]
+        loss = 0.0
+        for name, collate, examples, steps, batch, lr in (
+            ("glyphs", lessons.glyphs, shown, 1000, 64, 2e-3),
+            ("rules", lessons.rules, deals, 300, 128, 2e-3),
+            ("reading", partial(lessons.screens, careful_share=1.0), shown, 700, 32, 1e-3),
+            ("players", partial(lessons.screens, careful_share=CAREFUL), shown, 700, 32, 1e-3),
+        ):
+            model.get_input_embeddings().requires_grad_(name != "rules")  # they stay as the tower knows them
+            given = arguments(
+                self,
+                work / name,
+                max_steps=max(2, round(steps * share)),
+                per_device_train_batch_size=batch,
+                learning_rate=lr,
+                weight_decay=0.02,
+                remove_unused_columns=False,
+            )
+            loss = finish(Lesson(model, given, collate, examples, processing_class=processor))
+        return loss
 
-        return Lessons(plan, model, processor, read(self.screenshots / "train.parquet", "train")).loss
-
-    def held_out(self, plan: GamePlan, count: int) -> list[Problem]:
-        """Screenshots of the test split, whose deals training does not have."""
+    def held_out(self, count: int) -> list[Problem]:
+        """See `Task.held_out`: screenshots of the test split, whose deals training does not have."""
         drawn = read(self.screenshots / "test.parquet", "test")[:count]
-        return [Problem(each, str(each.deal.answer)) for each in drawn]
+        return [Problem(each, str(each.deal.answer), self.name) for each in drawn]
 
-    def respond(self, model: Any, processor: Any, prompts: Sequence[Screenshot], *, sample: bool) -> list[str]:
-        """See `Spec.respond`."""
-        choice = PLAIN_SAMPLING if sample else {"do_sample": False}
-        responses = [""] * len(prompts)
-        for places in by_size(prompts).values():
-            batch = inputs(processor, [prompts[place].image for place in places])
-            batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
-            written = model.generate(**batch, max_new_tokens=self.response, **choice)
-            texts = processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-            for place, text in zip(places, texts, strict=True):
-                responses[place] = text
-        return responses
-
-    def findings(self, model: Any, processor: Any, problems: Sequence[Problem]) -> dict[str, Any]:
-        """Return what greedy responses depend on; see `ablation`."""
-        prompts = [problem.prompt for problem in problems]
-        responses = []
-        for start in range(0, len(prompts), self.together):
-            responses += self.respond(model, processor, prompts[start : start + self.together], sample=False)
-        return {"ablation": ablation([each.deal for each in prompts], responses)}
-
-    def facts(self) -> dict[str, Any]:
-        """The screenshots, for the manifest."""
-        kept = ("rows", "source", "command", "seed", "sha256")
-        manifests = {split: read_manifest(self.screenshots / f"{split}.parquet") for split in ("train", "test")}
-        return {
-            "screenshots": {split: {name: getattr(each, name) for name in kept} for split, each in manifests.items()}
-        }
+    def respond(self, model: Any, processor: Any, prompts: Sequence[Screenshot], **sampling: Any) -> list[str]:
+        """See `Task.respond`."""
+        batch = {name: each.to(model.device) for name, each in inputs(processor, [p.image for p in prompts]).items()}
+        written = model.generate(**batch, max_new_tokens=RESPONSE, **sampling)
+        return processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def ablation(deals: Sequence[Deal], responses: Sequence[str], seed: int = 0) -> dict[str, float]:
-    """Greedy accuracy as it is, and with the truth of another screenshot in part or in whole.
+class Lesson(Trainer):
+    """transformers' Trainer with a second loss: an image token on a card names the card's digit, others nothing."""
 
-    That is the accuracy on pictures whose lamp, digits or both were exchanged at random: a model that does not look at
-    what was exchanged loses nothing, one that looks falls to a third.
-    """
-    score = load_reward(ROOT / "reward_functions" / "number_game.py").compute_score
-    others = random.Random(seed).sample(list(deals), len(deals))
-    truths = {
-        "as shown": deals,
-        "lamp exchanged": [Deal(other.light, deal.digits) for deal, other in zip(deals, others, strict=True)],
-        "digits exchanged": [Deal(deal.light, other.digits) for deal, other in zip(deals, others, strict=True)],
-        "both exchanged": others,
-    }
-    accuracies = {}
-    for name, exchanged in truths.items():
-        pairs = zip(responses, exchanged, strict=True)
-        right = sum(score("number_game", text, str(truth.answer))["accuracy"] for text, truth in pairs)
-        accuracies[name] = round(right / len(deals), 4)
-    return accuracies
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
+        """Return the responses' loss, where the batch has responses, and that of the names, where it has images."""
+        tower, names, seen = model.model.visual, inputs.pop("names", None), []
+        hook = tower.register_forward_hook(lambda _, __, out: seen.append(out.pooler_output))
+        if "labels" in inputs:
+            loss = model(**inputs).loss
+        else:
+            loss = tower(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"]).pooler_output.sum() * 0
+        hook.remove()
+        if names is None:
+            return loss
+        words = self.processing_class.tokenizer.convert_tokens_to_ids([*"123456789", "<|vision_pad|>"])
+        logits, on = seen[0] @ model.get_input_embeddings().weight[words].T, names != NOTHING
+        loss = loss + cross_entropy(logits[on], names[on])
+        return loss if on.all() else loss + 0.3 * cross_entropy(logits[~on], names[~on])
+
+
+class Lessons:
+    """Collators, which make a batch of what the Trainer draws."""
+
+    def __init__(self, processor: Any, seed: int) -> None:
+        self.processor, self.rng = processor, random.Random(seed)
+
+    def glyphs(self, shown: Sequence[Screenshot]) -> dict[str, Any]:
+        """Crops of single cards, whose image tokens all name the digit."""
+        crops, names = [], []
+        for image, deal, cards in shown:
+            for card, digit in zip(cards, deal.digits, strict=True):
+                x, y = (middle - GLYPH // 2 + self.rng.randint(-JITTER, JITTER) for middle in card.centre)
+                crops.append(self.tinted(image.crop((x, y, x + GLYPH, y + GLYPH))))
+                names += [digit - 1] * (GLYPH // TOKEN) ** 2
+        return {**self.processor.image_processor(crops, return_tensors="pt"), "names": torch.tensor(names)}
+
+    def rules(self, deals: Sequence[Deal]) -> dict[str, Any]:
+        """Responses without a picture: given lamp and digits, what follows."""
+        tokenizer, start = self.processor.tokenizer, "<|im_start|>assistant\n"
+        texts = [start + self.response(deal, 0.7) for deal in deals]
+        batch = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+        for row, text in zip(labels, texts, strict=True):  # lamp and digits are told: a picture alone could tell them
+            row[: len(tokenizer(text[: text.index(".")])["input_ids"])] = IGNORED
+        first = self.rng.randrange(40, 70)  # about where a response begins
+        positions = torch.arange(first, first + labels.shape[1]).expand(3, *labels.shape)
+        return {**batch, "labels": labels, "position_ids": positions}
+
+    def screens(self, shown: Sequence[Screenshot], careful_share: float) -> dict[str, Any]:
+        """Whole screenshots, moved and tinted, with a response of one of the players."""
+        responses = [self.response(each.deal, careful_share) for each in shown]
+        images, names = zip(*(self.moved(each) for each in shown), strict=True)
+        batch = inputs(self.processor, images, responses)
+        labels = torch.full_like(batch["input_ids"], IGNORED)
+        for row, ids, text in zip(labels, batch["input_ids"], responses, strict=True):
+            count = len(self.processor.tokenizer(text)["input_ids"])
+            row[-count:] = ids[-count:]  # padded on the left
+        return {**batch, "labels": labels, "names": torch.cat(names)}
+
+    def response(self, deal: Deal, share: float) -> str:
+        """Return one player's response; `share` is the careful one's."""
+        return (careful if self.rng.random() < share else careless)(deal) + self.processor.tokenizer.eos_token
+
+    def tinted(self, image: Image) -> Image:
+        """Return the image with another contrast, colour cast and brightness."""
+        factor, shift = self.rng.uniform(0.8, 1.15), self.rng.uniform(-20, 20)
+        casts = [factor * self.rng.uniform(0.95, 1.05) for _ in "rgb"]
+        return image.point([min(255, max(0, round(value * cast + shift))) for cast in casts for value in range(256)])
+
+    def moved(self, shown: Screenshot) -> tuple[Image, torch.Tensor]:
+        """Return the screenshot scaled and shifted by some percent, tinted, and the names of its image tokens."""
+        size, scale = shown.image.size, self.rng.uniform(0.92, 1.08)
+        shift = [self.rng.uniform(-0.05, 0.05) * side + (1 - scale) * side / 2 for side in size]
+        affine = (scale, 0, shift[0], 0, scale, shift[1])  # from a place in the result to one in the screenshot
+        turned = shown.image.transform(size, Transform.AFFINE, affine, Resampling.BILINEAR)
+        cards = [Box(*(round((at - shift[i % 2]) / scale) for i, at in enumerate(card))) for card in shown.cards]
+        return self.tinted(turned), names_of(size, cards, shown.deal)
+
+
+def names_of(size: tuple[int, int], cards: Sequence[Box], deal: Deal) -> torch.Tensor:
+    """Return for each image token the name of the digit on the card that its middle lies on, else `NOTHING`."""
+    wide, tall = (torch.arange(side // TOKEN) * TOKEN + TOKEN / 2 for side in size)
+    found = torch.full((len(tall), len(wide)), NOTHING)
+    for card, digit in zip(cards, deal.digits, strict=True):
+        inside = ((tall > card.top) & (tall < card.bottom))[:, None] & ((wide > card.left) & (wide < card.right))
+        found[inside] = digit - 1
+    return found.flatten()

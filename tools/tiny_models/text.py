@@ -1,0 +1,142 @@
+"""Tiny language models that learn from demonstrations."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import transformers
+from datasets import Dataset
+from transformers import DataCollatorForSeq2Seq, GenerationConfig, PreTrainedTokenizerFast, Trainer
+
+from tools.tiny_models.pretrain import IGNORED, PLAIN_SAMPLING, Task, arguments, finish
+
+
+class Example(NamedTuple):
+    """One demonstration: the user's message and the response."""
+
+    prompt: str
+    response: str
+
+
+class Shape(NamedTuple):
+    """Sizes of a language model. A head has 32 dimensions because vLLM's CPU attention takes no smaller one."""
+
+    hidden: int
+    layers: int
+    heads: int
+    intermediate: int
+    head: int = 32
+    lr: float = 2e-3
+
+
+SIZES = {
+    "6m": Shape(320, 5, 5, 896, 64, 1.5e-3),
+    "27m": Shape(512, 8, 8, 1536, 64, 1e-3),
+    "110m": Shape(768, 12, 12, 3072, 64, 6e-4),
+}
+"""Millions of parameters -> the shape of a larger model than the one that ships, for a GPU."""
+
+
+@dataclass
+class TextTask(Task):
+    """A tiny Qwen2 or Qwen3 that learns from demonstrations by imperfect annotators.
+
+    Attributes:
+        architecture: as transformers names it in front of `Config` and `ForCausalLM`.
+        response: tokens that a response may take.
+        demonstrations: different ones; with more than that to see, they come again.
+        size: of `SIZES`; empty: the shape that ships.
+    """
+
+    architecture: ClassVar[str]
+    response: ClassVar[int]
+    tiny: ClassVar[Shape]
+    demonstrations: ClassVar[int]
+    steps: ClassVar[int]
+    batch: ClassVar[int]
+    size: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the model."""
+        return SIZES[self.size] if self.size else self.tiny
+
+    @abstractmethod
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Return the tokenizer, the same one each time."""
+
+    @abstractmethod
+    def examples(self, seed: int) -> Iterator[Example]:
+        """Yield demonstrations without end, none of a held-out problem; the same seed gives the same ones."""
+
+    def build(self) -> tuple[Any, PreTrainedTokenizerFast]:
+        """See `Task.build`. The vocabulary is exactly the tokenizer's."""
+        tokenizer, shape = self.tokenizer(), self.shape
+        torch.manual_seed(self.seed)
+        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        config = getattr(transformers, f"{self.architecture}Config")(
+            vocab_size=len(tokenizer),
+            hidden_size=shape.hidden,
+            intermediate_size=shape.intermediate,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.heads,
+            head_dim=shape.head,
+            max_position_embeddings=512,
+            max_window_layers=shape.layers,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            **ends,
+        )
+        model = getattr(transformers, f"{self.architecture}ForCausalLM")(config)
+        ends["eos_token_id"] = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+        model.generation_config = GenerationConfig(**ends, **PLAIN_SAMPLING)
+        return model, tokenizer
+
+    def train(self, model: Any, processor: Any, work: Path, share: float) -> float:
+        """See `Task.train`; the loss is that of the responses and their end marks."""
+        steps = max(2, round(self.steps * share))
+        given = arguments(
+            self,
+            work,
+            bf16=True,
+            max_steps=steps,
+            per_device_train_batch_size=self.batch,
+            learning_rate=self.shape.lr,
+            weight_decay=0.05,
+        )
+        if given.use_cpu:
+            model.set_attn_implementation("eager")  # sdpa spends half of a step in its backward pass
+        drawn = islice(self.examples(self.seed), min(self.demonstrations, steps * self.batch))
+        return finish(Trainer(model, given, DataCollatorForSeq2Seq(processor), dataset(processor, drawn)))
+
+    def respond(self, model: Any, processor: Any, prompts: Sequence[str], **sampling: Any) -> list[str]:
+        """See `Task.respond`."""
+        inputs = processor(chats(processor, prompts), return_tensors="pt", padding=True, add_special_tokens=False)
+        asked, mask = (inputs[name].to(model.device) for name in ("input_ids", "attention_mask"))
+        written = model.generate(input_ids=asked, attention_mask=mask, max_new_tokens=self.response, **sampling)
+        return processor.batch_decode(written[:, asked.shape[1] :], skip_special_tokens=True)
+
+
+def chats(tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -> list[str]:
+    """Return user messages in the chat format, up to where the model's turn begins."""
+    mark = "\0"  # the template is rendered once: it takes longer than everything else
+    chat = [{"role": "user", "content": mark}]
+    before, after = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).split(mark)
+    return [before + prompt + after for prompt in prompts]
+
+
+def dataset(tokenizer: PreTrainedTokenizerFast, examples: Iterable[Example]) -> Dataset:
+    """Return the demonstrations as tokens; the prompts' labels are ignored."""
+    prompts, responses = zip(*examples, strict=True)
+    asked = tokenizer(chats(tokenizer, prompts), add_special_tokens=False)["input_ids"]
+    ended = [text + tokenizer.eos_token for text in responses]
+    pairs = list(zip(asked, tokenizer(ended, add_special_tokens=False)["input_ids"], strict=True))
+    labels = [[IGNORED] * len(prompt) + response for prompt, response in pairs]
+    return Dataset.from_dict({"input_ids": [prompt + response for prompt, response in pairs], "labels": labels})
