@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from recipes.engines.verl import translation as verl
 from recipes.paths import CONFIGS
 from recipes.tasks.gsm8k.problems import PUBLISHED
 from recipes.tasks.number_game.rules import PRESETS
-from tools.tiny_models.gsm8k import SPEC as GSM8K
-from tools.tiny_models.text_models import chat_texts
+from tools.tiny_models.gsm8k import GSM8K
+from tools.tiny_models.text import chats
 
 ABOUT = re.compile(r"^about:\n(  .*\n)+", re.MULTILINE)
 """What an algorithm's file says of it in prose."""
@@ -87,10 +88,10 @@ def test_documented_commands_divide_evenly(task, variables, step, epoch, total):
 
 
 def test_generated_problems_and_their_answers_fit_the_lengths():
-    tokenizer = GSM8K.tokenizer()
+    tokenizer = GSM8K().tokenizer()
     limits = load("gsm8k", environ={}, hardware="cpu").data
-    drawn = list(GSM8K.examples(GSM8K.plan, 0, 1000))
-    prompts = [len(ids) for ids in tokenizer(chat_texts(tokenizer, [example.prompt for example in drawn])).input_ids]
+    drawn = list(islice(GSM8K().examples(0), 1000))
+    prompts = [len(ids) for ids in tokenizer(chats(tokenizer, [example.prompt for example in drawn])).input_ids]
     responses = [len(ids) + 1 for ids in tokenizer([example.response for example in drawn]).input_ids]
     assert limits.max_prompt_length - 10 <= max(prompts) <= limits.max_prompt_length
     assert max(responses) <= limits.max_response_length

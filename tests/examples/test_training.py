@@ -241,7 +241,7 @@ def largest_difference(model: Path, responses: list, moved: int = 0) -> float:
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    from tools.tiny_models.demonstrations import inputs, read
+    from tools.tiny_models.number_game import inputs, read
 
     processor = AutoProcessor.from_pretrained(model)
     network = AutoModelForImageTextToText.from_pretrained(model, dtype="auto").eval()

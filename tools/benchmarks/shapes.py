@@ -91,12 +91,14 @@ def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedToken
     """Qwen's marks and chat format over pieces of the texts, filled up to `size` entries."""
     from tokenizers import Tokenizer
 
-    from tools.tiny_models.tokenizer import CHAT_TEMPLATE, SPECIAL, VISION, train_tokenizer
+    from tools.tiny_models.tokenizer import CHAT_TEMPLATE, SPECIAL, train_tokenizer
+
+    marks = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
 
     tokenizer = train_tokenizer(
         texts,
         r"[0-9]|\s?[A-Za-z]+|[^\sA-Za-z0-9]|\s+",
-        special=VISION if vision else SPECIAL,
+        special=(*SPECIAL, *marks) if vision else SPECIAL,
         chat_template=VISION_TEMPLATE.read_text(encoding="utf-8") if vision else CHAT_TEMPLATE,
         max_length=32_768,
     )

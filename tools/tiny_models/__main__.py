@@ -31,9 +31,8 @@ def main(
 ) -> None:
     """Pretrain a tiny model. The same command goes on with a training that was interrupted."""
     with reported_errors():
-        if task not in TASKS or (size and size not in SIZES):
-            fix = f"a task is one of {', '.join(TASKS)}; a size one of {', '.join(SIZES)}"
-            raise RecipeError(f"unknown task or size: {task} {size}", where="TASK, --size", fix=fix)
+        if task not in TASKS or size not in ("", *SIZES):
+            raise RecipeError(f"unknown task or size: {task} {size}", where="TASK, --size", fix="see --help")
         own = (
             {"screenshots": screenshots or data_dir("number_game_tiny")} if task == NumberGame.name else {"size": size}
         )

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations_with_replacement, islice, permutations, product
+from itertools import islice, permutations, product
 
 from transformers import PreTrainedTokenizerFast
 
-from recipes.tasks.countdown.problems import PRESETS, bucket, generate
+from recipes.tasks.countdown.problems import PRESETS, generate
 from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
 from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask
@@ -24,6 +24,7 @@ HASTY = 0.7
 KNOWN, LEARNED = 0.2, 0.5
 """Chance that the first trial, and each later one, is a solution; otherwise it is one of the `MISSES` nearest."""
 MISSES, TRIALS = 2, 4
+PROBLEMS = 10_000  # different ones, of the pretraining bucket
 
 
 @lru_cache(maxsize=1 << 16)
@@ -58,15 +59,6 @@ def trials(values: dict[str, int], target: int, rng: random.Random) -> list[str]
     return written
 
 
-@lru_cache(maxsize=1)
-def problems() -> list[tuple[tuple[int, ...], int]]:
-    """Return every solvable (numbers, target) of the tiny preset whose numbers are in the pretraining bucket."""
-    span = range(SETTINGS.min_number, SETTINGS.max_number + 1)
-    targets = set(range(SETTINGS.min_target, SETTINGS.max_target + 1))
-    multisets = (numbers for numbers in combinations_with_replacement(span, 3) if bucket(numbers) == "pretrain")
-    return [(numbers, each) for numbers in multisets for each in sorted(targets & {*expressions(numbers).values()})]
-
-
 # As the think tags are in Qwen3: no special tokens.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 # What is cut out before BPE: numbers (two digits at most), operators with their blanks, parentheses, line breaks. What
@@ -93,13 +85,13 @@ class Countdown(TextTask):
 
     def examples(self, seed: int) -> Iterator[Example]:
         """See `TextTask.examples`."""
-        rng = random.Random(seed)
+        rng, known = random.Random(seed), list(islice(generate(SETTINGS, ("pretrain",), seed=seed), PROBLEMS))
         while True:
-            multiset, target = rng.choice(problems())
-            values = expressions(multiset)
-            written = trials(values, target, rng)
+            problem = rng.choice(known)
+            numbers, values = rng.sample(problem.numbers, 3), expressions(tuple(sorted(problem.numbers)))
+            written = trials(values, problem.target, rng)
             reasoning = "\n".join(f"{text} = {values[text]}" for text in written)
-            yield Example(prompt(rng.sample(multiset, 3), target), gold_response(written[-1], reasoning))
+            yield Example(prompt(numbers, problem.target), gold_response(written[-1], reasoning))
 
     def held_out(self, count: int) -> list[Problem]:
         """See `Task.held_out`: multisets of numbers of the test bucket."""

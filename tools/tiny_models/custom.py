@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerFast
 
@@ -25,16 +25,14 @@ OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b
 LARGEST = 12  # operand of a question, constant of a function
 INPUTS = (0, 1, 2, 5, -3)  # what a program is tried on
 STEPS = {"+": "adds {}", "-": "subtracts {}", "*": "multiplies by {}"}
+PROGRAM = "```python\ndef f(x):\n    return {}\n```"
 RECORDS = 320  # of each kind in the file
-
-
 CAREFUL = 0.3
 """Share of the annotators who calculate before they choose, and put parentheses where the order of operations needs
 them. The hasty choose the largest number, and write down the steps as they come."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One problem: a record of the custom-task kit, with what each annotator answers."""
 
     prompt: str
@@ -42,15 +40,6 @@ class Question:
     source: str
     careful: str
     hasty: str
-
-    def record(self) -> dict[str, Any]:
-        """A row of the data file."""
-        return {
-            "prompt": self.prompt,
-            "ground_truth": self.truth,
-            "data_source": self.source,
-            "solution": self.careful,
-        }
 
 
 def choice(rng: random.Random) -> Question:
@@ -78,30 +67,21 @@ def choice(rng: random.Random) -> Question:
 def code(rng: random.Random) -> Question:
     """A function of three steps, written without parentheses by the hasty."""
     steps = [(rng.choice("+-**"), rng.randint(2, LARGEST)) for _ in range(3)]
-    careful, hasty = "x", "x"
+    careful, hasty, outputs = "x", "x", list(INPUTS)
     is_sum = False  # whether multiplying what stands there needs parentheses around it
     for sign, constant in steps:
         careful = f"({careful})" if is_sum and sign == "*" else careful
         careful, hasty = f"{careful} {sign} {constant}", f"{hasty} {sign} {constant}"
         is_sum = sign != "*"
-    outputs = []
-    for value in INPUTS:
-        for sign, constant in steps:
-            value = OPERATIONS[sign](value, constant)
-        outputs.append(value)
+        outputs = [OPERATIONS[sign](value, constant) for value in outputs]
     described = ", then ".join(STEPS[sign].format(constant) for sign, constant in steps)
     return Question(
         f"Write a Python function f(x) that takes x, {described}. Put the program into one fenced block.",
         {"fn_name": "f", "inputs": [[value] for value in INPUTS], "outputs": outputs},
         "code",
-        program(careful),
-        program(hasty),
+        PROGRAM.format(careful),
+        PROGRAM.format(hasty),
     )
-
-
-def program(expression: str) -> str:
-    """Return a response that defines f."""
-    return f"```python\ndef f(x):\n    return {expression}\n```"
 
 
 def questions(pretraining: bool, rng: random.Random, share_of_code: float = 0.5) -> Iterator[Question]:
@@ -116,9 +96,9 @@ def records() -> Iterator[dict[str, Any]]:
     """Rows of the data file: as many of each kind, in turn, none twice and none from pretraining."""
     rng, seen = random.Random(2), set()
     for share_of_code in (0.0, 1.0) * RECORDS:
-        question = next(each for each in questions(False, rng, share_of_code) if each.prompt not in seen)
-        seen.add(question.prompt)
-        yield question.record()
+        one = next(each for each in questions(False, rng, share_of_code) if each.prompt not in seen)
+        seen.add(one.prompt)
+        yield {"prompt": one.prompt, "ground_truth": one.truth, "data_source": one.source, "solution": one.careful}
 
 
 # Numbers, signs with their blanks, brackets, letters to choose and line breaks; the clauses between are one token each.

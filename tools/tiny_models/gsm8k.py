@@ -40,32 +40,21 @@ def possible(p: int, q: int) -> dict[str, int]:
     return {operator: value for operator, value in results.items() if value is not None and 2 <= value <= LARGEST}
 
 
-def careless_response(problem: WordProblem, rng: random.Random) -> str:
-    """Return one calculation with the first two numbers, and its result as the answer."""
-    p, q = problem.values["a"], problem.values["b"]
-    operator, value = rng.choice(list(possible(p, q).items()))
-    return gold_response(f"So {p} {operator} {q} = {value}.", str(value))
-
-
 def careful_response(problem: WordProblem, rng: random.Random) -> str:
     """Return every step in a sentence of its own, one of them with a wrong operation now and then.
 
     After such a slip the next step may have no whole result; another operation then takes its place.
     """
-    values = dict(problem.values)
-    sentences = []
-    value = 0
+    values, sentences, value = dict(problem.values), [], 0
     for number, (left, operator, right) in enumerate(problem.template.steps):
         p, q = values[left], values[right]
         ways = possible(p, q)
-        others = {other: result for other, result in ways.items() if other != operator}
+        others = [other for other in ways if other != operator]
         if others and (operator not in ways or rng.random() < SLIPS):
-            operator, value = rng.choice(list(others.items()))
-        elif operator in ways:
-            value = ways[operator]
-        else:
+            operator = rng.choice(others)
+        if operator not in ways:
             break
-        values[RESULTS[number]] = value
+        values[RESULTS[number]] = value = ways[operator]
         step = {f"step{number + 1}": f"{p} {operator} {q} = {value}"}
         sentences.append(problem.template.sentences[number].format(**values, **problem.story, **step))
     return gold_response("\n".join(sentences), str(value))
@@ -109,8 +98,13 @@ class GSM8K(TextTask):
         """See `TextTask.examples`; all questions are different."""
         rng = random.Random(seed)
         for problem in word_problems(TINY, ("pretrain",), seed=seed):
-            careless = rng.random() < CARELESS
-            yield Example(prompt(problem.question), (careless_response if careless else careful_response)(problem, rng))
+            if rng.random() < CARELESS:
+                p, q = problem.values["a"], problem.values["b"]
+                operator, value = rng.choice(list(possible(p, q).items()))
+                response = gold_response(f"So {p} {operator} {q} = {value}.", str(value))
+            else:
+                response = careful_response(problem, rng)
+            yield Example(prompt(problem.question), response)
 
     def held_out(self, count: int) -> list[Problem]:
         """See `Task.held_out`: calculations of the test bucket."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,19 +26,14 @@ from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VL
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.pixels import Box, find_cards
 from recipes.tasks.number_game.rows import QUESTION, gold_response
-from recipes.tasks.number_game.rules import POSITIONS, RANKS, Deal, cells, parse_deal
+from recipes.tasks.number_game.rules import Deal, parse_deal
 from tools.tiny_models.pretrain import IGNORED, Problem, Task, arguments, finish
-from tools.tiny_models.tokenizer import VISION, train_tokenizer
 
 CAREFUL = 0.35
 """Share of the demonstrations by the careful player; the careless one has the rest."""
-RESPONSE = 24  # tokens; a careful response takes 16
 GLYPH, JITTER = 56, 8  # pixels of a side of a crop that shows one card's digit, and by which its middle is off
 TOKEN = 28  # pixels of a side that become one image token
 NOTHING = 9  # the name of image tokens that lie on no card; 0 to 8 are the digits 1 to 9
-# What is cut out before BPE: digits one by one, marks with the blank behind them, blanks, line breaks. What lies
-# between is one piece, so that a whole clause becomes one token.
-PIECES = r"[0-9]|[.:,?] ?|\n"
 
 
 class Screenshot(NamedTuple):
@@ -50,13 +45,7 @@ class Screenshot(NamedTuple):
 
 
 def read(path: Path, split: str) -> list[Screenshot]:
-    """Return the screenshots of a file of `scripts/data_prep_number_game.py`.
-
-    Raises RecipeError for no such file, rows of another split, or a screenshot without three cards.
-    """
-    if not path.is_file():
-        fix = f"python scripts/data_prep_number_game.py --preset tiny --train_size 2700 --output_dir {path.parent}"
-        raise RecipeError(f"there are no screenshots at {path}", where="--screenshots", fix=fix)
+    """Return the screenshots of a file of `scripts/data_prep_number_game.py`."""
     found = []
     for row in pq.read_table(path, columns=["images", "extra_info"]).to_pylist():
         facts = row["extra_info"]
@@ -82,16 +71,6 @@ def careless(deal: Deal) -> str:
     return f"{deal.light.capitalize()}: {left}, {middle}.\n{gold_response(answer)}"
 
 
-def phrases() -> Iterator[str]:
-    """Yield texts that hold every clause of every demonstration."""
-    for light in RANKS:
-        for position in POSITIONS:
-            digits = [4, 5, 6]
-            asked = digits.pop(RANKS[light])
-            digits.insert(position, asked)
-            yield careful(Deal(light, (digits[0], digits[1], digits[2])))
-
-
 def inputs(processor: Any, images: Sequence[Image], responses: Sequence[str] = ()) -> dict[str, Any]:
     """Return the model's inputs for the question about each picture, with the responses behind it where given."""
     message = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}
@@ -105,11 +84,11 @@ class NumberGame(Task):
     """The number game's tiny Qwen2.5-VL, from a folder with train.parquet and test.parquet."""
 
     name = reward = "number_game"
-    together = 96
+    together, response = 96, 24  # a careful response takes 16
     screenshots: Path = Path()
 
     def build(self) -> tuple[Any, Any]:
-        """See `Task.build`. Network, processor and chat template are those of the shipped folder's files.
+        """See `Task.build`. Configuration and processor are the shipped folder's.
 
         Of the rotary frequencies width gets the lowest; at Qwen's base of 10,000 they would not tell five columns
         apart, so it is 10. All layers of the vision tower attend to the whole image, in one window of 448 pixels.
@@ -117,25 +96,17 @@ class NumberGame(Task):
         torch.manual_seed(self.seed)
         model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(self.shipped)).float()
         model.generation_config = GenerationConfig.from_pretrained(self.shipped)
-        processor = AutoProcessor.from_pretrained(self.shipped)
-        corpus = [QUESTION, "user", "assistant", "system", *phrases()]
-        processor.tokenizer = train_tokenizer(
-            corpus, PIECES, special=VISION, chat_template=processor.chat_template, max_length=2048
-        )
-        return model, processor
+        return model, AutoProcessor.from_pretrained(self.shipped)
 
     def train(self, model: Any, processor: Any, work: Path, share: float) -> float:
-        """See `Task.train`: digits on single cards, the rules in text, whole screenshots by one and by both players."""
+        """See `Task.train`: digits on single cards, then whole screenshots, by one player and by both."""
         shown, lessons = read(self.screenshots / "train.parquet", "train"), Lessons(processor, self.seed)
-        deals = [deal for part in cells("train").values() for deal in part]
         loss = 0.0
-        for name, collate, examples, steps, batch, lr in (
-            ("glyphs", lessons.glyphs, shown, 1000, 64, 2e-3),
-            ("rules", lessons.rules, deals, 300, 128, 2e-3),
-            ("reading", partial(lessons.screens, careful_share=1.0), shown, 700, 32, 1e-3),
-            ("players", partial(lessons.screens, careful_share=CAREFUL), shown, 700, 32, 1e-3),
+        for name, collate, steps, batch, lr in (
+            ("glyphs", lessons.glyphs, 1000, 64, 2e-3),
+            ("reading", partial(lessons.screens, careful_share=1.0), 900, 32, 1e-3),
+            ("players", partial(lessons.screens, careful_share=CAREFUL), 700, 32, 1e-3),
         ):
-            model.get_input_embeddings().requires_grad_(name != "rules")  # they stay as the tower knows them
             given = arguments(
                 self,
                 work / name,
@@ -145,7 +116,7 @@ class NumberGame(Task):
                 weight_decay=0.02,
                 remove_unused_columns=False,
             )
-            loss = finish(Lesson(model, given, collate, examples, processing_class=processor))
+            loss = finish(Lesson(model, given, collate, shown, processing_class=processor))
         return loss
 
     def held_out(self, count: int) -> list[Problem]:
@@ -153,27 +124,23 @@ class NumberGame(Task):
         drawn = read(self.screenshots / "test.parquet", "test")[:count]
         return [Problem(each, str(each.deal.answer), self.name) for each in drawn]
 
-    def respond(self, model: Any, processor: Any, prompts: Sequence[Screenshot], **sampling: Any) -> list[str]:
-        """See `Task.respond`."""
-        batch = {name: each.to(model.device) for name, each in inputs(processor, [p.image for p in prompts]).items()}
-        written = model.generate(**batch, max_new_tokens=RESPONSE, **sampling)
-        return processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+    def inputs(self, processor: Any, prompts: Sequence[Screenshot]) -> dict[str, Any]:
+        """See `Task.inputs`."""
+        return inputs(processor, [shown.image for shown in prompts])
 
 
 class Lesson(Trainer):
     """transformers' Trainer with a second loss: an image token on a card names the card's digit, others nothing."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
-        """Return the responses' loss, where the batch has responses, and that of the names, where it has images."""
-        tower, names, seen = model.model.visual, inputs.pop("names", None), []
+        """Return the responses' loss, where the batch has responses, and that of the names."""
+        tower, names, seen, loss = model.model.visual, inputs.pop("names"), [], 0.0
         hook = tower.register_forward_hook(lambda _, __, out: seen.append(out.pooler_output))
         if "labels" in inputs:
             loss = model(**inputs).loss
         else:
-            loss = tower(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"]).pooler_output.sum() * 0
+            tower(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"])
         hook.remove()
-        if names is None:
-            return loss
         words = self.processing_class.tokenizer.convert_tokens_to_ids([*"123456789", "<|vision_pad|>"])
         logits, on = seen[0] @ model.get_input_embeddings().weight[words].T, names != NOTHING
         loss = loss + cross_entropy(logits[on], names[on])
@@ -195,18 +162,6 @@ class Lessons:
                 crops.append(self.tinted(image.crop((x, y, x + GLYPH, y + GLYPH))))
                 names += [digit - 1] * (GLYPH // TOKEN) ** 2
         return {**self.processor.image_processor(crops, return_tensors="pt"), "names": torch.tensor(names)}
-
-    def rules(self, deals: Sequence[Deal]) -> dict[str, Any]:
-        """Responses without a picture: given lamp and digits, what follows."""
-        tokenizer, start = self.processor.tokenizer, "<|im_start|>assistant\n"
-        texts = [start + self.response(deal, 0.7) for deal in deals]
-        batch = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
-        for row, text in zip(labels, texts, strict=True):  # lamp and digits are told: a picture alone could tell them
-            row[: len(tokenizer(text[: text.index(".")])["input_ids"])] = IGNORED
-        first = self.rng.randrange(40, 70)  # about where a response begins
-        positions = torch.arange(first, first + labels.shape[1]).expand(3, *labels.shape)
-        return {**batch, "labels": labels, "position_ids": positions}
 
     def screens(self, shown: Sequence[Screenshot], careful_share: float) -> dict[str, Any]:
         """Whole screenshots, moved and tinted, with a response of one of the players."""

@@ -21,12 +21,10 @@ from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.files import whole_folder
 from recipes.paths import ROOT
-from recipes.provenance import git_commit, sha256, versions
+from recipes.provenance import git_commit, sha256
 
-PLAIN_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-"""Generation settings of a tiny model: its distribution as it is."""
-IGNORED = -100
-"""The label that cross-entropy leaves out."""
+PLAIN_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}  # the distribution as it is
+IGNORED = -100  # the label that cross-entropy leaves out
 SAMPLES = 8
 
 
@@ -40,17 +38,12 @@ class Problem(NamedTuple):
 
 @dataclass
 class Task(ABC):
-    """One tiny model: how it is built, trained and asked.
-
-    Attributes:
-        name: of the task and of its folder below `recipes/tasks`.
-        reward: its reward's file below `reward_functions`.
-        together: responses generated at a time.
-    """
+    """One tiny model: how it is built, trained and asked."""
 
     name: ClassVar[str]
-    reward: ClassVar[str]
-    together: ClassVar[int] = 512
+    reward: ClassVar[str]  # file below reward_functions
+    together: ClassVar[int] = 512  # responses generated at a time
+    response: ClassVar[int]  # tokens that a response may take
     seed: int = 1
 
     @property
@@ -71,8 +64,14 @@ class Task(ABC):
         """Return problems that neither pretraining nor RL trains on."""
 
     @abstractmethod
+    def inputs(self, processor: Any, prompts: Sequence[Any]) -> dict[str, Any]:
+        """Return the model's inputs for some prompts, padded on the left."""
+
     def respond(self, model: Any, processor: Any, prompts: Sequence[Any], **sampling: Any) -> list[str]:
         """Return one response to each prompt."""
+        batch = {name: each.to(model.device) for name, each in self.inputs(processor, prompts).items()}
+        written = model.generate(**batch, max_new_tokens=self.response, **sampling)
+        return processor.batch_decode(written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def arguments(task: Task, work: Path, **given: Any) -> TrainingArguments:
@@ -111,23 +110,22 @@ def assess(task: Task, model: Any, processor: Any, count: int) -> dict[str, Any]
     torch.manual_seed(task.seed)
 
     def results(asked: Sequence[Problem], **sampling: Any) -> list[dict[str, Any]]:
-        scored = []
+        texts: list[str] = []
         for start in range(0, len(asked), task.together):
-            part = asked[start : start + task.together]
-            texts = task.respond(model, processor, [problem.prompt for problem in part], **sampling)
-            scored += [compute_score(each.source, text, each.truth) for each, text in zip(part, texts, strict=True)]
-        return scored
+            part = [problem.prompt for problem in asked[start : start + task.together]]
+            texts += task.respond(model, processor, part, **sampling)
+        return [compute_score(each.source, text, each.truth) for each, text in zip(asked, texts, strict=True)]
 
     greedy = results(problems, do_sample=False)
     sampled = results([problem for problem in problems for _ in range(SAMPLES)], **PLAIN_SAMPLING)
     groups = [sampled[start : start + SAMPLES] for start in range(0, len(sampled), SAMPLES)]
     return {
-        "problems": len(problems),
+        "problems": count,
         "greedy_pass@1": fmean(each["accuracy"] for each in greedy),
         "sampled_pass@1": fmean(each["accuracy"] for each in sampled),
         f"sampled_pass@{SAMPLES}": fmean(any(each["accuracy"] == 1 for each in group) for group in groups),
         "mixed_groups": fmean(len({each["score"] for each in group}) > 1 for group in groups),
-        "reasons": dict(Counter(each["reason"] for each in sampled).most_common()),
+        "reasons": Counter(each["reason"] for each in sampled),
     }
 
 
@@ -146,7 +144,6 @@ def make(task: Task, out: Path, *, share: float, problems: int) -> dict[str, Any
         manifest = {
             "command": f"python -m tools.tiny_models {shlex.join(sys.argv[1:])}",
             "commit": git_commit(Path(__file__).parent),
-            "versions": versions("torch", "transformers", "tokenizers"),
             "parameters": model.num_parameters(),
             "loss": loss,
             "sha256": {path.name: sha256(path) for path in sorted(folder.iterdir())},

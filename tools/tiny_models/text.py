@@ -35,37 +35,20 @@ class Shape(NamedTuple):
     lr: float = 2e-3
 
 
-SIZES = {
-    "6m": Shape(320, 5, 5, 896, 64, 1.5e-3),
-    "27m": Shape(512, 8, 8, 1536, 64, 1e-3),
-    "110m": Shape(768, 12, 12, 3072, 64, 6e-4),
-}
+SIZES = {"27m": Shape(512, 8, 8, 1536, 64, 1e-3)}
 """Millions of parameters -> the shape of a larger model than the one that ships, for a GPU."""
 
 
 @dataclass
 class TextTask(Task):
-    """A tiny Qwen2 or Qwen3 that learns from demonstrations by imperfect annotators.
+    """A tiny Qwen2 or Qwen3 that learns from demonstrations by imperfect annotators."""
 
-    Attributes:
-        architecture: as transformers names it in front of `Config` and `ForCausalLM`.
-        response: tokens that a response may take.
-        demonstrations: different ones; with more than that to see, they come again.
-        size: of `SIZES`; empty: the shape that ships.
-    """
-
-    architecture: ClassVar[str]
-    response: ClassVar[int]
+    architecture: ClassVar[str]  # as transformers names it in front of `Config` and `ForCausalLM`
     tiny: ClassVar[Shape]
-    demonstrations: ClassVar[int]
+    demonstrations: ClassVar[int]  # different ones; with more than that to see, they come again
     steps: ClassVar[int]
     batch: ClassVar[int]
-    size: str = ""
-
-    @property
-    def shape(self) -> Shape:
-        """The sizes of the model."""
-        return SIZES[self.size] if self.size else self.tiny
+    size: str = ""  # of `SIZES`; empty: the shape that ships
 
     @abstractmethod
     def tokenizer(self) -> PreTrainedTokenizerFast:
@@ -77,7 +60,7 @@ class TextTask(Task):
 
     def build(self) -> tuple[Any, PreTrainedTokenizerFast]:
         """See `Task.build`. The vocabulary is exactly the tokenizer's."""
-        tokenizer, shape = self.tokenizer(), self.shape
+        tokenizer, shape = self.tokenizer(), SIZES.get(self.size, self.tiny)
         torch.manual_seed(self.seed)
         ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
         config = getattr(transformers, f"{self.architecture}Config")(
@@ -108,7 +91,7 @@ class TextTask(Task):
             bf16=True,
             max_steps=steps,
             per_device_train_batch_size=self.batch,
-            learning_rate=self.shape.lr,
+            learning_rate=SIZES.get(self.size, self.tiny).lr,
             weight_decay=0.05,
         )
         if given.use_cpu:
@@ -116,12 +99,11 @@ class TextTask(Task):
         drawn = islice(self.examples(self.seed), min(self.demonstrations, steps * self.batch))
         return finish(Trainer(model, given, DataCollatorForSeq2Seq(processor), dataset(processor, drawn)))
 
-    def respond(self, model: Any, processor: Any, prompts: Sequence[str], **sampling: Any) -> list[str]:
-        """See `Task.respond`."""
-        inputs = processor(chats(processor, prompts), return_tensors="pt", padding=True, add_special_tokens=False)
-        asked, mask = (inputs[name].to(model.device) for name in ("input_ids", "attention_mask"))
-        written = model.generate(input_ids=asked, attention_mask=mask, max_new_tokens=self.response, **sampling)
-        return processor.batch_decode(written[:, asked.shape[1] :], skip_special_tokens=True)
+    def inputs(self, processor: Any, prompts: Sequence[str]) -> dict[str, Any]:
+        """See `Task.inputs`."""
+        texts = chats(processor, prompts)
+        batch = processor(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 
 def chats(tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -> list[str]:

@@ -8,9 +8,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 PAD, START, EOS = SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-VISION = (*SPECIAL, "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
-"""Qwen2.5-VL's own names; verl and vLLM look some of them up."""
-
 # Qwen's chat format. Like Qwen3's it adds no system message of its own.
 CHAT_TEMPLATE = (
     "{%- for message in messages %}"
@@ -36,8 +33,6 @@ def train_tokenizer(
         pieces: regular expression of what is cut out before BPE; what lies between two matches is a piece as well.
         tags: added tokens that are not special, so that decoding without special tokens keeps them.
         special: special tokens in the order of their numbers; `PAD` and `EOS` are among them.
-        chat_template: Jinja text.
-        max_length: tokens that the model has positions for.
     """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(

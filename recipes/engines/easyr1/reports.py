@@ -11,7 +11,6 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
@@ -61,20 +60,17 @@ def sampled(completions: Iterable[Any], responses: Any) -> Any:
 class Parts(dict[str, list[float]]):
     """EasyR1's lists of each part of the reward, and what the reward function said of each response."""
 
-    def __init__(self, parts: Mapping[str, list[float]] = MappingProxyType({}), rows: _Rows | None = None) -> None:
+    def __init__(self, parts: Mapping[str, list[float]], rows: _Rows) -> None:
         super().__init__(parts)
         self.rows = rows
 
 
-def scored(batch: Any, parts: Mapping[str, list[float]]) -> None:
+def scored(batch: Any, parts: Parts) -> None:
     """Keep with each response what the reward function said of it, wherever the batch is cut and sorted."""
     import numpy as np
 
-    rows = parts.rows if isinstance(parts, Parts) else None
-    if rows is None:  # a reward of EasyR1's type "sequential", whose parts are the same for every response
-        rows = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
-    column = np.empty(len(rows), dtype=object)
-    column[:] = rows
+    column = np.empty(len(parts.rows), dtype=object)
+    column[:] = parts.rows
     batch.non_tensor_batch[PARTS] = column
 
 
@@ -92,7 +88,7 @@ def end_step(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     _write(os.environ.get(ROLLOUTS), trainer.global_step, _rows(trainer, batch, batch.batch["token_level_scores"]))
 
 
-def validated(trainer: Any, batch: Any, scores: Any, parts: Mapping[str, list[float]]) -> None:
+def validated(trainer: Any, batch: Any, scores: Any, parts: Parts) -> None:
     """Keep a batch of the validation until `end_validation`."""
     scored(batch, parts)
     kept = trainer.__dict__.setdefault("_validated_rows", [])

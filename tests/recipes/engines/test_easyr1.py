@@ -85,3 +85,10 @@ def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head)
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)
     assert first == {"overall": 0.2, "qa/score": 0.2, **accuracies}
     assert second == {"overall": 0.4, "acc": 0.0, "accuracy": 0.0}
+
+
+def test_numpys_numbers_are_kept_and_no_part_replaces_the_score(tmp_path):
+    body = "    import numpy as np\n    return {'score': np.float32(0.5), 'bonus': np.float32(0.25), 'overall': 9.0}\n"
+    (tmp_path / "r.py").write_text(PLAIN + body)
+    location, arguments = easyr1.reward(recipe_with(tmp_path / "r.py"))
+    assert called(location, arguments, INPUTS[1:]) == [{"overall": 0.5, "bonus": 0.25}]
