@@ -47,7 +47,7 @@ def test_any_text_comes_back(name, text):
 
 def test_expressions_reach_exactly_what_the_solver_reaches():
     rng, targets = random.Random(0), np.arange(1, countdown.LARGEST + 1)
-    for _ in range(100):
+    for _ in range(40):
         numbers = tuple(sorted(rng.randint(1, 30) for _ in range(3)))
         solvable = targets[solve(np.array([numbers] * countdown.LARGEST), targets).counts > 0]
         assert set(countdown.expressions(numbers).values()) == set(solvable.tolist()), numbers
@@ -103,9 +103,9 @@ def test_a_shipped_model_is_what_its_manifest_and_the_code_say(task):
     texts = [text + one.response for one in drawn for text in chats(tokenizer, [one.prompt])]
     assert loaded(texts).input_ids == tokenizer(texts).input_ids
 
-    assessed = pretrain.assess(task, model, loaded, 64)
-    assert assessed["greedy_pass@1"] == pytest.approx(manifest["held_out"]["greedy_pass@1"], abs=0.12)
-    assert 0.2 <= assessed["sampled_pass@1"] <= 0.5
+    assessed = pretrain.assess(task, model, loaded, 24)
+    assert assessed["greedy_pass@1"] == pytest.approx(manifest["held_out"]["greedy_pass@1"], abs=0.2)
+    assert 0.15 <= assessed["sampled_pass@1"] <= 0.55
     assert assessed["mixed_groups"] >= 0.4, "RL has something to learn"
 
 

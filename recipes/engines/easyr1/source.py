@@ -7,7 +7,6 @@ every other process imports verl's own package. The folder that the user has is 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -32,49 +31,21 @@ FIX = f"type: bash scripts/setup_env.sh easyr1 (it clones commit {COMMIT[:7]} of
 
 
 def find(environ: Mapping[str, str]) -> Path:
-    """Return the folder that holds EasyR1's `verl`: `EASYR1_HOME`, the clone of setup_env.sh, or this Python's package.
+    """Return the folder that holds EasyR1's `verl`: `EASYR1_HOME`, or the clone of setup_env.sh.
 
     Raises:
-        RecipeError: there is none, or the folder is not EasyR1's or cannot be read.
+        RecipeError: there is none, or the folder is not EasyR1's.
     """
-    if given := environ.get(VARIABLE):
-        return _checked(Path(given).expanduser().absolute(), f"environment variable {VARIABLE}")
-    if DEFAULT.is_dir():
-        return _checked(DEFAULT, str(DEFAULT))
-    spec = importlib.util.find_spec("verl")
-    package = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
-    if package is None or _whose(package) != "EasyR1":
-        other = "the `verl` of this environment is verl's own; " if package and _whose(package) == "verl" else ""
-        raise RecipeError(
-            f"EasyR1 is not on this machine ({other}{VARIABLE} is not set)", where="engine: easyr1", fix=FIX
-        )
-    return package.parent
-
-
-def _whose(package: Path) -> str:
-    """Return whose package a folder is, "EasyR1" or "verl", or "" for neither. Each has a file that the other lacks."""
-    if (package / "trainer" / "main_ppo.py").is_file():
-        return "verl"
-    return (
-        "EasyR1" if (package / "trainer" / "ray_trainer.py").is_file() and (package / "protocol.py").is_file() else ""
-    )
-
-
-def _checked(home: Path, where: str) -> Path:
-    """Return the folder. Raises RecipeError unless it holds EasyR1's `verl`."""
+    given = environ.get(VARIABLE)
+    home = Path(given).expanduser().absolute() if given else DEFAULT
+    where = f"environment variable {VARIABLE}" if given else str(DEFAULT)
     if not home.is_dir():
-        raise RecipeError(f"{home} is not a folder", where=where, fix=FIX)
-    try:
-        whose = _whose(home / "verl")
-    except OSError as error:
-        raise RecipeError(
-            f"{home} cannot be read: {error.strerror}", where=where, fix="give this user the right"
-        ) from error
-    if whose == "verl":
+        what = f"{home} is not a folder" if given else f"EasyR1 is not on this machine, and {VARIABLE} is not set"
+        raise RecipeError(what, where=where, fix=FIX)
+    if (home / "verl" / "trainer" / "main_ppo.py").is_file():
         raise RecipeError(f"{home} is verl's own source, not EasyR1's", where=where, fix=FIX)
-    if not whose:
-        inside = " (name the folder above `verl`)" if _whose(home) == "EasyR1" else ""
-        raise RecipeError(f"{home} has no verl/trainer/ray_trainer.py: it is not EasyR1{inside}", where=where, fix=FIX)
+    if not (home / "verl" / "trainer" / "ray_trainer.py").is_file():
+        raise RecipeError(f"{home} has no verl/trainer/ray_trainer.py: it is not EasyR1", where=where, fix=FIX)
     return home
 
 
