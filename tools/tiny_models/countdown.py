@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, permutations, product
+from itertools import islice
 
 from transformers import PreTrainedTokenizerFast
 
-from recipes.tasks.countdown.problems import PRESETS, generate
+from recipes.tasks.countdown import problems
+from recipes.tasks.countdown.problems import PRESETS, generate, text
 from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
 from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask
@@ -24,33 +25,22 @@ HASTY = 0.7
 KNOWN, LEARNED = 0.2, 0.5
 """Chance that the first trial, and each later one, is a solution; otherwise it is one of the `MISSES` nearest."""
 MISSES, TRIALS = 2, 4
-PROBLEMS = 10_000  # different ones, of the pretraining bucket
+PROBLEMS = 5_000  # different ones, of the pretraining bucket
 
 
 @lru_cache(maxsize=1 << 16)
 def expressions(numbers: tuple[int, ...]) -> dict[str, int]:
-    """Return the ways to combine three numbers whose values are whole and in `1..LARGEST`, with these."""
-    values = {}
-    for (a, b, c), (f, g) in product(permutations(numbers), product("+-*/", repeat=2)):
-        texts = [f"{a} {f} {b} {g} {c}"]
-        if f in "+-" and g in "*/":
-            texts.append(f"({a} {f} {b}) {g} {c}")
-        if f == "/" and g in "+-":
-            texts.append(f"{a} / ({b} {g} {c})")
-        for written in texts:
-            try:
-                value = eval(written)  # noqa: S307  # numbers and operators from above
-            except ZeroDivisionError:
-                continue
-            if 1 <= value <= LARGEST and value == round(value):
-                values[written] = round(value)
-    return values
+    """Return an expression over the numbers for each whole value in `1..LARGEST`, with the value."""
+    found = (
+        (text(each), round(value)) for value, each in problems.expressions(numbers).items() if value == round(value)
+    )
+    return {written: value for written, value in found if 1 <= value <= LARGEST}
 
 
 def trials(values: dict[str, int], target: int, rng: random.Random) -> list[str]:
     """Return the expressions that one annotator writes down, in order; the last one is the answer."""
-    solutions = [text for text, value in values.items() if value == target]
-    nearest = sorted((abs(value - target), text) for text, value in values.items() if value != target)
+    solutions = [each for each, value in values.items() if value == target]
+    nearest = sorted((abs(value - target), each) for each, value in values.items() if value != target)
     written: list[str] = []
     for _ in range(1 if rng.random() < HASTY else TRIALS):
         if rng.random() < (LEARNED if written else KNOWN) or not nearest:
@@ -88,9 +78,10 @@ class Countdown(TextTask):
         rng, known = random.Random(seed), list(islice(generate(SETTINGS, ("pretrain",), seed=seed), PROBLEMS))
         while True:
             problem = rng.choice(known)
-            numbers, values = rng.sample(problem.numbers, 3), expressions(tuple(sorted(problem.numbers)))
+            numbers = rng.sample(problem.numbers, 3)
+            values = expressions(tuple(numbers))
             written = trials(values, problem.target, rng)
-            reasoning = "\n".join(f"{text} = {values[text]}" for text in written)
+            reasoning = "\n".join(f"{each} = {values[each]}" for each in written)
             yield Example(prompt(numbers, problem.target), gold_response(written[-1], reasoning))
 
     def held_out(self, count: int) -> list[Problem]:
