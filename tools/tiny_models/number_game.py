@@ -24,9 +24,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VLForConditionalGeneration, Trainer
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.pixels import Box, find_cards
 from recipes.tasks.number_game.rows import QUESTION, gold_response
 from recipes.tasks.number_game.rules import Deal, parse_deal
+from tools.tiny_models.cards import Box, find_cards
 from tools.tiny_models.pretrain import IGNORED, Problem, Task, arguments, finish
 
 CAREFUL = 0.35
@@ -158,7 +158,8 @@ class Lessons:
         crops, names = [], []
         for image, deal, cards in shown:
             for card, digit in zip(cards, deal.digits, strict=True):
-                x, y = (middle - GLYPH // 2 + self.rng.randint(-JITTER, JITTER) for middle in card.centre)
+                middle = (card.left + card.right) // 2, (card.top + card.bottom) // 2
+                x, y = (at - GLYPH // 2 + self.rng.randint(-JITTER, JITTER) for at in middle)
                 crops.append(self.tinted(image.crop((x, y, x + GLYPH, y + GLYPH))))
                 names += [digit - 1] * (GLYPH // TOKEN) ** 2
         return {**self.processor.image_processor(crops, return_tensors="pt"), "names": torch.tensor(names)}
