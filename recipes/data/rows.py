@@ -168,19 +168,6 @@ def row_count(recipe: Recipe, key: str = "data.train_files") -> int:
         return 0
 
 
-def data_sources(files: Iterable[str]) -> set[str]:
-    """The data sources of these parquet files; files that are not there have none."""
-    import pyarrow.parquet as pq
-
-    sources: set[str] = set()
-    for file in filter(Path.is_file, map(Path, files)):
-        with pq.ParquetFile(file) as opened:
-            if "data_source" in opened.schema_arrow.names:
-                for batch in opened.iter_batches(columns=["data_source"]):
-                    sources.update(batch.column(0).unique().to_pylist())
-    return sources
-
-
 def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages as both engines hand them to the chat template: every `<image>` a part of its own."""
     return [{**message, "content": _parts(message["content"])} for message in messages]
