@@ -261,7 +261,7 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
     """
-    prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes()
+    prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes(conversion.columns)
     with _temporary(folder) as kept, _temporary(folder) as kept_val, progress_bar() as progress:
         train = _Part(conversion.train, conversion, prompt_format, kept)
         test = _Part(conversion.val, conversion, prompt_format, kept_val) if conversion.val else train
@@ -331,7 +331,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     target = conversion.folder.with_name(f"{conversion.folder.name}-whole") / "all.parquet"
     if target.is_file():
         return target
-    mistakes = Mistakes()
+    mistakes = Mistakes(conversion.columns)
     with _temporary(target.parent) as kept, progress_bar() as progress:
         part = _Part(conversion.train, conversion, PromptFormat(conversion.system_prompt, conversion.template), kept)
         for _ in tracked(part.read(mistakes), progress, "reading"):

@@ -63,7 +63,7 @@ class RecordError(RecipeError):
     """A record that cannot be used; `hint` tells how to mend it, `example` shows a right one."""
 
     def __init__(self, what: str, place: Place, hint: str = "", example: str = EXAMPLE) -> None:
-        self.place, self.hint = place, hint
+        self.place, self.hint, self.example = place, hint, example
         fix = "; ".join(part for part in (hint, example and f"a right row: {example}") if part)
         super().__init__(what, where=str(place), fix=fix)
 
@@ -72,9 +72,10 @@ LISTED = 20  # different mistakes, and records that are named for each
 
 
 class Mistakes:
-    """All mistakes in users' files, raised as one error."""
+    """All mistakes in users' files, raised as one error; its right row has the files' own columns."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Columns = Columns()) -> None:
+        self._columns = columns
         self._count = 0
         self._first: RecordError | None = None
         self._places: defaultdict[tuple[str, str, str], list[Place]] = defaultdict(list)
@@ -97,7 +98,7 @@ class Mistakes:
         if first is None:
             return
         if self._count == 1:
-            raise first
+            raise RecordError(first.what, first.place, first.hint, self._in_own_columns(first.example)) from first
         listed = sorted(self._places.items(), key=lambda item: (item[0][0], item[1][0].number))
         lines = [f"  {_numbers(places)}: {what}{hint and f'; {hint}'}" for (_, what, hint), places in listed]
         if rest := self._count - sum(len(places) for places in self._places.values()):
@@ -106,8 +107,12 @@ class Mistakes:
         raise RecipeError(
             "\n".join([f"{self._count:,} records cannot be used", *lines]),
             where=f"{files}, the first in {first.place.unit} {first.place.number}",
-            fix=f"a right row: {EXAMPLE}",
+            fix=f"a right row: {self._in_own_columns(EXAMPLE)}",
         ) from first
+
+    def _in_own_columns(self, example: str) -> str:
+        named = example.replace('"prompt"', json.dumps(self._columns.prompt, ensure_ascii=False))
+        return named.replace('"ground_truth"', json.dumps(self._columns.ground_truth, ensure_ascii=False))
 
 
 def _numbers(places: list[Place]) -> str:

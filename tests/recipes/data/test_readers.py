@@ -20,7 +20,7 @@ LINE = json.dumps(GOOD)
 
 def read(folder, name, content=None, columns=None, source=None, **options):
     """The records of a file, written first where its content is given, as (question, truth, source); mistakes raise."""
-    path, mistakes = folder / name, Mistakes()
+    path, mistakes = folder / name, Mistakes(columns or Columns())
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     found = list(records([path], mistakes, columns or Columns(), source, **options))
@@ -166,6 +166,7 @@ def test_a_mistake_names_the_files_own_column(tmp_path, broken):
     with pytest.raises(RecipeError) as caught:
         read(tmp_path, "a.jsonl", "\n".join(lines), columns=Columns("frage", "antwort"), source="qa")
     assert next(iter(broken)) in caught.value.what
+    assert '{"frage": "What is 17 + 25?", "antwort": "42"' in caught.value.fix
     assert caught.value.where.endswith("line 2")
 
 
