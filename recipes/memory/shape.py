@@ -84,6 +84,10 @@ def _kept(layer: float, hidden: int, layers: int, recompute: bool) -> float:
     return 2 * hidden * layers + layer if recompute else layer * layers
 
 
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+"""Keys of `config.json` without which a model's sizes are not known."""
+
+
 def model_type(folder: Path | None) -> str | None:
     """transformers' name of the architecture; None where it is not known."""
     return model_config(folder).get("model_type")

@@ -23,7 +23,8 @@ from recipes.memory.estimates import (
     host_phases,
     phases,
 )
-from recipes.memory.shape import published_shape, shape
+from recipes.memory.shape import SIZES, published_shape, shape
+from recipes.model_files import model_config, text_config
 from recipes.paths import ROOT
 
 MODEL = "worker.actor.model.model_path"
@@ -84,16 +85,25 @@ def check_memory(recipe: Recipe) -> list[str]:
 
 
 def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
-    name = recipe.worker.actor.model.model_path
+    """Return why nothing is estimated. Raises RecipeError where the estimate is what was asked for."""
     if recipe.hardware == "gpu" and not chosen:
         return (
             "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here; --gpus 1x80 "
             "(PLAN_GPUS=1x80) plans for one of 80 GB"
         )
-    return (
-        f"memory is not estimated: the sizes of {name} are not known (it was not fetched yet, or is no dense decoder); "
-        "GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
-    )
+    name = str(recipe.worker.actor.model.model_path)
+    folder = plans.model_folder(name)
+    if folder is None:
+        why = "it is neither a folder here nor in the list of published models"
+    elif not model_config(folder):
+        why = f"{folder}/config.json is missing, or is no JSON object"
+    else:
+        lacking = [size for size in SIZES if size not in text_config(model_config(folder))]
+        why = f"its config.json lacks {', '.join(lacking)}" if lacking else "it is no dense decoder"
+    what = f"memory is not estimated: the sizes of {name} are not known, since {why}"
+    if recipe.planned_gpus is not None:
+        raise recipe.error(what, "set MODEL_PATH to a folder with the model's config.json", MODEL)
+    return f"{what}; GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
 
 
 def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:

@@ -186,11 +186,19 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen2.5-0.5B"]))
     recipe = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
     assert (recipe.hardware, recipe.n_gpus, recipe.value(SHARE) > 0.3) == ("gpu", 1, True)
+    monkeypatch.setattr(preflight, "visible_gpus", lambda _: 0)
+    assert preflight.check_before_data(recipe, plan_only=True) == []
     found = preflight.dry(recipe)
     assert not found.errors
     assert any("24.1 GB" in line for line in found.remarks)
     with pytest.raises(RecipeError):
         preflight.check_before_data(recipe)
+    for content, named in (("{}", "config.json"), ('{"hidden_size": 64}', "vocab_size"), (None, "config.json")):
+        (tmp_path / "config.json").unlink()
+        (tmp_path / "config.json").write_text(content or "")
+        unknown = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
+        (error,) = preflight.dry(unknown).errors
+        assert named in error.what
     for wrong in ("24", "0x24", "1x0", "two"):
         with pytest.raises(RecipeError) as caught:
             load("countdown", environ={"PLAN_GPUS": wrong})
