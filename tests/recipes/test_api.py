@@ -25,8 +25,9 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
         [],
         {},
     )
-    with pytest.raises(RecipeError, match="max_step"):
+    with pytest.raises(RecipeError) as error:
         recipes.train("countdown", max_step=1)
+    assert "max_step" in error.value.what
 
 
 @pytest.mark.parametrize("option", [{"reward_function": len}, {"data": [{"prompt": "1 + 1 =", "answer": "2"}]}])

@@ -110,8 +110,9 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched):
     assert "nothing to do" in text
     assert re.search(r"steps +3 of 3", text)
     for other in ("worker.actor.model.lora.rank=4", "trainer.n_gpus_per_node=2"):
-        with pytest.raises(RecipeError, match="a resumed run cannot change this"):
+        with pytest.raises(RecipeError) as error:
             launched(keys=(other,))
+        assert "global_step_3" in error.value.where
 
 
 def test_a_crash_is_explained_and_the_next_run_resumes(launched):
@@ -137,8 +138,9 @@ def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(
     assert "error: step 2: vLLM and the trainer do not see the same image (rollout_corr/kl is 1.3 nats a token" in text
     assert "are not to be used: remove" in text
     assert "resumed from" not in text
-    with pytest.raises(RecipeError, match="the checkpoint to go on from was trained on a wrong image: step 2"):
+    with pytest.raises(RecipeError) as error:
         launched("good", keys=images)
+    assert "step 2" in error.value.what
 
 
 @pytest.mark.parametrize(

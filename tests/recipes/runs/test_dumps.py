@@ -91,7 +91,7 @@ def test_a_half_written_last_line_is_left_out_and_said_and_another_broken_one_is
         dump = write(tmp_path / "1.jsonl", [lines[0], lines[1][: -cut - 1]])
         assert (len(dump.responses), dump.torn) == (1, True), cut
         assert "half written" in dump.notes[0]
-    with pytest.raises(RecipeError, match="not JSON") as error:
+    with pytest.raises(RecipeError) as error:
         write(tmp_path / "1.jsonl", [lines[0][:-9] + "\n", lines[1]])
     assert "line 1" in str(error.value)
     for line, mistake in ((response("", 1.0), "neither uid nor row_id"), ("7\n", "line 1"), ("", "empty")):

@@ -129,11 +129,7 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
     ("before", "error", "advice"),
     [
         ("", "RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
-        ("", "ray.exceptions.ActorUnavailableError: The actor 2e is unavailable", "that process hangs"),
-        ("", "OSError: [Errno 28] No space left on device", "the disk is full"),
         ("(raylet) A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
-        ("", "torch.AcceleratorError: CUDA error: unspecified launch failure", "a GPU failed: `nvidia-smi`"),
-        ("", "vllm...NVMLError_GpuIsLost: GPU is lost", "with CUDA_VISIBLE_DEVICES"),
         ("(EngineCore pid=9) torch.OutOfMemoryError: CUDA out of memory.", "EngineDeadError: ended", "GPU_MEMORY_UTIL"),
     ],
 )
@@ -144,45 +140,16 @@ def test_known_errors_come_with_advice(before, error, advice):
     assert advice in found.hint
 
 
-@pytest.mark.parametrize(
-    ("functions", "phase", "knobs"),
-    [
-        (
-            ["engine_workers.py:1 update_actor", "transformer_impl.py:2 train_batch", "_tensor.py:3 backward"],
-            "the update",
-            ("worker.actor.max_token_len_per_device,", "enable_gradient_checkpointing=true"),
-        ),
-        (
-            ["engine_workers.py:1 update_actor", "transformer_impl.py:2 optimizer_step", "adamw.py:3 step"],
-            "the optimiser's step",
-            ("fsdp.enable_cpu_offload=true", "more GPUs"),
-        ),
-        (
-            ["engine_workers.py:1 compute_ref_log_prob", "engine_workers.py:2 infer_batch", "kernels.py:4 forward"],
-            "log-probabilities",
-            ("max_token_len_per_device_for_experience", "use_fused_kernels=true"),
-        ),
-        (
-            ["vllm_async_server.py:1 wake_up", "cumem.py:2 wake_up"],
-            "generation (vLLM)",
-            ("GPU_MEMORY_UTIL", "offload_params=true"),
-        ),
-    ],
-)
-def test_memory_that_ran_out_is_named_with_its_phase_and_two_changes_that_help(functions, phase, knobs):
+def test_memory_that_ran_out_is_named_with_its_phase_and_two_changes_that_help():
+    """The optimiser's step is inside the update, and is what ran out."""
+    functions = ("engine_workers.py", "update_actor"), ("transformer_impl.py", "optimizer_step"), ("adamw.py", "step")
     frames = "".join(
-        f'(WorkerDict pid=1)   File "{place.partition(":")[0]}", line {number}, in {place.partition(" ")[2]}\n'
-        "(Other pid=2) working\n"
-        for number, place in enumerate(functions)
+        f'(WorkerDict pid=1)   File "{file}", line 1, in {name}\n(Other pid=2) working\n' for file, name in functions
     )
-    found = first_error(
-        lines(
-            f"(WorkerDict pid=1) Traceback (most recent call last):\n{frames}"
-            "(WorkerDict pid=1) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-        )
-    )
-    assert f"ran out in {phase}:" in found.hint
-    assert all(knob in found.hint for knob in knobs)
+    start = "(WorkerDict pid=1) Traceback (most recent call last):\n"
+    found = first_error(lines(f"{start}{frames}(WorkerDict pid=1) torch.OutOfMemoryError: CUDA out of memory.\n"))
+    assert "fsdp.enable_cpu_offload=true" in found.hint
+    assert "more GPUs" in found.hint
 
 
 def test_vllms_allocator_without_memory_is_generation_without_memory():
