@@ -32,6 +32,8 @@ TINY_COUNTDOWN = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 TINY_NUMBER_GAME = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
 SCREENSHOTS = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data" / "test.parquet"
 EXACT = 1e-3
+"""Largest difference between a token's probability in vLLM and in FSDP, both in float32: whatever is sampled, it is
+rounding. Eight runs of these recipes showed 1.2e-6 to 1.8e-5; weights that do not arrive show 0.1 and more."""
 SHOWN = 36  # screenshots
 ASYNC_REWARD = '''
 async def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -133,7 +135,7 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
     assert {int(state["step"]) for state in states} == {saved.step}, "the optimiser goes on"
     second = read_dump(tmp_path / "runs" / "countdown" / "rollouts" / "2.jsonl")
     assert not {each.row_id for each in trained.responses} & {each.row_id for each in second.responses}, "so does data"
-    assert abs(steps[2].get("actor/reward_kl_penalty")) > 1e-6, "the reference is the model before training"
+    assert steps[1].get("actor/reward_kl_penalty") == 0 != steps[2].get("actor/reward_kl_penalty"), "one reference"
     again = pair(first, read_dump(validated))  # the resumed run validates the step that it starts from
     assert (again.questions, again.mcnemar.won, again.mcnemar.lost) == (len(rows), 0, 0)
 

@@ -95,7 +95,7 @@ def countdown() -> Run:
 def adapted() -> Run:
     """GSM8K's recipe: two steps of adapters alone, saved and validated."""
     rare = {"MAX_STEPS": "2", "SAVE_FREQ": "2", "VAL_FREQ": "2", "VAL_BEFORE_TRAIN": "false"}
-    return trained("gsm8k", "adapted", LORA_RANK="8", LR="3e-3", **rare)
+    return trained("gsm8k", "adapted", LORA_RANK="8", LR="1e-2", **rare)
 
 
 def test_vllm_samples_from_the_adapters_that_the_trainer_holds(adapted: Run) -> None:

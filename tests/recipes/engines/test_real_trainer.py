@@ -216,6 +216,7 @@ def test_the_learning_rate_falls_along_a_line(dapo: Run) -> None:
 
 
 def test_lora_with_kl_as_loss(dapo: Run) -> None:
+    # Sampling decides how far the policy has moved, not whether: with one reference for all, this is rounding, 1e-12.
     assert dapo.metrics[2]["actor/kl_loss"] > 1e-5
     assert dapo.metrics[2]["training/rollout_probs_diff_max"] < EXACT
     assert "actor/reward_kl_penalty" not in dapo.metrics[2]
