@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_STEP = re.compile(r"global_step_(\d+)")
+_STEP = re.compile(r"(?:^|/)global_step_(\d+)(?=/|$)")
 
 
 def set_again(engine: Any, local_path: str) -> None:
@@ -16,12 +16,12 @@ def set_again(engine: Any, local_path: str) -> None:
 
     Args:
         engine: verl's, with `optimizer`, `lr_scheduler`, `optimizer_config` and `checkpoint_manager`.
-        local_path: of the checkpoint, with `global_step_<n>` in it.
+        local_path: of the checkpoint, below a folder `global_step_<n>`.
     """
     config, optimizer, schedule = engine.optimizer_config, engine.optimizer, engine.lr_scheduler
-    step = _STEP.search(local_path)
-    if step and not engine.checkpoint_manager.should_load_extra:
-        schedule.last_epoch = int(step.group(1))  # it was not saved; verl moves it on once a step
+    steps = _STEP.findall(local_path)
+    if steps and not engine.checkpoint_manager.should_load_extra:
+        schedule.last_epoch = int(steps[-1])  # it was not saved; verl moves it on once a step
     schedule.base_lrs = [config.lr for _ in schedule.base_lrs]
     rates = [config.lr * shape(schedule.last_epoch) for shape in schedule.lr_lambdas]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):

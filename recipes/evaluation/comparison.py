@@ -145,9 +145,11 @@ def conclude(primary: Primary, further: list[Further], reach: Reach | None) -> H
             text += f" With fewer than {LEAST_CHANGED} changed questions this test cannot show one: ask more."
     else:
         text = f"The trained model is {'better' if level == 'good' else 'worse'}: {figures}."
-    holding = [f"{each.name} {factor * each.difference.value:+.3g}{unit}" for each in further if each.change]
+    holding = [
+        f"{each.name.replace('_', ' ')} {factor * each.difference.value:+.3g}{unit}" for each in further if each.change
+    ]
     count = f"{len(further)} further tests on sampled answers" if len(further) > 1 else "the test on sampled answers"
-    outcome = f"{', '.join(holding)} {'holds' if len(holding) == 1 else 'hold'}" if holding else "none holds"
+    outcome = f"{', '.join(holding)} {'holds' if len(holding) == 1 else 'hold'}" if holding else "no change holds"
     after = " after Holm's correction" if len(further) > 1 and holding else ""
     return Headline(level, f"{text} Of {count}: {outcome}{after}.{f' {reach.text}' if reach else ''}")
 

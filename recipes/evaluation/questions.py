@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 COLUMNS = ("prompt", "reward_model", "data_source")
+OPTIONAL = ("extra_info", "answer", "id")
 ROWS_AT_ONCE, IMAGE_ROWS_AT_ONCE = 1024, 16
 
 
@@ -28,6 +29,7 @@ class Question:
         row: its number in the data file.
         prompt: chat messages; `<image>` stands where an image belongs.
         ground_truth: what the reward compares with.
+        answer: the column `answer`, from which a reward of EasyR1's own form gets its truth; empty without it.
         id: of the row, where the file has the column.
         image_count: images of the prompt; `images` holds them, encoded, where `with_images` read them.
     """
@@ -39,6 +41,7 @@ class Question:
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0
     images: tuple[bytes, ...] = ()
+    answer: str = ""
     id: str = ""
 
     @property
@@ -66,7 +69,7 @@ def load_questions(path: Path, *, limit: int | None = None, sample_seed: int | N
     count = min(limit or total, total)
     drawn = range(count) if sample_seed is None else random.Random(sample_seed).sample(range(total), count)
     there = file.schema_arrow.names
-    columns = [name for name in (*COLUMNS, "extra_info", "id") if name in there]
+    columns = [name for name in (*COLUMNS, *OPTIONAL) if name in there]
     records = _records(file, columns, set(drawn), ROWS_AT_ONCE)
     return [_question(path, row, record, has_images="images" in there) for row, record in records]
 
@@ -155,6 +158,7 @@ def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool)
         record["data_source"],
         record.get("extra_info") or {},
         images,
+        answer=str(record.get("answer") or ""),
         id=str(record.get("id") or ""),
     )
 

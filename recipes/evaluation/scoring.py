@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.data.rewards import load_reward
 from recipes.engines.reward_contract import Answer, RewardError, is_right
-from recipes.engines.reward_function import Call, RewardFunction, in_module
+from recipes.engines.reward_function import VERL, Call, RewardFunction, in_module
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
 from recipes.python_files import contents, split_function
@@ -77,7 +77,8 @@ class Reward:
 
     def score(self, question: Question, responses: Sequence[Response]) -> list[Score]:
         """The scores of a question's responses. One that the reward cannot judge counts as failed, with its error."""
-        calls = [_call(question, response) for response in responses]
+        truth = question.ground_truth if self.function.form == VERL else question.answer or question.ground_truth
+        calls = [_call(question, truth, response) for response in responses]
         try:
             answers: list[Answer | RewardError] = list(self.function.score_all(calls))
         except RewardError:
@@ -103,11 +104,11 @@ class Reward:
         return replace(score, flexible=answer.accuracy if right else self._flexible.score(call).accuracy)
 
 
-def _call(question: Question, response: Response) -> Call:
+def _call(question: Question, truth: str, response: Response) -> Call:
     return Call(
         question.data_source,
         response.text,
-        question.ground_truth,
+        truth,
         dict(question.extra_info),
         length=response.tokens,
         row=question.id or question.row,

@@ -258,7 +258,8 @@ class Trial:
             have = easyr1_reward.numbers("", answer)
             key = self.filter_key
         else:
-            answer = self.function.score(Call(row.data_source, response, row.ground_truth, row.extra_info))
+            known = (row.extra_info or {}).get("id")
+            answer = self.function.score(Call(row.data_source, response, row.ground_truth, row.extra_info, row=known))
             have = answer.as_verl()
             key = filter_metric(self.filter_key, have)
         self.seconds.append(time.perf_counter() - begin)

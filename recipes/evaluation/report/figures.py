@@ -82,7 +82,7 @@ def _differences(canvas: Any, _: Series, result: Result) -> None:
         rows.pop("accuracy", None)
     axes = canvas.subplots()
     axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
-    known = {name: interval for name, interval in rows.items() if interval}
+    known = {name.replace("_", " "): interval for name, interval in rows.items() if interval}
     for place, interval in enumerate(known.values()):
         colour = BLUE if interval.excludes_zero else SLATE
         if interval.low is not None:

@@ -172,7 +172,11 @@ def _comparison_tiles(comparison: Comparison) -> list[Tile]:
     further = ("plain", "good", "bad")[last.change]
     of_accuracy = primary.measure == "pass@1"
     style, name = ("percent", "pass@1, greedy") if of_accuracy else ("decimal", "Score, greedy")
-    better = ("only the trained model solves", "only the base model solves") if of_accuracy else ("rose", "fell")
+    better = (
+        ("only the trained model solves", "only the base model solves")
+        if of_accuracy
+        else ("with a higher score", "with a lower score")
+    )
     tiles = [
         Tile(name, cell(paired.difference, style, difference=True).value, "the primary test", level),
         Tile(f"p, {paired.test}", f"{paired.p_value:.2g}", "were both equally good", level),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from recipes.config import load
@@ -12,8 +14,8 @@ from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
 
 
-def judged(reward, truth, texts):
-    question = Question(0, [{"role": "user", "content": "?"}], truth, "gsm8k", id="test-17")
+def judged(reward, truth, texts, **more):
+    question = Question(0, [{"role": "user", "content": "?"}], truth, "gsm8k", id="test-17", **more)
     return reward.score(question, [Response(text, 3, "stop", None) for text in texts])
 
 
@@ -31,6 +33,15 @@ def test_a_reward_of_easyr1s_own_form_is_evaluated_as_it_is_trained(tmp_path):
         (12.0, 1.0, "right"),
         (2.0, 0.0, "wrong"),
     ]
+
+
+def test_the_shipped_dispatch_is_evaluated_with_the_truth_that_easyr1_gives_it():
+    """Its source is in the answer column alone, from which EasyR1 takes the truth."""
+    reward = Reward("reward_functions/dispatch.py", engine="easyr1")
+    answer = json.dumps({"data_source": "gsm8k", "ground_truth": "72"})
+    scores = judged(reward, "72", ["#### 72", "#### 71"], answer=answer)
+    assert [(score.accuracy, score.failure) for score in scores] == [(1.0, ""), (0.0, "")]
+    assert scores[0].reason == "correct"
 
 
 @pytest.mark.parametrize("answer", ["float('nan')", "None", "{'score': 1.0, 'late': 1.0}", "1 / 0"])
