@@ -47,9 +47,9 @@ class Launcher:
         self._folder, self._monkeypatch = folder, monkeypatch
         self.run_dir = folder / "runs" / "countdown"
 
-    def __call__(self, mode="good", steps=3, keys=()):
+    def __call__(self, mode="good", steps=3, keys=(), **environ):
         self._monkeypatch.setitem(launch.ENGINES, "verl", fake_engine(mode, steps, self._folder))
-        recipe = load("countdown", arguments=(*KEYS[: 4 - len(keys)], *keys), environ={}, hardware="cpu")
+        recipe = load("countdown", arguments=(*KEYS[: 4 - len(keys)], *keys), environ=environ, hardware="cpu")
         out = io.StringIO()
         code = launch.run(recipe, Console(file=out, width=300), "countdown")
         return code, out.getvalue()
@@ -84,6 +84,13 @@ def test_missing_data_is_made_and_a_crash_before_the_first_checkpoint_is_reporte
     assert "making the data" in text
     assert (tmp_path / "data" / "countdown_tiny" / "train.parquet").is_file()
     assert "no checkpoint was written yet" in text
+
+
+def test_a_near_miss_of_a_variable_stands_beside_the_number_of_steps_before_the_trainer_starts(launched):
+    _, text = launched(MAX_STEP="1")
+    last = text[: text.index("the trainer's own output")].splitlines()[-1]
+    assert "MAX_STEP (did you mean MAX_STEPS" in last
+    assert "3 steps" in last
 
 
 def test_a_run_trains_and_sums_up_and_is_not_started_again(launched):
