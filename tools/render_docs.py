@@ -15,22 +15,10 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.official import block as comparison
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
-from recipes.preflight import memory
 from recipes.runs.health import documented
-from tools.pages import changes, chinese, fits, upstream
+from tools.pages import changes, chinese, fits, memory, upstream
 from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
 from tools.pages.tables import rendered, stale
-
-
-def memory_table() -> str:
-    """Estimates of memory beside what was measured."""
-    return markdown(
-        ("what", "measured", "estimated", "ratio"),
-        [
-            (what, f"{measured:.1f}", f"{estimated:.1f}", f"{estimated / measured:.2f}")
-            for what, measured, estimated in memory.held_against_measurements()
-        ],
-    )
 
 
 def results_table(results: Sequence[Path]) -> str:
@@ -90,7 +78,7 @@ BLOCKS = {
     **RECIPE_BLOCKS,
     "comparison": comparison,
     "comparison-zh": chinese.block,
-    "memory": memory_table,
+    "memory": memory.memory_table,
     "fits": fits.fits_table,
     "pointer-selector-keys": key_table,
     "health-rules": documented,

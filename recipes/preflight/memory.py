@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from recipes.config import Recipe
@@ -13,19 +12,14 @@ from recipes.config import fit as plans
 from recipes.errors import RecipeError
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import (
-    BACKWARD,
     GIGABYTE,
-    HOST,
-    STEP,
     MemoryPlan,
     Phase,
     gpu_phases,
     host_phases,
-    phases,
 )
-from recipes.memory.shape import SIZES, published_shape, shape
+from recipes.memory.shape import SIZES
 from recipes.model_files import model_config, text_config
-from recipes.paths import ROOT
 
 MODEL = "worker.actor.model.model_path"
 SHARE = fit.KEYS["utilization"]
@@ -166,22 +160,3 @@ def _elsewhere() -> str:
     free = [gpu.index for gpu in gpus.gpus_here() if gpu.used <= gpus.IDLE]
     choose = f"CUDA_VISIBLE_DEVICES={','.join(free)} GPUS_PER_NODE={len(free)}" if free else "wait until it has ended"
     return f"end that process if it is yours, or {choose}"
-
-
-MEASUREMENTS = ROOT / "docs" / "results" / "memory.json"
-"""Measurements: `what`, `gigabytes`, the `model` on the hub or folder here, and what differs from `MemoryPlan`."""
-
-
-def held_against_measurements() -> list[tuple[str, float, float]]:
-    """Return what was measured, in GB, beside its estimate; a table in docs/MEMORY.md."""
-    rows = []
-    for each in json.loads(MEASUREMENTS.read_text(encoding="utf-8")):
-        sizes = shape(ROOT / each["model"]) or published_shape(each["model"])
-        if sizes is None:
-            raise RecipeError(
-                f"the sizes of {each['model']} are not known", where=str(MEASUREMENTS), fix="name another"
-            )
-        plan = MemoryPlan(sizes, **each["plan"])
-        update = [phase for phase in phases(plan) if phase.name in ((HOST,) if plan.gpu is None else (BACKWARD, STEP))]
-        rows.append((each["what"], each["gigabytes"], max(phase.need for phase in update) / GIGABYTE))
-    return rows

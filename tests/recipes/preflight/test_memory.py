@@ -19,6 +19,7 @@ from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import PUBLISHED, published_shape
 from recipes.preflight import memory
 from recipes.preflight.fingerprint import fingerprint
+from tools.pages.memory import held_against_measurements
 
 H100, H200 = 81_559 << 20, 143_771 << 20
 FOUR = "Qwen/Qwen3-4B"
@@ -26,7 +27,7 @@ SHARE, TOKENS = fit.KEYS["utilization"], fit.KEYS["update_tokens"]
 ON_GPU = [f"{fit.KEYS[name]}=false" for name in ("offload_params", "offload_optimizer")]
 
 
-@pytest.mark.parametrize(("what", "measured", "estimated"), memory.held_against_measurements())
+@pytest.mark.parametrize(("what", "measured", "estimated"), held_against_measurements())
 def test_estimates_are_within_15_percent_of_what_was_measured_or_above(what, measured, estimated):
     assert 0.85 * measured <= estimated <= (1 + estimates.ESTIMATE_TOLERANCE) * measured
 
