@@ -131,7 +131,7 @@ class _Found:
         if labels is not None:
             self.log_probs[part] = below.gather(-1, labels[:, None])[:, 0] - logs
         if entropies:
-            self.entropies[part] = logs - torch.linalg.vecdot(exponentials, below) / sums
+            self.entropies[part] = logs - exponentials.mul_(below).sum(-1) / sums
 
 
 def _gradient(
