@@ -233,7 +233,6 @@ class PassSummary:
 
     Attributes:
         figures: metric's name -> mean over the questions with its interval; None where a question lacks the metric.
-        token_quantiles: p5, median, p95 and max of the response lengths; None where a length is not known.
         groups: None for one response per question.
         reasons: reason code -> responses, most frequent first.
         histograms: for the figures of the report.
@@ -247,7 +246,6 @@ class PassSummary:
     questions: int
     responses: int
     figures: dict[str, Interval | None]
-    token_quantiles: dict[str, int] | None
     groups: Groups | None
     reasons: dict[str, int]
     histograms: Histograms
@@ -350,7 +348,6 @@ class Collector:
             questions=questions,
             responses=questions * self.sampling.n,
             figures=self.figures,
-            token_quantiles=self._quantiles(),
             groups=self._groups() if grouped else None,
             reasons=dict(self.reasons.most_common()),
             histograms=Histograms(
@@ -368,15 +365,6 @@ class Collector:
         counts = [self.outcomes[outcome] for outcome in ("all right", "mixed", "all wrong")]
         counts.append(sum(self.flat))
         return Groups(*(Share(count, count / questions) for count in counts))
-
-    def _quantiles(self) -> dict[str, int] | None:
-        counts = self.lengths[True] + self.lengths[False] + self.lengths[None]
-        if counts.total() < self.questions * self.sampling.n:
-            return None
-        values, repeats = zip(*sorted(counts.items()), strict=True)
-        lengths = np.repeat(values, repeats)
-        ranks = {"p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
-        return {name: int(np.quantile(lengths, rank, method="inverted_cdf")) for name, rank in ranks.items()}
 
     def _token_lengths(self) -> LengthHistogram | None:
         longest = max(self.lengths[True] | self.lengths[False] | self.lengths[None], default=None)

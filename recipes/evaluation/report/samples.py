@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
@@ -53,26 +52,20 @@ class Sample:
 class Samples:
     """Keeps some questions of every kind: `add` takes every scored one, `entries` gives those for the report.
 
-    A kind is an outcome with its reason codes. Rare kinds are kept whole, common ones as a random sample (a reservoir,
-    whose seed is fixed), so that memory does not grow with the number of questions.
+    A kind is an outcome with its reason codes. The first questions of each are kept, so that memory does not grow with
+    the number of questions.
     """
 
     def __init__(self, kind: str, most: int) -> None:
         self._kind, self._most = kind, most
         self._kept: dict[tuple[str, tuple[str, ...]], list[Sample]] = {}
-        self._counts: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._random = random.Random(0)
 
     def add(self, question: Question, scored: Mapping[str, Scored]) -> None:
         """Keep one question, or drop it where its kind has enough."""
         kind = outcome_of(self._kind, scored)
         kept = self._kept.setdefault(kind, [])
-        place = self._counts[kind] = self._counts.get(kind, -1) + 1
-        room = PER_CHANGED_KIND if kind[0] in CHANGED else PER_KIND
-        if place >= room:
-            place = self._random.randrange(place + 1)
-        if place < room:
-            kept[place : place + 1] = [sample_of(self._kind, kind[0], question, scored)]
+        if len(kept) < (PER_CHANGED_KIND if kind[0] in CHANGED else PER_KIND):
+            kept.append(sample_of(self._kind, kind[0], question, scored))
 
     def entries(self, data: Path, questions: Sequence[Question]) -> list[Sample]:
         """The samples of the report, in the file's order: those that changed sides first, then of every kind in turn.

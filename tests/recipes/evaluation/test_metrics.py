@@ -66,8 +66,6 @@ def test_lengths_are_those_of_all_responses(max_tokens):
         responses = [Response("", count, "stop", None) for count in tokens]
         collector.add(question_stats(row, responses, scores), responses, scores)
     summary, every = collector.summary(), np.sort(np.ravel(lengths))
-    for name, share in {"p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}.items():
-        assert summary.token_quantiles[name] == int(np.quantile(every, share, method="inverted_cdf"))
     histogram = summary.histograms.tokens
     assert set(np.diff(histogram.edges).tolist()) == {math.ceil(max_tokens / 40)}, "the same for every model"
     counts = np.histogram(every, bins=histogram.edges)[0]

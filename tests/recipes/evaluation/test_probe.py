@@ -24,7 +24,7 @@ def test_one_piece_of_advice(figures, zero_variance, reasons, level, texts):
     values = {"accuracy": 0.4, "score_variance": 0.15, "group_entropy_bits": 0.6, "truncated": 0.0} | figures
     intervals = {name: Interval(value, None, None, "") for name, value in values.items()}
     groups = Groups(*[Share(0, 0.0)] * 3, Share(0, zero_variance))
-    summary = PassSummary(Sampling(16, 1.0), 10, 100, intervals, None, groups, reasons, {}, "accuracy", 10, 0, "")
+    summary = PassSummary(Sampling(16, 1.0), 10, 100, intervals, groups, reasons, {}, "accuracy", 10, 0, "")
     judged = probe(summary, 32)
     assert judged.recommendation.level == level
     assert all(text in judged.recommendation.text for text in texts)
