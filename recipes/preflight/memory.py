@@ -11,13 +11,7 @@ from recipes.config import Recipe
 from recipes.config import fit as plans
 from recipes.errors import RecipeError
 from recipes.memory import fit, gpus
-from recipes.memory.estimates import (
-    GIGABYTE,
-    MemoryPlan,
-    Phase,
-    gpu_phases,
-    host_phases,
-)
+from recipes.memory.estimates import GIGABYTE, HOST, LOAD, MemoryPlan, Phase, gpu_phases, host_phases
 from recipes.memory.shape import SIZES
 from recipes.model_files import model_config, text_config
 
@@ -74,7 +68,8 @@ def check_memory(recipe: Recipe) -> list[str]:
         if phase.is_close:
             above = phase.need > (phase.limit or 0)
             state = "is above the limit, by an estimate that may be too high" if above else "comes close to the limit"
-            lines.append(f"{phase.name} {state}; if memory runs out: {_proposed(recipe, plan, phase)}")
+            way_out = _proposed(recipe, plan, phase)
+            lines.append(f"{phase.name} {state}" + (f"; if memory runs out: {way_out}" if way_out else ""))
     return lines
 
 
@@ -120,17 +115,19 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
     ways = [_elsewhere()] if busy else []
     if proposed := _proposed(recipe, plan, worst):
         ways.append(proposed)
-    fix = "; or ".join(ways) or "set MODEL_PATH to a model that docs/FITS.md shows to fit"
+    least = "set MODEL_PATH to a model that docs/FITS.md shows to fit"
+    if plan.gpu is None and worst:
+        least = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs (docs/FITS.md)"
+    fix = "; or ".join(ways) or least
     return recipe.error("; ".join([what, *map(str, busy)]), fix, MODEL, SHARE)
 
 
 def _proposed(recipe: Recipe, plan: MemoryPlan, phase: Phase | None) -> str:
     """Return the nearest changes that fit, as a user types them."""
-    if phase and phase.name not in {each.name for each in gpu_phases(plan)}:
-        fewer = recipe.trainer.n_gpus_per_node // 2
-        host = [f"GPUS_PER_NODE={fewer}"] * bool(fewer) + ["trainer.save_hf_model=false"] * plan.saves
-        return "; or ".join([*host, *["LORA_RANK=64"] * (plan.gpu is None and not plan.lora)])
-    ways = fit.ways_out(plan, plans.asked(recipe, plan), len(gpus.chosen_gpus()), recipe.engine)
+    if phase and phase.name in (HOST, LOAD):
+        ways = [way for way in fit.host_ways_out(plan) if phase.fits or fit.host_holds(way.plan)]
+    else:
+        ways = fit.ways_out(plan, plans.asked(recipe, plan), len(gpus.chosen_gpus()), recipe.engine)
     return "; or ".join(way.text for way in ways[:MOST_WAYS])
 
 

@@ -267,6 +267,22 @@ def test_a_model_is_being_saved_only_where_whole_models_are(monkeypatch):
     assert saved("trainer.save_freq=-1") == saved("trainer.save_hf_model=false") == 0
 
 
+@pytest.mark.parametrize(("hardware", "gpu"), [("cpu", None), ("gpu", H200)])
+def test_what_is_proposed_for_the_host_takes_less_of_it(monkeypatch, hardware, gpu):
+    def plan(**environ: str):
+        recipe_on(monkeypatch, gpu or H200, 2)
+        given = {"MODEL_PATH": FOUR, "GPUS_PER_NODE": "2", **environ}
+        return plans.plan_of(load("countdown", environ=given, hardware=hardware))
+
+    before = max(phase.need for phase in estimates.host_phases(plan()))
+    ways = [way.text for way in fit.host_ways_out(plan())]
+    assert ways
+    for way in ways:
+        name, _, value = way.partition("=")
+        if "." not in name:
+            assert max(phase.need for phase in estimates.host_phases(plan(**{name: value}))) < before, way
+
+
 def test_the_hosts_memory_is_what_is_free_now(monkeypatch, tmp_path):
     """The machine's 9 GB, or what the limit leaves of the group's processes; cached files make way."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * 10**9, available=9 * 10**9))
