@@ -14,6 +14,7 @@ gives and what a blind rollout gives; docs/NUMBER_GAME.md has the figures.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 
 from recipes.config import Recipe
@@ -61,18 +62,14 @@ def disagreement(step: Step, limits: Bounds) -> str | None:
     return f"step {step.step}: vLLM and the trainer do not see the same image ({'; '.join(over)})"
 
 
-def refuse_checkpoint_after_mismatch(history: list[Step], limits: Bounds, folder: str) -> None:
-    """Raise where a run would go on from a checkpoint that such a step has made.
-
-    Args:
-        history: the steps up to the checkpoint.
-        folder: where the checkpoints are.
-    """
+def refuse_checkpoint_after_mismatch(recipe: Recipe, history: list[Step]) -> None:
+    """Raise where a run would go on from a checkpoint that such a step has made; `history` has the steps up to it."""
+    limits = bounds(recipe, os.environ)
     mismatch = next((text for step in history if (text := disagreement(step, limits))), None)
     if mismatch:
         raise RecipeError(
             f"the checkpoint to go on from was trained on a wrong image: {mismatch}",
-            where=folder,
+            where=str(recipe.trainer.save_checkpoint_path),
             fix=f"remove that folder, or choose another EXPERIMENT_NAME; {ADVICE}",
         )
 

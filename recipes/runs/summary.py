@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recipes.config import Recipe
 from recipes.config.variables import read_arguments, variable_names
-from recipes.engines.checkpoints import BEST, Best, Checkpoint
+from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
-from recipes.runs import rollout_mismatch
-from recipes.runs.metrics import Step, number, validations
+from recipes.runs import model_card, rollout_mismatch
+from recipes.runs.folder import RunFiles
+from recipes.runs.metrics import Step, number, read_history, validations
 from recipes.runs.supervise import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def close(
+    recipe: Recipe,
+    files: RunFiles,
+    total: int | None,
+    outcome: Outcome | None,
+    console: Console,
+    task: str,
+    overrides: Sequence[str],
+) -> int:
+    """Print how a run ended and what to type next; `outcome` is None where nothing was left to train.
+
+    Returns:
+        The exit code of the launcher.
+    """
+    place = Path(str(recipe.trainer.save_checkpoint_path))
+    checkpoint = last_checkpoint(place)
+    if outcome and outcome.exit_code:
+        console.print("\n".join(failure(outcome, files.log, checkpoint)))
+        return outcome.exit_code
+    commands = next_commands(recipe, task, checkpoint, total, os.environ, overrides)
+    if checkpoint:
+        commands += model_card.closing_lines(recipe, checkpoint)
+    history = read_history(files.metrics)
+    console.print(table(summary(history, total, checkpoint, files.log, commands, best_checkpoint(place))))
+    return 0
 
 
 def summary(
