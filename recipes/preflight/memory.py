@@ -11,7 +11,7 @@ from recipes.config import Recipe
 from recipes.config import fit as plans
 from recipes.errors import RecipeError
 from recipes.memory import fit, gpus
-from recipes.memory.estimates import GIGABYTE, HOST, LOAD, MemoryPlan, Phase, gpu_phases, host_phases
+from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, LOAD, MemoryPlan, Phase, gpu_phases, host_phases
 from recipes.memory.shape import SIZES
 from recipes.model_files import model_config, text_config
 
@@ -119,7 +119,8 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
     if plan.gpu is None and worst:
         least = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs (docs/FITS.md)"
     fix = "; or ".join(ways) or least
-    return recipe.error("; ".join([what, *map(str, busy)]), fix, MODEL, SHARE)
+    keys = (MODEL, SHARE) if worst is None or worst.name == GENERATE else (MODEL,)
+    return recipe.error("; ".join([what, *map(str, busy)]), fix, *keys)
 
 
 def _proposed(recipe: Recipe, plan: MemoryPlan, phase: Phase | None) -> str:
