@@ -34,7 +34,7 @@ def test_the_commands_values_hold_after_a_load(with_schedule):
     engine = SimpleNamespace(
         optimizer=optimizer, lr_scheduler=schedule, optimizer_config=config, checkpoint_manager=manager, rank=0
     )
-    set_again(engine, "/somewhere/global_step_4/actor")
+    set_again(engine, "/somewhere/from_global_step_9/global_step_4/actor")
     (group,) = optimizer.param_groups
     assert group["lr"] == pytest.approx(5e-3 * 0.6)
     assert (group["betas"], group["weight_decay"]) == ((0.8, 0.9), 0.2)
