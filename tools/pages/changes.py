@@ -12,6 +12,7 @@ from recipes.paths import ROOT
 ENGINE = ROOT / "recipes" / "engines" / "verl" / "engine.py"
 PLACES = {
     "model": "processes with a model",
+    "client": "processes that send weights",
     "server": "vLLM's server",
     "driver": "driver",
     "cpu verl": "CPUs: all",

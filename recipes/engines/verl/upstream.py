@@ -21,9 +21,9 @@ SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 CLIENT = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
 """The class of clients of vLLM's servers. verl imports it by this path when it makes a client."""
 
-Place = Literal["model", "server", "driver", "cpu verl", "cpu vllm", "cpu agents"]
-"""Processes: those that hold a model, those with vLLM's server, the driver; on machines without a GPU all that import
-verl, those with vLLM, and those that ask it for responses."""
+Place = Literal["model", "client", "server", "driver", "cpu verl", "cpu vllm", "cpu agents"]
+"""Processes: those that hold a model, those of them that send weights, those with vLLM's server, the driver; on
+machines without a GPU all that import verl, those with vLLM, and those that ask it for responses."""
 
 
 @dataclass(frozen=True)
@@ -170,17 +170,13 @@ def merged_adapters() -> None:
 
 @change(
     "model",
-    gain="without it a run whose vLLM failed hangs until the watchdog ends it, and of two runs on one machine with a "
-    "Ray cluster each, one takes the other's socket",
-    pull_request="Let `BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits; put the "
-    "cluster's address into `VERL_RAY_JOB_ID`; let `RolloutRegistry` register a client.",
+    gain="without it, of two runs on one machine with a Ray cluster each, one takes the other's sockets",
+    pull_request="Put the cluster's address into `VERL_RAY_JOB_ID`; let verl's registry of rollouts take a client.",
 )
-def weights_to_a_server_that_lives() -> None:
-    """verl's sender of weights waits for each acknowledgement without a limit, at a socket whose name is not unique.
+def client_of_this_cluster() -> None:
+    """verl names the socket for weights by Ray's job, and every new cluster gives its first job the same id.
 
-    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`),
-    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`): every new cluster gives its first job the
-    same id. `vllm_client.py` has a client that notices the end, and whose name has the cluster's address.
+    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`). `vllm_client.py` adds the cluster's address.
     """
     from verl.workers.rollout import base
 
@@ -188,9 +184,25 @@ def weights_to_a_server_that_lives() -> None:
 
 
 @change(
+    "client",
+    gain="without it a run whose vLLM failed hangs until the watchdog ends it",
+    pull_request="Let `BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",
+)
+def sender_that_notices_the_end() -> None:
+    """verl's sender of weights waits for each acknowledgement without a limit.
+
+    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). Both ways of
+    sending, `update_weights` and `_update_delta_weights`, look the name up in their module.
+    """
+    from recipes.engines.verl.vllm_client import WatchfulSender
+
+    _replace("verl.workers.rollout.vllm_rollout.vllm_rollout", "BucketedWeightSender", lambda _: WatchfulSender)
+
+
+@change(
     "server",
-    gain="the other end of the one before",
-    pull_request="as before",
+    gain="the other end of `client_of_this_cluster`",
+    pull_request="as there",
 )
 def name_of_the_receiving_socket() -> None:
     """vLLM's processes read the job's id from a variable that verl's server sets.

@@ -15,6 +15,8 @@ import zmq
 from verl.workers.rollout.vllm_rollout import vllm_rollout
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 
+from recipes.engines.verl import upstream
+
 POLL_MILLISECONDS = 500
 CAUSE_SECONDS = 60.0
 """How long the receiver's call may take to end with its error once its socket is closed."""
@@ -94,6 +96,7 @@ class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
     zmq_handle: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        upstream.apply("client")
         super().__init__(*args, **kwargs)
         job_id = ray.get_runtime_context().get_job_id()
         self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{job()}-")
@@ -104,7 +107,3 @@ class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
         if non_block:
             RECEIVING.set(result)
         return result
-
-
-# verl's two ways of sending, `update_weights` and `_update_delta_weights`, look the name up in their module.
-vllm_rollout.BucketedWeightSender = WatchfulSender

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 import zmq
 
+from recipes.engines.verl import upstream
+
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
 
 
@@ -118,6 +120,7 @@ def test_verls_own_ways_of_sending_take_that_sender_and_tell_it_of_the_call(vllm
             seen.append(vllm_client.RECEIVING.get())
 
     monkeypatch.setattr(vllm_rollout.ServerAdapter, "_execute_method", call)
+    upstream.sender_that_notices_the_end()
     assert vllm_rollout.BucketedWeightSender is vllm_client.WatchfulSender
     monkeypatch.setattr(vllm_rollout, "BucketedWeightSender", Sender)
     engine = SimpleNamespace(update_weights_bucket_megabytes=1)
