@@ -53,6 +53,8 @@ OTHERS: dict[str, Any] = {
     "data.override_chat_template": __file__,
     "worker.actor.model.lora.target_modules": "q_proj,k_proj",
     "trainer.save_limit": 3,
+    "trainer.save_freq": 3,
+    "trainer.val_freq": 3,
     "worker.rollout.cudagraph_capture_sizes": [4],
     "worker.actor.loss_agg_mode": "token-sum",
     "worker.rollout.val_override_config.temperature": 0.5,
