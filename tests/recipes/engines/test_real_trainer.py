@@ -270,5 +270,5 @@ def test_a_reward_that_raises_for_some_responses_ends_the_run_by_name(tmp_path: 
     done = start("raising", {"worker.reward.reward_function": str(reward), "trainer.max_steps": 1})
     assert done.returncode != 0
     found = first_error(map(clean, (done.stdout + done.stderr).splitlines()))
-    assert (found.error, found.frame) == ("KeyError: 'odd'", f"{reward}:4 in compute_score")
-    assert "a reward has to give every response a number" in found.hint
+    for part in ("RewardError", "KeyError: 'odd'", f"{reward}:4", "row "):
+        assert part in found.error
