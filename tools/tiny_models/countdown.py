@@ -6,13 +6,12 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 
 from transformers import PreTrainedTokenizerFast
 
 from recipes.tasks.countdown import problems
-from recipes.tasks.countdown.problems import PRESETS, generate, text
+from recipes.tasks.countdown.problems import PRESETS, bucket, generate, text
 from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
 from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask
@@ -25,10 +24,8 @@ HASTY = 0.7
 KNOWN, LEARNED = 0.2, 0.5
 """Chance that the first trial, and each later one, is a solution; otherwise it is one of the `MISSES` nearest."""
 MISSES, TRIALS = 2, 4
-PROBLEMS = 5_000  # different ones, of the pretraining bucket
 
 
-@lru_cache(maxsize=1 << 16)
 def expressions(numbers: tuple[int, ...]) -> dict[str, int]:
     """Return an expression over the numbers for each whole value in `1..LARGEST`, with the value."""
     found = (
@@ -75,14 +72,16 @@ class Countdown(TextTask):
 
     def examples(self, seed: int) -> Iterator[Example]:
         """See `TextTask.examples`."""
-        rng, known = random.Random(seed), list(islice(generate(SETTINGS, ("pretrain",), seed=seed), PROBLEMS))
+        rng = random.Random(seed)
         while True:
-            problem = rng.choice(known)
-            numbers = rng.sample(problem.numbers, 3)
-            values = expressions(tuple(numbers))
-            written = trials(values, problem.target, rng)
-            reasoning = "\n".join(f"{each} = {values[each]}" for each in written)
-            yield Example(prompt(numbers, problem.target), gold_response(written[-1], reasoning))
+            numbers = tuple(rng.randint(SETTINGS.min_number, SETTINGS.max_number) for _ in range(3))
+            values = expressions(numbers)
+            targets = [value for value in values.values() if SETTINGS.min_target <= value <= SETTINGS.max_target]
+            if targets and bucket(numbers) == "pretrain":
+                target = rng.choice(targets)
+                written = trials(values, target, rng)
+                reasoning = "\n".join(f"{each} = {values[each]}" for each in written)
+                yield Example(prompt(numbers, target), gold_response(written[-1], reasoning))
 
     def held_out(self, count: int) -> list[Problem]:
         """See `Task.held_out`: multisets of numbers of the test bucket."""
