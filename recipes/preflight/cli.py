@@ -20,7 +20,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def main(
     task: Annotated[str, typer.Argument(help="a recipe in configs/, or the path of one")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="--option value or key=value, as for a launcher")
+        list[str] | None,
+        typer.Argument(
+            help="--option value or key=value, as for a launcher; --gpus 1x24 plans for a GPU of 24 GB that is not here"
+        ),
     ] = None,
 ) -> None:
     """Check a recipe, its data, model, reward and this machine, without starting the trainer."""
