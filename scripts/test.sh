@@ -11,7 +11,7 @@ if (($#)); then exec "$python" -m pytest "$@"; fi
 
 echo "== linter"
 bash scripts/lint.sh
-echo "== unit tests: about 4 minutes on two cores"
+echo "== unit tests: 3 to 4 minutes on two cores"
 "$python" -m pytest -n 2 --dist loadfile -m "not trainer" --durations 5 -rfE
-echo "== the real trainer: about 8 minutes on two cores"
+echo "== the real trainer: about 6 minutes on two cores"
 exec "$python" -m pytest -n 2 --dist loadfile -m trainer --durations 0 -rfE

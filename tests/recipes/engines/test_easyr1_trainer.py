@@ -99,6 +99,7 @@ def adapted() -> Run:
 
 
 def test_vllm_samples_from_the_adapters_that_the_trainer_holds(adapted: Run) -> None:
+    # Sampling decides how far; at this rate it was 0.82, and a server that kept the base would show as much below.
     assert adapted.metrics[2]["actor/reward_kl_penalty"] > 10 * EXACT, "the adapters have moved the policy"
     for step in (1, 2):
         assert abs(adapted.metrics[step]["rollout_corr/kl"]) < EXACT
