@@ -163,7 +163,8 @@ def left_out(recipe: Recipe) -> list[str]:
     lines = [
         f"RECIPES_PATCHES=0: verl as it is, without the registered engine, its own sampler and {', '.join(left)} "
         "(docs/ARCHITECTURE.md); old log-probabilities are computed, and every process is started anew",
-        "dumps and validations have no ids of rows, and a reward that raises for a response drops it",
+        "dumps and validations have no ids of rows, steps report no accuracy and no parts of the reward, and a "
+        "response whose reward raises is dropped",
     ]
     if recipe.hardware == "cpu":
         lines.append(f"a machine without a GPU needs the plug-in recipes/engines/cpu and {', '.join(kept)}")
