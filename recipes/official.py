@@ -111,7 +111,7 @@ HARDWARE = (
     "worker.rollout.gpu_memory_utilization", "worker.rollout.enforce_eager", "worker.rollout.enable_*",
     "worker.rollout.tensor_parallel_size", "worker.rollout.max_num_*", "worker.rollout.cudagraph_*",
     "worker.rollout.load_format", "worker.rollout.free_cache_engine", "worker.rollout.dtype",
-    "worker.rollout.disable_tqdm", "worker.rollout.engine_kwargs",
+    "worker.rollout.disable_tqdm", "worker.rollout.engine_kwargs", "worker.actor.optim.fused",
 )  # fmt: skip
 """Patterns of the keys that the machine decides; they change what is learned by rounding only. Others are a task's."""
 
@@ -291,13 +291,6 @@ STEPS = (
     "`val_freq` and `save_freq` count steps and batch sizes count prompts, on every side. A dash: that side has no "
     'such key. "default": the example leaves it to its engine.'
 )
-KINDS: dict[Status, str] = {
-    "aligned": "Aligned: as in every example that has the key",
-    "task": "Different for the task: what is learned, from what, for how long",
-    "hardware": "Different for the hardware: what is learned stays the same up to rounding",
-}
-
-
 def cells(row: Row) -> list[str]:
     """Key, our value, the official values, status and reason; an official value that is a default is marked as one."""
     official = [
@@ -315,24 +308,27 @@ def cell_text(value: Any) -> str:
 
 def _summary(table: Table) -> str:
     """Return how many keys are as in the examples, and how many are not."""
-    counts = [sum(row.status == status for row in table.rows) for status in KINDS]
+    counts = [sum(row.status == status for row in table.rows) for status in ("aligned", "task", "hardware")]
     return (
         f"{counts[0]} keys aligned, {counts[1]} different for the task, {counts[2]} for the hardware; "
         f"{table.same} more are set by no side and equal everywhere. {STEPS}"
     )
 
 
-def page(table: Table, level: str = "##") -> str:
-    """Markdown: summary, one table for each kind of row, where the official values are from."""
-    parts, titles = [_summary(table)], [each.title for each in table.official]
-    for status, kind in KINDS.items():
-        rows = [_markdown_cells(row, Path(table.recipe).stem) for row in table.rows if row.status == status]
-        heads = ["key", "ours", *titles, "ran on" if status == "aligned" else "reason"]
-        parts += [f"{level} {kind}", markdown(heads, rows)]
+def page(table: Table) -> str:
+    """Markdown: summary, the keys that differ, the aligned ones in one line, where the official values are from."""
+    differing = sorted((row for row in table.rows if row.status != "aligned"), key=lambda row: row.status == "hardware")
+    heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
+    rows = [[*row_cells(row), *cells(row)[-2:]] for row in differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [origins(table)]
     notes += [f"- Outside the schema: `{key}: {cell_text(value)}` ({why})." for key, (value, why) in outside.items()]
-    return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
+    return "\n\n".join((_summary(table), markdown(heads, rows), f"Aligned: {aligned(table)}.", "\n".join(notes))) + "\n"
+
+
+def aligned(table: Table) -> str:
+    """The keys that are as in every example that has them, each with its value."""
+    return ", ".join(f"`{row.key}` {cell_text(row.ours)}" for row in table.rows if row.status == "aligned")
 
 
 def origins(table: Table) -> str:
@@ -340,27 +336,10 @@ def origins(table: Table) -> str:
     return "\n".join(f"- {each.title}: {each.origin}." for each in table.official)
 
 
-def _markdown_cells(row: Row, recipe: str) -> list[str]:
-    *_, status, reason = cells(row)
-    return [*row_cells(row), ran_on(recipe, row.key) if status == "aligned" else reason]
-
-
 def row_cells(row: Row) -> list[str]:
     """Key, our value and the official ones as code; the mark of a default stands behind the code."""
     values = cells(row)[:-2]
     return [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
-
-
-RUNS = ROOT / "docs" / "results" / "both_engines.json"
-"""Recipe -> engine -> a run of this repository's launcher: steps, validation, agreement of vLLM and trainer, device."""
-
-
-def ran_on(recipe: str, key: str) -> str:
-    """The engines that were given this key in a run of the recipe that `RUNS` records."""
-    runs = json.loads(RUNS.read_text(encoding="utf-8")).get(recipe, {})
-    leaf = leaves(Recipe).get(key)
-    ran = [title for engine, title in ENGINES.items() if engine in runs and leaf and engine not in leaf.info.not_on]
-    return " and ".join(ran) or "neither"
 
 
 def block(task: str = "", *against: str) -> str:
@@ -370,7 +349,7 @@ def block(task: str = "", *against: str) -> str:
         raise RecipeError("a comparison names a recipe and official examples", fix=fix)
     table = compare(task, examples(against))
     table.require_reasons()
-    return page(table, "####").rstrip("\n")
+    return page(table).rstrip("\n")
 
 
 _COLOURS = {"aligned": "dim", "task": "yellow", "hardware": "cyan"}

@@ -86,8 +86,7 @@ BLOCKS = {
     "tested-versions": versions_table,
     "upstream-changes": changes.upstream_table,
     "engine-methods": changes.engine_table,
-    "upstream-lines": upstream.citation_table,
-    "upstream-names": upstream.name_table,
+    "upstream-uses": upstream.uses_table,
 }
 PAGES = tuple(
     f"docs/{name}.md"

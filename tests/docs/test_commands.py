@@ -32,6 +32,7 @@ def users_folder(tmp_path, monkeypatch):
     """What the pages speak of: data in two formats, templates, and the kit's own example of a reward."""
     rows = [{"prompt": f"{i} + 1?", "ground_truth": str(i + 1), "data_source": "gsm8k"} for i in range(300)]
     (tmp_path / "my.json").write_text(json.dumps(rows))
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name in ("my.csv", "val.csv"):
         (tmp_path / name).write_text("prompt,ground_truth\n" + "".join(f"{name} {i}?,{i}\n" for i in range(300)))
     (tmp_path / "questions.csv").write_text("question,answer\n" + "".join(f"{i} + 1?,{i + 1}\n" for i in range(300)))

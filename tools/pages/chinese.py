@@ -1,19 +1,12 @@
-"""The comparison with official examples as one table in Chinese: values from the code, reasons in both languages."""
+"""The comparison with official examples in Chinese: values from the code, reasons in both languages."""
 
 from __future__ import annotations
 
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
-from recipes.official import Row, Table, compare, examples, origins, ran_on, row_cells
+from recipes.official import Row, Table, aligned, compare, examples, origins, row_cells
 
-KINDS = {"aligned": "相同", "task": "任务", "hardware": "硬件"}
-RAN = {
-    "verl and EasyR1": "在 verl 和 EasyR1 上都跑过",
-    "verl": "在 verl 上跑过",
-    "EasyR1": "在 EasyR1 上跑过",
-    "neither": "没有跑过",
-}
-"""The engines that ran with an aligned key, as `ran_on` names them -> the same in Chinese."""
+KINDS = {"task": "任务", "hardware": "硬件"}
 REASONS = {
     "1,152 screenshots of our own page, 9 steps": "自己页面的 1,152 张截图，一轮 9 步",
     "288 screenshots, no deal shared with training": "288 张截图，与训练没有共同的发牌",
@@ -62,8 +55,8 @@ REASONS = {
     "vLLM's present engine prefills in chunks": "vLLM 现在的引擎分块预填充",
     "one engine a GPU, 3 B parameters fit": "每张 GPU 一个引擎，30 亿参数放得下",
     "prompts of 8,192 tokens at once delay decoding more often": "一次 8,192 个 token 的预填充更常拖慢解码",
-    "no torch.compile: ready after 116 s, not 156, on cold caches; generation takes as long (vLLM 0.24.0)": (
-        "不用 torch.compile：冷缓存时 116 s 后就绪，而不是 156 s；生成用时相同（vLLM 0.24.0）"
+    "no torch.compile: a start on cold caches is 39 s shorter, and generation takes as long (vLLM 0.24.0)": (
+        "不用 torch.compile：冷缓存时启动缩短 39 s，生成用时相同（vLLM 0.24.0）"
     ),
     "null: all of a step's responses at once, 256 to 1,024 an engine": (
         "null：一步的回答同时生成，每个引擎 256 到 1,024 个"
@@ -74,47 +67,37 @@ REASONS = {
     "as EasyR1's examples for the 3B model": "与 EasyR1 的 3B 示例相同",
 }
 """Reason of a recipe, as its YAML has it -> the same in Chinese."""
-PLAIN = ("null", "false", "—")
-"""Aligned values that tell a reader nothing: they are counted, not listed."""
 
 
 def block(task: str = "", *against: str) -> str:
-    """Return the generated block `comparison-zh TASK EXAMPLE...`: key, values, kind and reason in one table.
+    """Return the generated block `comparison-zh TASK EXAMPLE...`: keys that differ with kind and reason, then the others.
 
     Raises RecipeError for a reason that has no Chinese.
     """
     table = compare(task, examples(against))
     table.require_reasons()
-    listed = [row for row in table.rows if row.status != "aligned" or _remarkable(row)]
-    order = [*list(KINDS)[1:], "aligned"]
-    rows = [_cells(row, task) for row in sorted(listed, key=lambda row: order.index(row.status))]
-    heads = ("键", "我们", *(each.title for each in table.official), "类别", "原因；相同的键：在哪里跑过")
-    return "\n\n".join((_summary(table, len(table.rows) - len(listed)), markdown(heads, rows), origins(table)))
-
-
-def _remarkable(row: Row) -> bool:
-    return not all(row.defaults) and row_cells(row)[1].strip("`") not in PLAIN
+    differing = [row for row in table.rows if row.status != "aligned"]
+    rows = [_cells(row, task) for row in sorted(differing, key=lambda row: row.status == "hardware")]
+    heads = ("键", "我们", *(each.title for each in table.official), "因何不同", "原因")
+    return "\n\n".join((_summary(table), markdown(heads, rows), f"相同的键：{aligned(table)}。", origins(table)))
 
 
 def _cells(row: Row, task: str) -> list[str]:
-    values = [cell.replace(" (default)", "（默认）") for cell in row_cells(row)]
-    if row.status == "aligned":
-        return [*values, KINDS[row.status], RAN[ran_on(task, row.key)]]
     if row.reason not in REASONS:
         raise RecipeError(
             f"the reason of {row.key} has no Chinese: {row.reason!r}",
             where=f"configs/{task}.yaml, or a layer below it",
             fix="add the sentence to REASONS in tools/pages/chinese.py",
         )
+    values = [cell.replace(" (default)", "（默认）") for cell in row_cells(row)]
     return [*values, KINDS[row.status], REASONS[row.reason]]
 
 
-def _summary(table: Table, plain: int) -> str:
-    counts = {kind: sum(row.status == kind for row in table.rows) for kind in KINDS}
+def _summary(table: Table) -> str:
+    counts = {kind: sum(row.status == kind for row in table.rows) for kind in ("aligned", *KINDS)}
     return (
         f"{counts['aligned']} 个键与示例相同，{counts['task']} 个因任务而不同，{counts['hardware']} 个因硬件而不同；"
         f"另有 {table.same} 个键各方都没有设，处处相同。"
-        f"表里省去 {plain} 个相同而值为 `null` 或 `false`、或各示例都取默认值的键。"
         "`val_freq` 和 `save_freq` 以步为单位，批大小以提示词为单位，各方一样。横线表示那一方没有这个键；"
         "“默认”表示示例没有写，由它的引擎决定。"
     )

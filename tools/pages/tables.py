@@ -16,39 +16,37 @@ from recipes.drawing import markdown
 from recipes.errors import RecipeError
 
 
-def environment_table() -> str:
-    """Variable, aliases, key, type, meaning."""
-    known = leaves(Recipe)
-    rows = []
-    for variable in VARIABLES:
-        leaf = known[variable.key]
-        keys = ", ".join(f"`{key}`" for key in variable.keys)
-        aliases = ", ".join(f"`{name}`" for name in variable.names[1:])
-        rows.append((f"`{variable.name}`", aliases, keys, describe_type(leaf.field.annotation), leaf.info.doc))
-    return markdown(("variable", "synonyms", "key", "type", "meaning"), rows)
+GROUPS = ("data", "algorithm", "worker.actor", "worker.rollout", "worker", "trainer", "monitor")
+"""Beginnings of keys that have a table of their own; the first that fits."""
 
 
 def schema_table() -> str:
-    """Every key by group: default, type, meaning, verl's name, and what an engine cannot do."""
+    """Every key by group: its variable with synonyms, default, type, meaning, verl's name, what an engine cannot do."""
+    variables: dict[str, list[str]] = {}
+    for variable in VARIABLES:
+        for path in variable.keys:
+            variables.setdefault(path, []).extend(variable.names)
     groups: dict[str, list[Leaf]] = {}
     for path, leaf in leaves(Recipe).items():
-        groups.setdefault(path.rpartition(".")[0] or "top level", []).append(leaf)
+        groups.setdefault(next((name for name in GROUPS if path.startswith(f"{name}.")), "top level"), []).append(leaf)
     parts = []
     for group, members in groups.items():
         title = "Top level" if group == "top level" else f"`{group}`"
         rows = [
-            (f"`{leaf.path.rpartition('.')[2]}`", f"`{flow(leaf.default)}`", describe_type(leaf.field.annotation),
-             leaf.info.doc, "<br>".join(f"`{name}`" for name in leaf.info.verl), _engines(leaf))
+            (f"`{leaf.path.removeprefix(f'{group}.')}`", ", ".join(f"`{name}`" for name in variables.get(leaf.path, [])),
+             f"`{flow(leaf.default)}`", describe_type(leaf.field.annotation), leaf.info.doc,
+             "<br>".join(f"`{name}`" for name in leaf.info.verl), _engines(leaf))
             for leaf in members
         ]  # fmt: skip
-        parts.append(f"### {title}\n\n" + markdown(("key", "default", "type", "meaning", "verl", "engines"), rows))
+        heads = ("key", "variable, synonyms", "default", "type", "meaning", "verl", "engines")
+        parts.append(f"### {title}\n\n" + markdown(heads, rows))
     return "\n\n".join(parts)
 
 
 def _engines(leaf: Leaf) -> str:
     notes = [f"not {ENGINES[engine]}: {reason}" for engine, reason in leaf.info.not_on.items()]
     notes += [f"{ENGINES[engine]}: {', '.join(map(flow, values))}" for engine, values in leaf.info.values_on.items()]
-    return "; ".join(notes) or "both"
+    return "; ".join(notes)
 
 
 def algorithm_table() -> str:
@@ -101,7 +99,6 @@ def kl_table() -> str:
 
 BLOCKS: dict[str, Callable[..., str]] = {
     "algorithms": algorithm_table,
-    "environment": environment_table,
     "kl": kl_table,
     "controls": lambda: markdown(("variable", "meaning"), ((f"`{name}`", doc) for name, doc in CONTROLS)),
     "schema": schema_table,

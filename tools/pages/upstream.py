@@ -192,26 +192,21 @@ def tests_of(module: Path) -> tuple[str, ...]:
     return tuple(found[:2]) or (EASYR1_TRAINER if "easyr1" in module.parts else REAL_TRAINER,)
 
 
-def citation_table() -> str:
-    """Line, code, who cites it, and the tests of that."""
-    rows = [(f"`{each.location}`", f"`{each.code}`", _place(each.module, each.owner), _tests(each.module))
-            for each in citations()]  # fmt: skip
-    return markdown(("line", "has", "here", "tests"), rows)
-
-
-def name_table() -> str:
-    """Module of another package, its names that are used, by whom, and the tests of that."""
-    grouped: dict[tuple[str, Path], list[str]] = {}
-    for each in names():
-        grouped.setdefault((each.origin, each.module), []).append(f"`{each.name}`")
-    rows = [(f"`{origin}`", ", ".join(used), _place(module), _tests(module))
-            for (origin, module), used in grouped.items()]  # fmt: skip
-    return markdown(("of", "names", "here", "tests"), rows)
-
-
-def _place(module: Path, owner: str = "") -> str:
-    return f"`{module.relative_to('recipes')}`" + (f", `{owner}`" if owner else "")
-
-
-def _tests(module: Path) -> str:
-    return ", ".join(f"`{test.removeprefix('tests/recipes/')}`" for test in tests_of(module))
+def uses_table() -> str:
+    """Module here, the lines it cites with their code, the inner names it takes, and its tests."""
+    lines: dict[Path, list[str]] = {}
+    for each in citations():
+        lines.setdefault(each.module, []).append(f"`{each.location}` (`{each.code}`)")
+    taken: dict[Path, list[str]] = {}
+    for name in names():
+        taken.setdefault(name.module, []).append(f"`{name.origin}.{name.name}`")
+    rows = [
+        (
+            f"`{module.relative_to('recipes')}`",
+            "<br>".join(dict.fromkeys(lines.get(module, []))),
+            "<br>".join(taken.get(module, [])),
+            ", ".join(f"`{test.removeprefix('tests/recipes/')}`" for test in tests_of(module)),
+        )
+        for module in sorted({*lines, *taken})
+    ]
+    return markdown(("here", "lines, and what they have", "inner names", "tests"), rows)
