@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
-from recipes.config.checks import ENGINES
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
 from recipes.engines.verl.translation import load_format
 from recipes.errors import RecipeError, did_you_mean
-from recipes.paths import CONFIGS, ROOT
+from recipes.paths import CONFIGS
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -291,6 +289,8 @@ STEPS = (
     "`val_freq` and `save_freq` count steps and batch sizes count prompts, on every side. A dash: that side has no "
     'such key. "default": the example leaves it to its engine.'
 )
+
+
 def cells(row: Row) -> list[str]:
     """Key, our value, the official values, status and reason; an official value that is a default is marked as one."""
     official = [

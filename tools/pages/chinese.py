@@ -70,7 +70,7 @@ REASONS = {
 
 
 def block(task: str = "", *against: str) -> str:
-    """Return the generated block `comparison-zh TASK EXAMPLE...`: keys that differ with kind and reason, then the others.
+    """Return the generated block `comparison-zh TASK EXAMPLE...`: the keys that differ, with reasons, then the others.
 
     Raises RecipeError for a reason that has no Chinese.
     """

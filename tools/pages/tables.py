@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
-
 
 GROUPS = ("data", "algorithm", "worker.actor", "worker.rollout", "worker", "trainer", "monitor")
 """Beginnings of keys that have a table of their own; the first that fits."""
@@ -33,14 +32,24 @@ def schema_table() -> str:
     for group, members in groups.items():
         title = "Top level" if group == "top level" else f"`{group}`"
         rows = [
-            (f"`{leaf.path.removeprefix(f'{group}.')}`", ", ".join(f"`{name}`" for name in variables.get(leaf.path, [])),
-             f"`{flow(leaf.default)}`", describe_type(leaf.field.annotation), leaf.info.doc,
-             "<br>".join(f"`{name}`" for name in leaf.info.verl), _engines(leaf))
+            (
+                f"`{leaf.path.removeprefix(f'{group}.')}`",
+                _codes(variables.get(leaf.path, []), ", "),
+                f"`{flow(leaf.default)}`",
+                describe_type(leaf.field.annotation),
+                leaf.info.doc,
+                _codes(leaf.info.verl, "<br>"),
+                _engines(leaf),
+            )
             for leaf in members
-        ]  # fmt: skip
+        ]
         heads = ("key", "variable, synonyms", "default", "type", "meaning", "verl", "engines")
         parts.append(f"### {title}\n\n" + markdown(heads, rows))
     return "\n\n".join(parts)
+
+
+def _codes(names: Iterable[str], separator: str) -> str:
+    return separator.join(f"`{name}`" for name in names)
 
 
 def _engines(leaf: Leaf) -> str:
