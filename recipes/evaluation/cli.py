@@ -106,23 +106,25 @@ def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def print_result(result: Result, folder: Path) -> None:
     """The table of figures, the verdict and the paths, on standard output."""
-    from recipes.evaluation.report.page import LABELS, table
+    from recipes.evaluation.metrics import metric_of
+    from recipes.evaluation.report.page import table
 
     console = _console()
-    asked, different = result.identity.data.questions, next(iter(result.models.values())).passes["sampled"].different
-    repeats = "" if different == asked else f", {different:,} of them different"
-    figures = Table(title=f"{result.task}: {counted(asked, 'question')}{repeats}", title_justify="left")
+    figures = Table(title=f"{result.task}: {result.asked}", title_justify="left")
     figures.add_column("figure")
-    for label in [*result.models, "trained - base"] if result.comparison else result.models:
+    for label in [*result.models, "trained - base", "p"] if result.comparison else result.models:
         figures.add_column(label, justify="right")
-    for label, cells in table(result):
-        figures.add_row(label, *(_with_ends(cell) for cell in cells))
+    for line in table(result):
+        cells = [
+            f"{each.value} [dim]({each.low} to {each.high})[/dim]" if each.low else each.value for each in line.cells
+        ]
+        figures.add_row(line.label, *cells, *([line.p] if result.comparison else []))
     console.print(figures)
     for verdict in result.probe.verdicts if result.probe else ():
-        console.print(Text(f"{LABELS[verdict.metric].lower()}: {verdict.text}", style=COLOURS[verdict.level]))
+        console.print(Text(f"{metric_of(verdict.metric).label.lower()}: {verdict.text}", style=COLOURS[verdict.level]))
     console.print(Text(result.headline.text, style=f"bold {COLOURS[result.headline.level]}"))
-    for line in [*_notes(result), f"report: {folder / 'report.html'}"]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for note in [*_notes(result), f"report: {folder / 'report.html'}"]:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:
@@ -131,34 +133,21 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=WIDTH)
 
 
-def _with_ends(cell: Any) -> str:
-    return f"{cell.value} [dim]({cell.low} to {cell.high})[/dim]" if cell.low else cell.value
-
-
 def _notes(result: Result) -> list[str]:
     notes = []
     if result.probe:
-        sampled = result.models["model"].passes["sampled"]
-        groups = sampled.grouped()
-        outcomes = (
-            f"{groups.all_right.share:.1%} all right, {groups.mixed.share:.1%} mixed, "
-            f"{groups.all_wrong.share:.1%} all wrong; "
-        )
-        outcomes = outcomes if sampled.measure == "accuracy" else ""
-        notes.append(f"groups: {outcomes}{groups.zero_variance.share:.1%} without variance")
+        groups, count = result.sampled.groups, result.sampled.questions
+        notes.append("groups: " + ", ".join(f"{groups[outcome] / count:.1%} {outcome}" for outcome in groups))
     if result.comparison and (reach := result.comparison.reach):
         notes.append(
             f"within {counted(reach.n, 'sample')}: {counted(len(reach.newly_solved), 'question')} newly solved, "
             f"{len(reach.no_longer_solved)} no longer"
         )
-    for label, model in result.models.items():
-        for name, summary in model.passes.items():
-            if summary.failures:
-                failed = counted(summary.failures, "response")
-                notes.append(
-                    f"the reward could not judge {failed} ({label}, {name}), counted as failed with score 0; "
-                    f"the first: {summary.first_failure}"
-                )
+    notes += [
+        f"the reward could not judge {counted(failed, 'response')} ({name}), counted as failed with score 0; "
+        f"the first: {first}"
+        for name, failed, first in result.failures
+    ]
     if result.filtered:
         kept = result.filtered
         notes.append(
@@ -193,7 +182,7 @@ def _print_steps(steps: list[RolloutStep], target: Path) -> None:
     for name in ("step", "mean score", "success", "fail", "scored", "score differs"):
         figures.add_column(name, justify="right")
     for step in steps:
-        numbers = (step.counts.success, step.counts.fail, step.counts.scored, step.differs)
+        numbers = (*(step.counts[kind] for kind in ("success", "fail", "scored")), step.differs)
         figures.add_row(step.step, f"{step.mean_score:.3f}", *map(str, numbers))
     console = _console()
     console.print(figures)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from recipes.evaluation.metrics import Collector, Metric, pass_name
-from recipes.statistics import SIGNIFICANCE, Interval, Paired, holm, mean_with_interval, paired_difference
+from recipes.evaluation.metrics import Collector, metric_of
+from recipes.statistics import SIGNIFICANCE, Interval, Paired, holm, paired_difference
 
 # With fewer questions that changed sides than this, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,11 @@ class Further:
     """A figure of the sampled answers before and after, paired by question.
 
     Attributes:
-        name: of the metric, such as pass@4; `style`: how it is written.
+        name: of the metric, such as pass@4.
         p_value: of the mean difference; `p_holm`: the same, adjusted for the number of tests.
     """
 
     name: str
-    style: str
     base: Interval
     trained: Interval
     difference: Interval
@@ -104,7 +101,7 @@ class Comparison:
     primary: Primary
     further: list[Further]
     reach: Reach | None
-    differences: dict[str, dict[str, Interval | None]]
+    differences: dict[str, dict[str, Interval]]
     headline: Headline
 
 
@@ -117,13 +114,16 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
-    primary = _primary(*greedy, rows)
+    accuracies = all(each.measure == "accuracy" for each in (*greedy, *sampled))
+    primary = _primary(*greedy, rows, "pass@1" if accuracies else "mean_score")
     differences = {
         "greedy": _differences(*greedy) | {primary.measure: primary.paired.difference},
         "sampled": _differences(*sampled),
     }
-    further = _further(*sampled, differences["sampled"])
-    reach = _reach(*sampled, rows, further) if primary.measure != "mean_score" else None
+    columns = sampled[0].columns
+    tested = [name for name in columns if name.startswith("pass@")] if accuracies else ["mean_score"]
+    further = _further(*sampled, tested, differences["sampled"])
+    reach = _reach(*sampled, rows, further) if accuracies else None
     return Comparison(primary, further, reach, differences, conclude(primary, further, reach))
 
 
@@ -154,11 +154,12 @@ def conclude(primary: Primary, further: list[Further], reach: Reach | None) -> H
     return Headline(level, f"{text} Of {count}: {outcome}{after}.{f' {reach.text}' if reach else ''}")
 
 
-def _primary(base: Collector, trained: Collector, rows: Sequence[int]) -> Primary:
-    accuracies = base.measure == trained.measure == "accuracy"
-    name, bounds = (pass_name(1), (0.0, 1.0)) if accuracies else ("mean_score", None)
-    before, after = _of_all(base.column(name)), _of_all(trained.column(name))
-    paired = paired_difference(before, after, bounds=bounds, clusters=base.clusters, seed=base.sampling.seed)
+def _primary(base: Collector, trained: Collector, rows: Sequence[int], name: str) -> Primary:
+    before, after = base.columns[name], trained.columns[name]
+    accuracies = name == "pass@1"
+    paired = paired_difference(
+        before, after, bounds=metric_of(name).bounds, clusters=base.clusters, seed=base.sampling.seed
+    )
     won, lost = _changed(before, after, rows)
     right = int(((before == 1.0) & (after == 1.0)).sum()) if accuracies else None
     wrong = int(((before == 0.0) & (after == 0.0)).sum()) if accuracies else None
@@ -171,45 +172,25 @@ def _changed(before: np.ndarray, after: np.ndarray, rows: Sequence[int]) -> tupl
     return numbers[after > before].tolist(), numbers[before > after].tolist()
 
 
-def _further(base: Collector, trained: Collector, differences: dict[str, Interval | None]) -> list[Further]:
-    accuracies = base.measure == trained.measure == "accuracy"
-    tested = [each for each in base.metrics if each.name.startswith("pass@")] if accuracies else []
-    metrics = tested or [each for each in base.metrics if each.name == "mean_score"]
-    tests = [
+def _further(
+    base: Collector, trained: Collector, names: list[str], differences: Mapping[str, Interval]
+) -> list[Further]:
+    p_values = [
         paired_difference(
-            _of_all(base.column(each.name)),
-            _of_all(trained.column(each.name)),
-            clusters=base.clusters,
-            seed=base.sampling.seed,
-        )
-        for each in metrics
+            base.columns[name], trained.columns[name], clusters=base.clusters, seed=base.sampling.seed
+        ).p_value
+        for name in names
     ]
-    adjusted = holm([test.p_value for test in tests])
+    before, after = base.summary.figures, trained.summary.figures
     return [
-        Further(
-            metric.name,
-            metric.style,
-            _of_all(base.figures[metric.name]),
-            _of_all(trained.figures[metric.name]),
-            _of_all(differences[metric.name]),
-            test.p_value,
-            p_holm,
-        )
-        for metric, test, p_holm in zip(metrics, tests, adjusted, strict=True)
+        Further(name, before[name], after[name], differences[name], p_value, p_holm)
+        for name, p_value, p_holm in zip(names, p_values, holm(p_values), strict=True)
     ]
-
-
-def _of_all(figure: T | None) -> T:
-    """Return a figure that every question has: the score, and pass@k where the reward states an accuracy."""
-    if figure is None:
-        raise ValueError("a question lacks the figure")
-    return figure
 
 
 def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: list[Further]) -> Reach:
     n = base.sampling.n
-    name = pass_name(n)
-    gained, missed = _changed(_of_all(base.column(name)), _of_all(trained.column(name)), rows)
+    gained, missed = _changed(base.columns[f"pass@{n}"], trained.columns[f"pass@{n}"], rows)
     first, last = further[0].change, further[-1].change
     if n == 1:
         text = "One sample a question does not show whether something new was learned."
@@ -226,14 +207,11 @@ def _reach(base: Collector, trained: Collector, rows: Sequence[int], further: li
     return Reach(n, gained, missed, text)
 
 
-def _differences(base: Collector, trained: Collector) -> dict[str, Interval | None]:
-    """Mean of (trained - base) for each metric with a paired interval; None where a question lacks the metric."""
-    return {metric.name: _difference(metric, base, trained) for metric in base.metrics}
-
-
-def _difference(metric: Metric, base: Collector, trained: Collector) -> Interval | None:
-    before, after = base.column(metric.name), trained.column(metric.name)
-    if before is None or after is None:
-        return None
-    bounds = metric.bounds and (metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0])
-    return mean_with_interval(after - before, bounds=bounds, seed=base.sampling.seed, clusters=base.clusters)
+def _differences(base: Collector, trained: Collector) -> dict[str, Interval]:
+    """Mean of (trained - base) with a paired interval, for each metric that both models have."""
+    differences = {}
+    for name in (name for name in base.columns if name in trained.columns):
+        bounds = metric_of(name).bounds
+        span = bounds and (bounds[0] - bounds[1], bounds[1] - bounds[0])
+        differences[name] = base.interval(name, trained.columns[name] - base.columns[name], span)
+    return differences

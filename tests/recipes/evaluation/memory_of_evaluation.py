@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from recipes.data.rows import make_row, write_split
-from recipes.evaluation.cache import hash_file
-from recipes.evaluation.evaluate import Pass, run
+from recipes.evaluation.evaluate import passes_of, run
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.questions import load_questions
@@ -56,7 +55,7 @@ def write_data(folder: Path, questions: int) -> Path:
 
 def fill_cache(plan: EvaluationPlan) -> None:
     """Write responses of about 600 characters, half of them right, where generation would have put them."""
-    file = Pass(plan.subjects[0], "sampled", plan.sampled, hash_file(plan.data), plan.engine).file
+    file = passes_of(plan)[0].file
     file.open_for_append()
     for question in load_questions(plan.data):
         third = question.row % 50 + 7

@@ -35,7 +35,7 @@ def test_a_page_fits_a_phone_is_filtered_and_runs_nothing_of_the_models(browser,
     assert page.evaluate("window.hacked") is None
     assert "<script>window.hacked = 1</script>" in page.locator("#sample-list").inner_text()
     for name, value, rows in (
-        ("outcome", samples[0].outcome, [each.row for each in samples if each.outcome == samples[0].outcome]),
+        ("outcome", samples[0].outcome, [each.question.row for each in samples if each.outcome == samples[0].outcome]),
     ):
         page.select_option(f"select[name={name}]", value)
         assert 0 < len(rows) < len(samples)

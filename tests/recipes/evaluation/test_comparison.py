@@ -9,8 +9,8 @@ import pytest
 
 from recipes.evaluation import comparison
 from recipes.evaluation.comparison import LEAST_CHANGED, Headline
-from recipes.evaluation.evaluate import _headline
-from recipes.evaluation.metrics import Collector, question_stats
+from recipes.evaluation.evaluate import _with_truncation
+from recipes.evaluation.metrics import Collector
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
 from recipes.statistics import mcnemar
@@ -19,10 +19,10 @@ from recipes.statistics import mcnemar
 def collector(rights, n, logprob=-1.0):
     """A pass in which question i has `rights[i]` right answers of n."""
     collected = Collector(Sampling(n, 1.0 if n > 1 else 0.0, 1.0, 64))
-    for row, right in enumerate(rights):
+    for right in rights:
         scores = [Score(float(k < right), float(k < right)) for k in range(n)]
         responses = [Response("", 5, "stop", logprob)] * n
-        collected.add(question_stats(row, responses, scores), responses, scores)
+        collected.add(responses, scores)
     return collected
 
 
@@ -65,7 +65,7 @@ def test_won_and_lost_name_rows_and_what_one_model_lacks_has_no_difference():
     assert (primary.won, primary.lost) == ([10, 50], [30])
     assert (primary.both_right, primary.both_wrong) == (1, 1)
     assert (primary.paired.test, primary.paired.p_value) == ("McNemar", mcnemar(2, 1).p_value)
-    assert compared.differences["sampled"]["token_entropy_nats"] is None
+    assert "token_entropy_nats" not in compared.differences["sampled"]
 
 
 def greedy(won, lost, same=20):
@@ -75,12 +75,12 @@ def greedy(won, lost, same=20):
 def test_the_headline_says_whose_answers_were_cut_off():
     def cut(share):
         figures = {"truncated": SimpleNamespace(value=share)}
-        return SimpleNamespace(passes={"sampled": SimpleNamespace(mean=figures.__getitem__)})
+        return SimpleNamespace(passes={"sampled": SimpleNamespace(figures=figures)})
 
-    compared = SimpleNamespace(headline=Headline("good", "The trained model is better."))
-    text = _headline({"base": cut(0.694), "trained": cut(0.02)}, None, compared).text
+    headline = Headline("good", "The trained model is better.")
+    text = _with_truncation(headline, {"base": cut(0.694), "trained": cut(0.02)}).text
     assert "cut off 69.4% of the sampled answers of the base model, which" in text
-    assert "cut off" not in _headline({"base": cut(0.05), "trained": cut(0.02)}, None, compared).text
+    assert "cut off" not in _with_truncation(headline, {"base": cut(0.05), "trained": cut(0.02)}).text
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_pass_at_k_shows_what_was_learned(base, trained, text):
 
 def scored(values, n=1, clusters=None):
     collected = Collector(Sampling(n, 1.0 if n > 1 else 0.0, 1.0, 64), clusters)
-    for row, value in enumerate(values):
+    for value in values:
         scores, responses = [Score(value, None)] * n, [Response("", 5, "stop", -1.0)] * n
-        collected.add(question_stats(row, responses, scores), responses, scores)
+        collected.add(responses, scores)
     return collected
 
 

@@ -35,7 +35,7 @@ def run(tmp_path):
 
 def test_success_and_fail_hold_every_response_once(run, tmp_path, reward_path):
     steps = split_rollouts(run, tmp_path / "out", Reward(str(reward_path)), "sums")
-    counts = [(step.step, step.counts.success, step.counts.fail, step.differs) for step in steps]
+    counts = [(step.step, step.counts["success"], step.counts["fail"], step.differs) for step in steps]
     assert counts == [("2", 2, 2, 0), ("10", 2, 1, 0)], "steps by number"
     assert steps[0].mean_score == pytest.approx(0.55)
     good, bad = (lines(tmp_path / "out" / f"step_2_{kind}.jsonl") for kind in ("success", "fail"))

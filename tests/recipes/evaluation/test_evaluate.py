@@ -37,7 +37,7 @@ def test_the_probe_writes_everything(world):
     for name in ("accuracy", "mean_score", "score_variance", "group_entropy_bits", "token_entropy_nats", "truncated"):
         assert summary.figures[name].value == pytest.approx(sum(one[name] for one in stats) / 30), name
     assert sum(summary.reasons.values()) == summary.responses == 240
-    assert result.probe.kept == pytest.approx(32 * (1 - summary.groups.zero_variance.share))
+    assert result.probe.kept == pytest.approx(32 * (1 - summary.flat_share))
     good = lines(folder / "completions" / "model_sampled_success.jsonl")
     bad = lines(folder / "completions" / "model_sampled_fail.jsonl")
     assert len(good) + len(bad) == 240
@@ -60,7 +60,7 @@ def test_base_against_trained_scores_every_response_once(world):
         assert comparison.differences["sampled"][name].value == pytest.approx(trained - base), name
     assert result.headline.level == "good"
     greedy = models["base"].passes["greedy"]
-    assert greedy.figures["token_entropy_nats"] is None, "the likelihood of greedy answers is no entropy"
+    assert "token_entropy_nats" not in greedy.figures, "the likelihood of greedy answers is no entropy"
 
 
 def test_only_what_the_cache_lacks_is_generated(world, reward_path):
@@ -121,7 +121,7 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
     assert rows == [index for index in range(40) if index not in dropped]
     manifest = read_manifest(tmp_path / "kept.parquet", verify=True)
     reasons = {
-        row: "all right" if each["right"] == 2 else "all wrong" if each["mean_score"] == 0 else "same score"
+        row: "all right" if each["accuracy"] == 1 else "all wrong" if each["mean_score"] == 0 else "same score"
         for row, each in dropped.items()
     }
     assert {int(row): why for row, why in manifest.settings["filter"]["rows"].items()} == reasons

@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.evaluation.metrics import Collector, binary_entropy_bits, question_stats, token_entropy_nats
+from recipes.evaluation.metrics import Collector, binary_entropy_bits, question_figures, token_entropy_nats
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
 
@@ -46,43 +46,40 @@ def test_a_group_is_summed_up():
         Response("", 2, "stop", -1.0),
         Response("", 8, "stop", -4.0),
     ]
-    stats = question_stats(7, responses, scores)
+    collector = Collector(Sampling(4, 1.0))
+    figures = collector.add(responses, scores)
     values = [1.0, 0.1, 0.1, 0.0]
-    assert (stats.row, stats.n, stats.right, stats.outcome) == (7, 4, 1, "mixed")
-    assert (stats.mean_score, stats.score_variance) == pytest.approx((np.mean(values), np.var(values)))
-    assert (stats.accuracy, stats.truncated, stats.mean_tokens) == (0.25, 0.25, 5.0)
-    assert stats.group_entropy_bits == pytest.approx(0.8112781)
-    assert stats.token_entropy_nats == pytest.approx(0.5)
-    assert stats.pass_at == pytest.approx({1: 0.25, 2: 0.5, 4: 1.0})
-    assert stats.reasons == {"correct": 1, "wrong_value": 2, "": 1}
-
-
-@pytest.mark.parametrize("max_tokens", [1, 64])
-def test_lengths_are_those_of_all_responses(max_tokens):
-    lengths = np.random.default_rng(0).integers(1, max_tokens + 1, size=(50, 4)).tolist()
-    collector = Collector(Sampling(4, 1.0, 1.0, max_tokens))
-    for row, tokens in enumerate(lengths):
-        scores = [score((row + sample) % 3 == 0) for sample in range(4)]
-        responses = [Response("", count, "stop", None) for count in tokens]
-        collector.add(question_stats(row, responses, scores), responses, scores)
-    summary, every = collector.summary(), np.sort(np.ravel(lengths))
-    histogram = summary.histograms.tokens
-    assert set(np.diff(histogram.edges).tolist()) == {math.ceil(max_tokens / 40)}, "the same for every model"
-    counts = np.histogram(every, bins=histogram.edges)[0]
-    assert (np.array(histogram.right) + np.array(histogram.wrong)).tolist() == counts.tolist()
-    assert counts.sum() == 200
+    assert figures == question_figures(responses, scores)
+    assert figures == pytest.approx(
+        {
+            "accuracy": 0.25,
+            "mean_score": np.mean(values),
+            "score_variance": np.var(values),
+            "pass@1": 0.25,
+            "pass@2": 0.5,
+            "pass@4": 1.0,
+            "group_entropy_bits": 0.8112781,
+            "score_entropy_bits": binary_entropy_bits(0.3),
+            "token_entropy_nats": 0.5,
+            "mean_tokens": 5.0,
+            "truncated": 0.25,
+        }
+    )
+    assert collector.reasons == {"correct": 1, "wrong_value": 2, "": 1}
+    assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
+    assert [sorted(collector.lengths[right]) for right in (True, False)] == [[4], [2, 6, 8]]
 
 
 def test_a_reward_without_an_accuracy_has_its_score_alone():
     collected = Collector(Sampling(2, 1.0, 1.0, 8))
-    for row, values in enumerate(([10.0, 2.0], [-3.0, -3.0], [0.0, 10.0])):
+    for values in ([10.0, 2.0], [-3.0, -3.0], [0.0, 10.0]):
         scores = [Score(value, None, "scored") for value in values]
         responses = [Response("", 3, "stop", -1.0)] * 2
-        collected.add(question_stats(row, responses, scores), responses, scores)
-    summary = collected.summary()
-    assert (summary.measure, summary.mean("mean_score").value) == ("score", pytest.approx(16 / 6))
+        collected.add(responses, scores)
+    summary = collected.summary
+    assert (summary.measure, summary.figures["mean_score"].value) == ("score", pytest.approx(16 / 6))
     assert not {"accuracy", "pass@1", "group_entropy_bits"} & summary.figures.keys()
-    assert summary.groups.zero_variance.count == 1
+    assert summary.groups == {"without variance": 1}
 
 
 def test_repeated_questions_are_one():
@@ -90,11 +87,10 @@ def test_repeated_questions_are_one():
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]
     passes = [Collector(Sampling(1, 0.0, 1.0, 8), given) for given in (None, clusters)]
     for collected in passes:
-        for row, right in enumerate(rights):
-            one, response = [score(right)], [Response("", 3, "stop", None)]
-            collected.add(question_stats(row, response, one), response, one)
-    (each, together) = (collected.summary() for collected in passes)
+        for right in rights:
+            collected.add([Response("", 3, "stop", None)], [score(right)])
+    (each, together) = (collected.summary for collected in passes)
     assert (each.different, together.different) == (13, 4)
-    alone, clustered = each.mean("accuracy"), together.mean("accuracy")
+    alone, clustered = each.figures["accuracy"], together.figures["accuracy"]
     assert alone.value == clustered.value
     assert clustered.high - clustered.low > 1.5 * (alone.high - alone.low)

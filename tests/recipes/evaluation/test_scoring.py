@@ -8,7 +8,7 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import WEIGHTED
-from recipes.evaluation.metrics import question_stats
+from recipes.evaluation.metrics import question_figures
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
@@ -61,8 +61,8 @@ def test_flexible_beside_strict():
     scores = judged(gsm8k, "72", texts)
     assert [(score.accuracy, score.flexible) for score in scores] == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
     assert [score.value for score in scores] == [1.0, 0.0, 0.0, 0.1], "what training sees stays strict"
-    stats = question_stats(0, [Response(text, 3, "stop", None) for text in texts], scores)
-    assert (stats.accuracy, stats.flexible, stats.reasons["no_answer"]) == (0.25, 0.5, 2)
+    figures = question_figures([Response(text, 3, "stop", None) for text in texts], scores)
+    assert (figures["accuracy"], figures["flexible"]) == (0.25, 0.5)
     assert judged(countdown, '{"target": 3, "numbers": [3]}', ["<answer>3</answer>"])[0].flexible is None
     switched = Reward("reward_functions/gsm8k.py", {"flexible": True})
     assert judged(switched, "72", ["so it is 72"])[0].accuracy == 1.0
@@ -83,8 +83,8 @@ def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
         (0.25, False),
         (1, False),
     ]
-    stats = question_stats(0, [Response("text", 1, "stop", None) for score in scores], scores)
-    assert stats.rewards == {"reward/right": 0.5, "reward/brief": (1 / 7 + 0.5 + 0.25 + 1) / 4}
+    figures = question_figures([Response("text", 1, "stop", None)] * len(scores), scores)
+    assert (figures["reward/right"], figures["reward/brief"]) == (0.5, (1 / 7 + 0.5 + 0.25 + 1) / 4)
     changed = reward.sha256
     (tmp_path / "brief.py").write_text(f"{head}2.0")
     assert recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu")).sha256 != changed
