@@ -9,6 +9,7 @@ Loaded by its path; takes `sources/` from beside it. Only `math` needs a package
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -56,7 +57,7 @@ def _load(name: str, path: Path, **options: Any) -> ModuleType:
 
 
 HERE = Path(__file__).resolve().parent
-PACKAGE = f"reward_sources_{abs(hash(str(HERE)))}"
+PACKAGE = f"reward_sources_{hashlib.sha256(str(HERE).encode()).hexdigest()[:16]}"
 _load(PACKAGE, HERE / "sources" / "__init__.py", submodule_search_locations=[str(HERE / "sources")])
 judges, latex, programs, sandbox, sandbox_fusion = (
     importlib.import_module(f"{PACKAGE}.{name}")

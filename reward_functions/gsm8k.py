@@ -1,17 +1,17 @@
 r"""GSM8K's reward: 1.0 for the gold number behind the last marker, 0.1 for another number there, else 0.
 
-A marker is `#### 72`, `\boxed{72}` or `<answer>72</answer>`; the last one counts, and in it the first number, read as
-OpenAI's own grader reads it. What stands before and behind a marker changes nothing. Prose is not read, unless
-`flexible` is on: then the last number of a response without a marked one counts, as in lm-evaluation-harness.
-docs/REWARD_ANSWERS.md has the rule, which is the same for every task, and its table.
+A marker is `#### 72`, `Answer: 72`, `the answer is 72`, `\boxed{72}` or `<answer>72</answer>`; the last one counts, and
+in it the first number, read as OpenAI's own grader reads it. A response that is one number counts as marked. Other
+prose is not read, unless `flexible` is on: then the last number of a response without a marked one counts, as in
+lm-evaluation-harness. docs/REWARD_ANSWERS.md has the rule, which is the same for every task, and its table.
 
-Standalone, standard library only: trainers load this file by its path in worker processes. Every step is linear.
+Loaded by its path in worker processes; takes `sources/answers.py` from beside it. Standard library only.
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 REWARD_NAME = "gsm8k"  # EasyR1 prints this name
@@ -26,83 +26,12 @@ REASONS = (
     "truncated",  # the response ends inside the marker or inside the thinking
     "gold_unparsable",  # the ground truth is no number: the row's fault, not the policy's
 )
-LONGEST = 2000  # characters of a statement
-LONGEST_NUMBER = 90  # characters
 
-# One spelling: full-width forms, dashes that are a minus, currency signs. The same table as in sources/answers.py.
-SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0xA0: " "}
-SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\u2014\ufe63"), "-")
-SPELLINGS |= dict.fromkeys(map(ord, "€£¥￥"), "$")
-_SPACING = re.compile(r"\\[,;:!]|\{,\}")  # 1\,234 and 1{,}234 are 1,234
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_RUN = re.compile(r"(?<![0-9A-Za-z_.])(-?)\$?(-?)(\.?[0-9][0-9.,]*)")
-_WELL_FORMED = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?").fullmatch
-_EXPONENT = re.compile(r"[eE][-+]?[0-9]").match
-_NAME = re.compile(r"\\[A-Za-z]+")
-_ANOTHER = re.compile(r"\W*(?:(?:or|and)\W+)?[0-9]").match  # behind a number: `5 or 7`, `8 \times 9`, `2^3`, `1/5`
-
-
-def find(response: str) -> tuple[str, str]:
-    r"""(how, statement): "line" behind `####`, "field" in `\boxed{}` or `<answer>`, else the reason, and the text."""
-    text, thinking, _ = response.rpartition("</think>")[2].partition("<think>")
-    hashes, boxed, tag = text.rfind("####"), text.rfind("\\boxed{"), text.rfind("<answer>")
-    last = max(hashes, boxed, tag)
-    if last == -1:
-        return "truncated" if thinking else "no_answer", text
-    if last == hashes:
-        line = text[last + 4 :].partition("\n")[0]
-        return (
-            ("line", line.partition("<|")[0].strip()[: LONGEST + 1]) if text[last + 4 :].strip() else ("truncated", "")
-        )
-    end = text.find("</answer>", last) if last == tag else _closing_brace(text, last + 7)
-    if end == -1:
-        return "truncated", ""
-    return "field", text[last + (8 if last == tag else 7) : end].strip()[: LONGEST + 1]
-
-
-def _closing_brace(text: str, start: int) -> int:
-    depth = 1
-    for match in _BRACE.finditer(text, start):
-        depth += (match[0] == "{") - (match[0] == "}")
-        if depth == 0:
-            return match.start()
-    return -1
-
-
-@lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
-def read_number(how: str, text: str) -> str:
-    """The number of a statement in its one spelling; "" where there is none.
-
-    Args:
-        how: "line": the first number; "field": the same, unless another stands right behind it; "last": the last one.
-        text: the statement, or the whole response where `how` is "last".
-    """
-    if how != "last" and len(text) > LONGEST:
-        return ""
-    text = _SPACING.sub(lambda match: "," if match[0] == "{,}" else "", text.translate(SPELLINGS)).replace("\\$", "$")
-    text = "-" + text[2:].lstrip() if text.startswith("- ") else text
-    match = None
-    for match in _RUN.finditer(text):  # noqa: B007
-        if how != "last":
-            break
-    if match is None:
-        return ""
-    digits = match[3].rstrip(".,")
-    end = match.start(3) + len(digits)
-    if len(digits) > LONGEST_NUMBER or not _WELL_FORMED(digits) or text[end : end + 1].isnumeric():
-        return ""  # 1,23 and 1.2.3; 72² and 1½
-    if _EXPONENT(text, end) or (how == "field" and _ANOTHER(_NAME.sub(" ", text[end:]))):
-        return ""
-    whole, _, part = digits.replace(",", "").partition(".")
-    number = (whole.lstrip("0") or "0") + f".{part}".rstrip("0").rstrip(".")
-    return "-" + number if (match[1] or match[2]) and number != "0" else number
-
-
-@lru_cache(maxsize=16_384)
-def read_gold(text: str) -> str:
-    """The gold number, alone or behind the `####` of a worked solution; "" where it is not just a number."""
-    text = text.rpartition("####")[2].strip().removesuffix("%").removesuffix(".")
-    return read_number("line", text) if re.fullmatch(r"[-+]?\$?-?[0-9.,]+", text) else ""
+_spec = importlib.util.spec_from_file_location("stated_answers", Path(__file__).resolve().parent / "sources/answers.py")
+assert _spec is not None
+assert _spec.loader is not None
+answers = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(answers)
 
 
 def compute_score(
@@ -128,15 +57,13 @@ def compute_score(
         score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the number read, for majority votes;
         reason: one of `REASONS`.
     """
-    gold = read_gold(str(ground_truth)) if type(ground_truth) in (str, int) else ""
-    response = solution_str if isinstance(solution_str, str) else ""
-    how, statement = find(response)
-    marked = how in ("line", "field")
-    pred = read_number(how, statement) if marked else ""
+    gold = answers.gold_number(str(ground_truth)) if type(ground_truth) in (str, int) else ""
+    stated = answers.find(solution_str if isinstance(solution_str, str) else "")
+    pred = answers.number(stated)
     form = float(pred != "" and gold != "")
-    reason = "unparsable" if marked else how
+    reason = "unparsable" if stated.how in answers.MARKED else "no_answer" if stated.how == "last" else stated.how
     if not pred and flexible and reason in ("no_answer", "unparsable"):
-        pred = read_number.__wrapped__("last", response.rpartition("</think>")[2])
+        pred = answers.last_number(stated.response)
     if not gold:
         reason, pred = "gold_unparsable", ""
     elif pred:

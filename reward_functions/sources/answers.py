@@ -1,25 +1,30 @@
-r"""Where a response states its answer, and how it is read: the one rule for every source whose answer is no program.
+r"""Stated answers: where a response states its answer, and how it is read. One rule for every task but programs.
 
-The last marker counts: `#### x` to the end of its line, `\boxed{x}`, `<answer>x</answer>`. In it a number is the first
-value, everything else is the whole. Without a marker the last number, or the last line behind `Answer:`, is taken.
-docs/REWARD_ANSWERS.md has the table; `gsm8k.py` and `number_game.py` have their own copy, and a test compares them.
+The last marker counts: `#### x`, `Answer: x` and `the answer is x` to the end of the line, `\boxed{x}`,
+`<answer>x</answer>`. In it a number is the first value, everything else is the whole. A response of one line that is
+one answer counts as marked. docs/REWARD_ANSWERS.md has the table.
+
+`gsm8k.py`, `number_game.py` and `dispatch.py` load this file by its path. Standard library only; every step is linear.
 """
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
 LONGEST = 2000  # characters of a statement
 LONGEST_NUMBER = 90  # characters
+MARKED = ("line", "field")
 
 # One spelling: full-width forms, dashes that are a minus, currency signs.
 SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0xA0: " "}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\u2014\ufe63"), "-")
 SPELLINGS |= dict.fromkeys(map(ord, "€£¥￥"), "$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_ANSWER = re.compile(r"answer[*_]{0,3}[:：]", re.IGNORECASE)
+_PHRASE = re.compile(r"answer(?:[*_]{0,3}[:：]| is\b[*_]{0,3}[:：]?)", re.IGNORECASE)
+_END = re.compile(r"\n|<[|/]")  # of a line: `<|im_end|>` and `</answer>` are no part of it
 
 
 class Statement(NamedTuple):
@@ -27,8 +32,8 @@ class Statement(NamedTuple):
 
     Attributes:
         text: in the marker, or the whole last line where there is none.
-        how: "line" behind `####`, "field" in `\\boxed{}` or `<answer>`, "last" without a marker; else the reason why
-            there is none: "no_answer" or "truncated".
+        how: "line" behind `####` or a phrase, "field" in `\\boxed{}` or `<answer>`, "last" without a marker; else the
+            reason why there is none: "no_answer" or "truncated".
         response: what was searched.
     """
 
@@ -39,44 +44,40 @@ class Statement(NamedTuple):
     @property
     def asked_for(self) -> bool:
         """Does it stand in a marker, or is the response a single line?"""
-        return self.how != "last" or "\n" not in self.response.strip()
+        return self.how in MARKED or (self.how == "last" and "\n" not in self.response.strip())
 
 
 def find(response: str) -> Statement:
     """The statement of a response; thinking, closed or not, is not searched."""
     text, thinking, _ = response.rpartition("</think>")[2].partition("<think>")
-    hashes, boxed, tag = text.rfind("####"), text.rfind("\\boxed{"), text.rfind("<answer>")
-    last = max(hashes, boxed, tag)
-    if last == -1:
-        line = _last_line(text)
-        return Statement(line[: LONGEST + 1], "last" if line else "truncated" if thinking else "no_answer", text)
-    if last == hashes:
-        line, rest = text[last + 4 :].partition("\n")[0].partition("<|")[0].strip(), text[last + 4 :].strip()
-        return Statement(line[: LONGEST + 1], "line" if rest else "truncated", text)
-    start = last + (8 if last == tag else 7)
-    end = text.find("</answer>", last) if last == tag else closing_brace(text, start)
-    if end == -1:
+    marks = [(text.rfind(mark), mark) for mark in ("####", "\\boxed{", "<answer>")]
+    for match in _PHRASE.finditer(text):
+        marks[3:] = [(match.start(), match[0])]
+    at, mark = max(marks)
+    if at == -1:
+        line = _line(text.rstrip().rpartition("\n")[2])
+        return Statement(line, "truncated" if thinking else "last" if line else "no_answer", text)
+    rest = text[at + len(mark) :]
+    if mark in ("\\boxed{", "<answer>"):
+        end = rest.find("</answer>") if mark == "<answer>" else closing_brace(rest)
+        return Statement(rest[: max(end, 0)].strip()[: LONGEST + 1], "field" if end != -1 else "truncated", text)
+    if not rest.strip():
         return Statement("", "truncated", text)
-    return Statement(text[start:end].strip()[: LONGEST + 1], "field", text)
+    return Statement(_line(rest if mark == "####" else rest.lstrip(" \t\n*_")), "line", text)
 
 
-def closing_brace(text: str, start: int) -> int:
-    """Return where the brace closes that opened before `start`; -1 where it does not."""
+def _line(text: str) -> str:
+    return _END.split(text, maxsplit=1)[0].strip()[: LONGEST + 1]
+
+
+def closing_brace(text: str) -> int:
+    """Return where the brace closes that opened before the text; -1 where it does not."""
     depth = 1
-    for match in _BRACE.finditer(text, start):
+    for match in _BRACE.finditer(text):
         depth += (match[0] == "{") - (match[0] == "}")
         if depth == 0:
             return match.start()
     return -1
-
-
-def _last_line(text: str) -> str:
-    """The last line that is not empty, behind `Answer:` where that stands."""
-    line = text.rstrip().rpartition("\n")[2].partition("<|")[0].strip()
-    for match in _ANSWER.finditer(line):
-        if rest := line[match.end() :].strip(" *_"):
-            return rest
-    return line
 
 
 # --- Numbers ---
@@ -88,6 +89,19 @@ _EXPONENT = re.compile(r"[eE][-+]?[0-9]").match
 _NAME = re.compile(r"\\[A-Za-z]+")
 _ANOTHER = re.compile(r"\W*(?:(?:or|and)\W+)?[0-9]").match  # behind a number: `5 or 7`, `8 \times 9`, `2^3`, `1/5`
 _GOLD = re.compile(r"[-+]?\$?-?[0-9.,]+").fullmatch
+_QUOTIENT = re.compile(r"([-+]?[0-9.,]+)/([0-9.,]+)").fullmatch
+
+
+def number(stated: Statement) -> str:
+    """The number in a marker, or the one that is all of a response; "" where there is none."""
+    if stated.how in MARKED:
+        return read_number(stated.how, stated.text)
+    return gold_number(plain(stated.text)) if stated.asked_for else ""
+
+
+def last_number(response: str) -> str:
+    """The last number of a response, wherever it stands; "" where there is none."""
+    return read_number.__wrapped__("last", response)  # too long to be remembered
 
 
 @lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
@@ -126,10 +140,20 @@ def gold_number(text: str) -> str:
     return read_number("line", text) if _GOLD(text) else ""
 
 
+def value(text: str) -> Fraction | None:
+    r"""The exact value of a text that is a number or a quotient of two (`0.5`, `1/2`, `\frac{1}{2}`); else None."""
+    text = bare(text)
+    parts = match.groups() if (match := _QUOTIENT(text)) else (text,)
+    numbers = [gold_number(part) for part in parts if len(part) <= LONGEST_NUMBER]
+    if len(numbers) != len(parts) or not all(numbers) or numbers[1:] == ["0"]:
+        return None
+    return Fraction(numbers[0]) / Fraction(numbers[-1] if match else "1")
+
+
 # --- Text ---
 
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|left|right|quad|qquad)(?![A-Za-z])|\\[,;:! ]|[{}~]|\\?\$")
+_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|left|right|quad|qquad)(?![A-Za-z])|\\[,;:! ()\[\]]|[{}~]|\\?\$")
 _EDGE = " \t\r\n*_`\"'“”‘’「」『』$"
 _LOOSE_BLANK = re.compile(r" (?![0-9A-Za-z])|(?<![0-9A-Za-z]) ")  # `x + 1` is `x+1`, and `5 7` is not `57`
 

@@ -13,7 +13,7 @@ from . import answers, classification, latex, multiple_choice, programs, qa, san
 FORMAT_CREDIT = 0.1
 PARTIAL_CREDIT = 0.5
 CODE = ("code", "code_generation")
-READ = ("line", "field", "last")  # where a response states something
+READ = (*answers.MARKED, "last")  # where a response states something
 
 Result = dict[str, Any]
 
@@ -97,14 +97,11 @@ def _score_number(response: str, gold: str, settings: Settings) -> Result:
     stated = answers.find(response)
     if stated.how not in READ:
         return _answered(stated.how, False, settings)
-    if stated.how == "last":
-        pred = answers.read_number.__wrapped__("last", stated.response)  # too long to be remembered
-    else:
-        pred = answers.read_number(stated.how, stated.text)
+    marked = answers.number(stated)
+    pred = marked or (answers.last_number(stated.response) if stated.how == "last" else "")
     if not pred:
         return _answered("no_answer" if stated.how == "last" else "unparsable", False, settings)
-    alone = stated.how != "last" or answers.gold_number(answers.plain(stated.response)) != ""
-    return _answered("correct" if pred == gold else "wrong", alone, settings, pred=pred)
+    return _answered("correct" if pred == gold else "wrong", marked != "", settings, pred=pred)
 
 
 def _read_number_or_text(truth: Any) -> tuple[str, str] | None:
@@ -115,14 +112,17 @@ def _read_number_or_text(truth: Any) -> tuple[str, str] | None:
 
 def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settings) -> Result:
     number, text = gold
-    if number:
+    value, stated = answers.value(text), answers.find(response).text
+    ours = answers.value(stated) if value is not None and len(stated) <= answers.LONGEST else None
+    if number and (ours is None or "/" not in answers.bare(stated)):
         return _score_number(response, number, settings)
 
     def reason(statement: str) -> tuple[str, str]:
         if letter := multiple_choice.gold_option(text):
-            stated = multiple_choice.read_option(statement)
-            return ("correct" if stated == letter else "wrong") if stated else "unparsable", stated
-        return "correct" if answers.bare(statement) == answers.bare(text) else "wrong", answers.bare(statement)
+            option = multiple_choice.read_option(statement)
+            return ("correct" if option == letter else "wrong") if option else "unparsable", option
+        same = ours == value if ours is not None else answers.bare(statement) == answers.bare(text)
+        return "correct" if same else "wrong", answers.bare(statement)
 
     return _score_text(response, settings, reason)
 

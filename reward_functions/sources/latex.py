@@ -132,7 +132,8 @@ def check() -> None:
 def read_gold(text: str) -> str | None:
     r"""The gold expression, out of its `\boxed{}` or from behind `####`; None where it is empty or huge."""
     at = text.rfind("\\boxed{")
-    inner = text[at + 7 : max(answers.closing_brace(text, at + 7), 0)] if at != -1 else text.rpartition("####")[2]
+    inside = text[at + 7 :]
+    inner = inside[: max(answers.closing_brace(inside), 0)] if at != -1 else text.rpartition("####")[2]
     return inner.strip() if 0 < len(inner.strip()) <= LONGEST else None
 
 

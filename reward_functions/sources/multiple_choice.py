@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from . import answers
 
-_OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\)))?").fullmatch
+# A letter and its text; a text without a mark between is a value, as in `\textbf{(B)}\ 42`.
+_OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\))|(?<=\)) ?([-+.]?[0-9\\].*))?").fullmatch
 _ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").search
 
 
@@ -15,7 +16,7 @@ _ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").
 def gold_option(gold: str) -> str:
     r"""The letter that a gold answer such as `B`, `(B)` or `\text{(B)}` is; "" where it is something else."""
     match = _OPTION(answers.plain(gold))
-    return "" if match is None or match[3] or match[4] else (match[1] or match[2]).upper()
+    return "" if match is None or match[3] or match[4] or match[5] else (match[1] or match[2]).upper()
 
 
 @lru_cache(maxsize=16_384)
@@ -25,6 +26,6 @@ def read_option(statement: str) -> str:
     if len(text) == 1 and "A" <= text.upper() <= "J":
         return text.upper()
     match = _OPTION(text)
-    if match is None or _ANY_OPTION(match[3] or match[4] or ""):
+    if match is None or _ANY_OPTION(match[3] or match[4] or match[5] or ""):
         return ""
     return (match[1] or match[2]).upper()

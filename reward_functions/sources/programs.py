@@ -26,12 +26,14 @@ MAX_VALUE = 200_000  # characters of one expected output; the sandbox reads at m
 MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
 YES_OR_NO = ("yes", "no", "true", "false")
 
-_opening = re.compile(r"^([ \t]*)```([^\n`]*)$", re.MULTILINE)
-_closing = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
+# A fence as CommonMark has it; a language may follow text on its line, an end mark such as `<|im_end|>` the last one.
+_opening = re.compile(r"^([^\n`~]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+_closing = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*(?:<[^\n]*)?$", re.MULTILINE)
+_after_language = re.compile(r"[\s{}:,=]")
+_python = re.compile(r"i?py(?:thon)?[0-9.]*").fullmatch
 _blanks = re.compile(r"([ \t\r\f\v]+)")
 _float = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _number = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-PYTHON = ("", "py", "python", "python3")
 
 
 class TruthError(ValueError):
@@ -57,15 +59,20 @@ def read_program(response: str) -> tuple[str, str]:
     close = response.rfind("</think>")
     if response.find("<think>", close + 1) != -1:
         return "", "truncated"
-    text = response[close + 8 :] if close != -1 else response
+    text = (response[close + 8 :] if close != -1 else response).replace("\r\n", "\n")
     program, at = "", 0
     while (opened := _opening.search(text, at)) is not None:
-        end = _closing.search(text, opened.end())
+        before, fence, info = opened.groups()
+        at = opened.end()
+        language = _after_language.split(info.strip(" \t{."), maxsplit=1)[0].lower()
+        if before.strip() and not _python(language):
+            continue  # prose
+        end = next((each for each in _closing.finditer(text, at) if each[1].startswith(fence)), None)
         if end is None:
             return "", "truncated"
-        if opened[2].strip().partition(" ")[0].lower() in PYTHON:
-            program = text[opened.end() + 1 : end.start()]
-            program = textwrap.dedent(program) if opened[1] else program
+        if not language or _python(language):
+            program = text[at + 1 : end.start()]
+            program = textwrap.dedent(program) if before else program
         at = end.end()
     if not program.strip():
         return "", "no_answer"

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -52,6 +51,7 @@ except BaseException as raised:
 finish(names, error)"""
 MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
 TRY_S = 30.0
+FREE_S = 0.003  # between two looks for a free core
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
 INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 ALLOW_NAMESPACES = (
@@ -210,22 +210,25 @@ def slot() -> Iterator[None]:
     """Wait until fewer sandboxes run on this machine than it has cores.
 
     A trainer calls rewards in dozens of threads and processes at once; without a queue their programs would take each
-    other's time and memory. The queue is one file lock per core, shared by all processes of the user.
+    other's time and memory. There is one file lock per core, shared by all processes of the user, and one lock before
+    them: who holds it takes the first core that is free.
     """
-    places = [open(path, "wb") for path in _lock_files()]  # noqa: SIM115
+    door, *cores = [open(path, "wb") for path in _lock_files()]  # noqa: SIM115
     try:
-        if not any(_locked(place, fcntl.LOCK_NB) for place in places):
-            _locked(places[(os.getpid() + threading.get_ident()) % len(places)], 0)
+        fcntl.flock(door, fcntl.LOCK_EX)
+        while not any(map(_locked, cores)):
+            time.sleep(FREE_S)
+        fcntl.flock(door, fcntl.LOCK_UN)
         yield
     finally:
-        for place in places:
-            fcntl.flock(place, fcntl.LOCK_UN)  # closing alone would not do, where somebody forked meanwhile
-            place.close()
+        for file in (door, *cores):
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would not do, where somebody forked meanwhile
+            file.close()
 
 
-def _locked(file: Any, flags: int) -> bool:
+def _locked(file: IO[bytes]) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | flags)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -237,7 +240,7 @@ def _lock_files() -> list[Path]:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise SandboxMissing(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own")
-    return [folder / f"core_{number}" for number in range(len(os.sched_getaffinity(0)))]
+    return [folder / "door", *(folder / f"core_{number}" for number in range(len(os.sched_getaffinity(0))))]
 
 
 def check() -> None:

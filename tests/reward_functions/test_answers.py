@@ -1,4 +1,4 @@
-"""The one rule for stated answers: its three copies agree, and what a policy may try earns nothing more."""
+"""The one rule for stated answers: every task reads by it, and what a policy may try earns nothing more."""
 
 from __future__ import annotations
 
@@ -24,22 +24,13 @@ PIECES = (
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text(max_size=30)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(response=TEXTS)
-def test_the_copies_agree(response):
-    ours, kit, game = gsm8k.find(response), answers.find(response), number_game.find(response)
-    if ours[0] in ("line", "field"):
-        assert ours == game == (kit.how, kit.text)
-    else:
-        assert kit.how in ("last", ours[0])
-        assert game[0] == ours[0]
-    for how in ("line", "field", "last"):
-        assert gsm8k.read_number(how, response) == answers.read_number(how, response)
-    assert gsm8k.read_gold(response) == answers.gold_number(response)
-    assert gsm8k.SPELLINGS == number_game.SPELLINGS == answers.SPELLINGS
+def test_gsm8k_and_the_kit_decide_alike(response):
+    alone = gsm8k.compute_score("", response, "72")
     as_kit = dispatch.compute_score("gsm8k", response, "72")
-    if kit.how != "last":
-        assert gsm8k.compute_score("", response, "72") == {key: as_kit[key] for key in gsm8k.compute_score("", "", "1")}
+    if as_kit["format"] or alone["reason"] != "no_answer":  # without a marker the kit reads the last number
+        assert alone == {key: as_kit[key] for key in alone}
 
 
 # source -> (truth, its right statement, another)
@@ -49,7 +40,7 @@ STATED = {
     "qa": ("Paris", "Paris", "Rome"),
     "classification": ('{"label": "yes", "labels": ["yes", "no"]}', "yes", "no"),
 }
-MARKERS = ["#### {}\n", "\\boxed{{{}}}", "<answer>{}</answer>"]
+MARKERS = ["#### {}\n", "\\boxed{{{}}}", "<answer>{}</answer>", "Answer: {}\n", "So the answer is {}\n"]
 AROUND = st.text(st.characters(exclude_characters="#\\<", exclude_categories=["Cs"]), max_size=30)
 
 
@@ -70,7 +61,7 @@ def test_the_last_marker_decides_whatever_stands_around(source, first, last, dat
 def test_several_answers_in_one_marker_are_none(source, marker):
     truth, right, wrong = STATED[source]
     for text in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}, {wrong}", f"{right} {wrong}"):
-        first_of_a_line = source == "gsm8k" and marker.startswith("#") and text.startswith(right)
+        first_of_a_line = source == "gsm8k" and marker.endswith("\n") and text.startswith(right)
         result = dispatch.compute_score(source, marker.format(text), truth)
         assert result["accuracy"] == float(first_of_a_line), text
         assert first_of_a_line or result["score"] <= 0.34
@@ -78,8 +69,8 @@ def test_several_answers_in_one_marker_are_none(source, marker):
 
 HUGE = [
     "\\boxed{", "\\boxed{1}", "####", "#### 1\n", "<answer>", "<answer>1</answer>", "{", "}", "1", "1,", ",111", ".",
-    "-", "$", " ", "\n", "Answer:", "answer: 1\n", "<think>", "</think>", "\\", "\\frac{", "1/", "(B)", "B ", "²",
-    "\ud800", "**",
+    "-", "$", " ", "\n", "Answer:", "answer: 1\n", "answer is ", "<think>", "</think>", "\\", "\\frac{", "1/", "(B)",
+    "B ", "²", "\ud800", "**",
 ]  # fmt: skip
 
 

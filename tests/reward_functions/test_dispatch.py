@@ -1,14 +1,18 @@
-"""Mixed data: the right judge for each row, the envelope, metrics by source, and what is known before the start."""
+"""Mixed data: the right judge for each row, the envelope, and what is known before the start."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from recipes.data.rewards import load_reward
+from recipes.paths import ROOT
 
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
@@ -54,7 +58,7 @@ def test_an_unknown_source_lists_the_known_ones(source):
         assert repr(source) in str(caught.value)
 
 
-def test_metrics_by_source_as_easyr1_reports_them():
+def test_a_batch_of_all_sources_has_the_same_keys():
     """EasyR1 averages each key over the results that have it."""
     assert set(dispatch.known_sources()) == set(ROWS)
     inputs = [
@@ -66,10 +70,15 @@ def test_metrics_by_source_as_easyr1_reports_them():
     for result in dispatch.compute_score_batch(inputs):
         for key, value in result.items():
             columns[key].append(value)
-    for source in LIGHT:
-        assert columns.pop(f"{source}/accuracy") == [1.0, 0.0, 0.0]
-        assert len(columns.pop(f"{source}/score")) == 3
+    assert columns["accuracy"] == [1.0, 0.0, 0.0] * len(LIGHT)
     assert {len(values) for values in columns.values()} == {len(inputs)}
+
+
+def test_its_parts_have_the_same_name_in_every_process():
+    code = "import runpy; print(runpy.run_path('reward_functions/dispatch.py')['PACKAGE'])"
+    commands = [{"PYTHONHASHSEED": seed, "PATH": os.environ["PATH"]} for seed in ("1", "2")]
+    names = {subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=each) for each in commands}
+    assert len(names) == 1
 
 
 @needs_sandbox

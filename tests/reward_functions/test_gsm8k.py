@@ -30,7 +30,7 @@ AGAINST_VERL = [
     (r"So it is $\boxed{4711}$.", 1, 1, 0, 1), (r"\boxed{4711} since 4713 are left", 1, 1, 0, 0),
     ("<answer>4711</answer>", 1, 1, 0, 1), ("#### 4711 or 4713", 1, 1, 1, 0), ("#### 4711 thousand", 1, 1, 1, 1),
     (r"#### 4711, no: \boxed{4713}", 0, 0, 1, 0), ("#### 4713\nIt is not 4711", 0, 0, 0, 1),
-    ("So she has 4711 apples", 0, 1, 0, 1), ("The answer is 4711.", 0, 1, 0, 0), ("so 1 * 4711 = 4711", 0, 1, 0, 1),
+    ("So she has 4711 apples", 0, 1, 0, 1), ("The answer is 4711.", 1, 1, 0, 0), ("so 1 * 4711 = 4711", 0, 1, 0, 1),
     ("4713 people sit in room B4711", 0, 0, 0, 1), ("<think>is it\n#### 4711", 0, 0, 1, 1),
     ("#### Step one\nso it is 4711", 0, 1, 0, 1),
 ]  # fmt: skip
@@ -68,7 +68,7 @@ def test_as_openai_extracts_whatever_stands_around(number, tail, before, behind,
     response = f"{before}\n#### {number}{tail}\n{behind}"
     result = score(response, gold)
     assert graders.openai_gsm8k(response) == number.replace(",", "")
-    assert result["pred"] == gsm8k.read_gold(number)
+    assert result["pred"] == gsm8k.answers.gold_number(number)
     assert float(result["pred"]) == float(number.replace(",", ""))
     assert score(response, number)["score"] == 1.0
     assert (result["accuracy"] == 1.0) == (float(number.replace(",", "")) == float(gold.replace(",", "")))

@@ -25,7 +25,7 @@ AGAINST_EASYR1 = [
     ("0 is left, 1 is middle, 2 is right. <answer>1</answer>", "1", 1, 0), ("Not 0. Answer: 1", "0", 0, 1),
     ("<think>It may be 1, or", "1", 0, 1), ("Answer: 1. No, wait. Answer: 2", "2", 1, 0), ("0 1 2", "0", 0, 1),
     ("12", "1", 0, 1), ("-1", "1", 0, 1), ("Answer: 7, since 7 > 2", "2", 0, 1), ("level1 done", "1", 0, 1),
-    ("2", "2", 0, 1), ("I choose option 2", "2", 0, 1), ("Answer: 1", "1", 1, 1), ("0", "1", 0, 0), ("", "0", 0, 0),
+    ("2", "2", 1, 1), ("I choose option 2", "2", 0, 1), ("Answer: 1", "1", 1, 1), ("0", "1", 0, 0), ("", "0", 0, 0),
 ]  # fmt: skip
 
 

@@ -28,6 +28,12 @@ DOUBLE = "```python\nprint(int(input()) * 2)\n```"
         ("```py\na\n```\nBetter:\n```python3\nb\n```\nDone.", "b\n", ""),
         ("<think>```python\na\n```</think>No.", "", "no_answer"), ("<think>```python\na\n```", "", "truncated"),
         ("```python\na\n```\n```python\nb", "", "truncated"), ("```python\na", "", "truncated"),
+        *((f"```{name}\na\n```", "a\n", "") for name in ("Python3", "python3.11", "{.python}", "python x=1", "py3")),
+        ("```python\na\n```<|im_end|>", "a\n", ""), ("```python\r\na\r\n```\r\n", "a\n", ""),
+        ("~~~python\na\n~~~", "a\n", ""), ("````python\n'''\n```\n'''\n````", "'''\n```\n'''\n", ""),
+        ("Here: ```python\na\n```", "a\n", ""), ("- ```py\n  a\n  ```", "a\n", ""),
+        ("```pycon\n>>> a\n```", "", "no_answer"),
+        ("```python\na\n```\nUse ``` to quote.", "a\n", ""), ("```python\na\n~~~", "", "truncated"),
         ("```bash\nls\n```", "", "no_answer"), ("```python\n\n```", "", "no_answer"), ("print(1)", "", "no_answer"),
     ],
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,19 @@ def test_root_starts_the_sandbox_as_nobody_where_that_works(path, monkeypatch, w
     prefix = "--reuid 65534 --regid 65534 --clear-groups --no-new-privs"
     assert (path / "asked").read_text().startswith(f"{prefix} {path}/bwrap")
     assert sandbox._as_nobody(f"{path}/bwrap") == ((f"{path}/setpriv", *prefix.split()) if works else ())
+
+
+def test_waiting_programs_take_every_core_that_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "_lock_files", lambda: [tmp_path / str(number) for number in range(1 + 8)])
+
+    def held(_: int) -> None:
+        with sandbox.slot():
+            time.sleep(0.2)
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(held, range(16)))
+    assert 0.4 <= time.monotonic() - began < 0.9
 
 
 def test_a_lock_folder_of_somebody_else(tmp_path, monkeypatch):
