@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -90,12 +88,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     values = {name: Path(str(value)) if name in paths else value for name, value in options.items()}
     words = [word for word in (task, "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return evaluated(chosen)[0]
-    with ThreadPoolExecutor(1) as pool:  # a notebook runs a loop of its own in this thread
-        return pool.submit(evaluated, chosen).result()[0]
+    return evaluated(chosen)[0]
 
 
 def _typed(name: str, value: object) -> str:

@@ -60,8 +60,6 @@ class Options:
     base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""
     base_served_model: Annotated[str, _option("base_served_model", help="default: --base_model_path")] = ""
     concurrency: Annotated[int, _option("concurrency", help="requests to a server in flight", min=1)] = 16
-    retries: Annotated[int, _option("retries", help="tries after a request failed, with growing pauses", min=0)] = 6
-    timeout: Annotated[float, _option("timeout", help="seconds for one request", min=1)] = 600.0
     logprobs: Annotated[bool, _option("logprobs/--no_logprobs", help="ask a server for them: entropy, lengths")] = True
     tensor_parallel_size: Annotated[int | None, _option("tensor_parallel_size", help="GPUs a model", min=1)] = None
     gpu_memory_utilization: Annotated[float, _option("gpu_memory_utilization", help="share of a GPU for vLLM")] = 0.85
@@ -69,7 +67,6 @@ class Options:
     output_dir: Annotated[Path | None, _option("output_dir", help="of the report; default: under artifacts")] = None
     overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
-    samples: Annotated[int, _option("samples", help="questions in the report's table", min=1)] = 200
 
     @property
     def words(self) -> list[str]:

@@ -151,7 +151,6 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         output=options.output_dir,
         overwrite=options.overwrite,
         fresh=options.fresh,
-        samples=options.samples,
     )
 
 
@@ -264,4 +263,4 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
 def _server(options: Options, api_base: str, model: str) -> Server | None:
     if not api_base:
         return None
-    return Server(api_base, model, options.concurrency, options.retries, options.timeout, options.logprobs)
+    return Server(api_base, model, options.concurrency, options.logprobs)

@@ -7,12 +7,11 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from recipes.chat_server import client_options, owner, payload, server_errors
+from recipes.chat_server import ChatServer
 from recipes.data.rewards import Score
 from recipes.errors import RecipeError
 from recipes.files import write_whole
@@ -67,13 +66,17 @@ class Agent:
             server: where the model is.
             score: the reward file's `compute_score`.
         """
-        import openai
-
         self.server = server
         self._score = score
-        self._client = openai.OpenAI(**client_options(server))
-        with self._server_errors(), suppress(openai.NotFoundError):  # not every server lists its models
-            owner(payload(self._client.models.with_raw_response.list(), server), server, "--model")
+        self._chat = ChatServer(
+            server.api_base,
+            server.model,
+            retries=server.retries,
+            timeout=server.timeout,
+            refused="does it serve a vision-language model under this name?",
+            kept=KEPT,
+        )
+        self._chat.owner("--model")
 
     def decide(self, image: bytes) -> Decision:
         """Show a screenshot (PNG) until a response has an answer, `asks` times at most."""
@@ -96,27 +99,13 @@ class Agent:
     def _ask(self, image: bytes) -> str:
         picture = "data:image/png;base64," + base64.b64encode(image).decode()
         content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": QUESTION}]
-        with self._server_errors():
-            raw = self._client.chat.completions.with_raw_response.create(
-                model=self.server.model,
-                messages=[{"role": "user", "content": content}],
-                temperature=self.server.temperature,
-                top_p=self.server.top_p,
-                max_tokens=self.server.max_tokens,
-            )
-            reply = payload(raw, self.server)
-        try:
-            choices = reply["choices"]
-            return (choices[0]["message"].get("content") or "") if choices else ""
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise RecipeError(
-                f"the server's reply is not a chat completion: {str(reply)[:100]!r}",
-                where=self.server.api_base,
-                fix=f"is --api_base right? it usually ends in /v1; {KEPT}",
-            ) from error
-
-    def _server_errors(self) -> AbstractContextManager[None]:
-        return server_errors(self.server, "does it serve a vision-language model under this name?", KEPT)
+        choices = self._chat.complete(
+            [{"role": "user", "content": content}],
+            temperature=self.server.temperature,
+            top_p=self.server.top_p,
+            max_tokens=self.server.max_tokens,
+        ).result()
+        return choices[0].text if choices else ""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def eval_sums(recipe, server, monkeypatch):
     monkeypatch.setattr(evaluate, "draw_all", lambda result: [])
 
     def run(*arguments, task=(recipe,)):
-        extra = ["--api_base", server.api_base, "--retries", "1"]
+        extra = ["--api_base", server.api_base]
         return CliRunner().invoke(make_app(), [*map(str, (*task, *arguments)), *extra])
 
     return run
