@@ -16,7 +16,7 @@ from recipes.official import block as comparison
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.runs.health import documented
-from tools.pages import changes, chinese, fits, memory, upstream
+from tools.pages import changes, chinese, fits, memory
 from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
 from tools.pages.tables import rendered, stale
 
@@ -86,7 +86,6 @@ BLOCKS = {
     "tested-versions": versions_table,
     "upstream-changes": changes.upstream_table,
     "engine-methods": changes.engine_table,
-    "upstream-uses": upstream.uses_table,
 }
 PAGES = tuple(
     f"docs/{name}.md"

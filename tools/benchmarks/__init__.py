@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m tools.benchmarks.step` and `python -m tools.benchmarks.against_trl`."""
+"""The benchmark of a step: `python -m tools.benchmarks.step`."""

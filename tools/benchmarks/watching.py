@@ -1,8 +1,7 @@
-"""Run a command with its output in a log, and time its first metrics and its steps."""
+"""Run a command with its output in a log, and time its first metrics."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -20,8 +19,6 @@ class Watched:
 
     exit_code: int = -1
     first_metrics_s: float | None = None  # from the command to the first line of metrics
-    step_s: list[float] = field(default_factory=list)
-    """Seconds of each training step by the trainer's clock, without its checkpoint."""
 
 
 def watch(
@@ -51,7 +48,6 @@ def watch(
                     seen.first_metrics_s = time.monotonic() - begin
                 time.sleep(interval_s)
     seen.exit_code = process.returncode
-    seen.step_s = step_seconds(metrics)
     return seen
 
 
@@ -73,14 +69,3 @@ def last_lines(log: Path, count: int = 20) -> str:
     """The end of a command's output."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         return "".join(deque(lines, maxlen=count)).rstrip()
-
-
-def step_seconds(metrics: Path) -> list[float]:
-    """`timing_s/step` of each training step, less what it spent on its checkpoint."""
-    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.is_file() else []
-    steps = [json.loads(line)["data"] for line in lines]
-    return [
-        float(data["timing_s/step"]) - float(data.get("timing_s/save_checkpoint", 0.0))
-        for data in steps
-        if data.get("timing_s/step") is not None
-    ]
