@@ -1,8 +1,9 @@
-"""Files that are written whole or not at all, growing files, and the lock of a run's folder."""
+"""Files that are written whole or not at all, their digests, growing files, and the lock of a run's folder."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -46,6 +47,12 @@ class Tail:
 def write_json(path: Path, values: Any) -> None:
     """Write JSON, its keys sorted, as `write_whole` writes text."""
     write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from recipes.preflight import cluster, resume
 from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
 from recipes.runs import live
-from recipes.runs.progress import estimate
 from recipes.runs.summary import close
 from recipes.runs.supervise import Limits
 
@@ -74,8 +73,6 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
-            if total:
-                console.print(estimate(recipe, total - last))
             trained = without_filter(resume.for_trainer(recipe, begin), console.print)
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             cluster.wait_for_nodes(recipe, console.print)
@@ -113,8 +110,6 @@ def show_plan(recipe: Recipe) -> int:
     for name, value in plan.table():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
-    if plan.total_steps:
-        notes.append(estimate(recipe, plan.total_steps - resume.steps_done(recipe)))
     findings = preflight.dry(recipe)
     for line in [*notes, *(f"note: {remark}" for remark in findings.remarks)]:
         print(f"# {line}")

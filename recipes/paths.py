@@ -1,10 +1,12 @@
-"""The layout of the tree and of `artifacts/`."""
+"""The layout of the tree and of `artifacts/`, the tree's commit, and commands as a user types them."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from recipes.errors import RecipeError
@@ -66,3 +68,22 @@ def python_path() -> str:
     """PYTHONPATH for a process that imports this package: the root first and once, then what was there."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([str(ROOT), *(part for part in inherited if part not in ("", str(ROOT)))])
+
+
+def command_line() -> str:
+    """The command that runs now, as it can be typed in the repository."""
+    script = Path(sys.argv[0]).resolve()
+    shown = script.relative_to(ROOT) if script.is_relative_to(ROOT) else Path("scripts") / script.name
+    return shlex.join(["python", str(shown), *sys.argv[1:]])
+
+
+def git_commit(*paths: Path) -> str:
+    """The checkout's commit, with `+changes` where the paths (all by default) differ from it; `unknown` outside one."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        status = [*git, "status", "--porcelain", "--untracked-files=no", "--", *map(str, paths)]
+        changed = subprocess.run(status, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+changes" if changed else "")

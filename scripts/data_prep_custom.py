@@ -20,7 +20,7 @@ from recipes.data.lengths import count_split
 from recipes.data.prepare import print_splits
 from recipes.data.readers import Columns
 from recipes.errors import RecipeError, reported_errors
-from recipes.provenance import command_line
+from recipes.paths import command_line
 
 
 def main(

@@ -51,7 +51,7 @@ def from_screens(
     journal = Journal(folder.with_name(f"{folder.name}_episodes"))
     begin = time.perf_counter()
     with progress_bar() as progress:
-        task = progress.add_task("rounds", total=sum(sizes.values()), rate="")
+        task = progress.add_task("rounds", total=sum(sizes.values()))
         try:
             done = collect(
                 [*episodes["train"], *episodes["test"]],

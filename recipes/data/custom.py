@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import re
@@ -10,11 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from recipes import provenance
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
@@ -24,9 +23,10 @@ from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, Reco
 from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, engine_columns, make_row, write_data, write_split
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
+from recipes.files import sha256
 from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import data_dir, relative_to_cwd
-from recipes.progress_bar import progress_bar, tracked
+from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -70,7 +70,7 @@ class Conversion:
                 where = "the data: train_files, val_files, system_prompt, format_prompt"
                 fix = "mend the path; a relative one starts where you stand"
                 raise RecipeError(f"the file {path} does not exist", where=where, fix=fix)
-            digests[path] = provenance.sha256(path)
+            digests[path] = sha256(path)
         return digests
 
     @property
@@ -83,7 +83,7 @@ class Conversion:
             facts[name] = [(str(path.parent), path.suffix.lower(), self.digests[path]) for path in files]
         for name in ("system_prompt", "template"):
             facts[name] = facts[name] and self.digests[facts[name]]
-        digest = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         stem = re.sub(r"[^\w-]+", "_", self.train[0].stem)[:40] or "data"
         return data_dir("custom") / f"{stem}-{digest[:12]}"
 
@@ -266,7 +266,7 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
         train = _Part(conversion.train, conversion, prompt_format, kept)
         test = _Part(conversion.val, conversion, prompt_format, kept_val) if conversion.val else train
         for part in (train, test) if conversion.val else (train,):
-            for _ in tracked(part.read(mistakes), progress, "reading"):
+            for _ in progress.track(part.read(mistakes), description="reading"):
                 pass
         mistakes.check()
         if conversion.val:
@@ -294,7 +294,7 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
                 sources: Counter[str] = Counter()
                 rows = part.rows(mask, name, with_images=most["most_images"] > 0, sources=sources)
                 facts = {"split": name, "counts": {"data_sources": sources, **counts}, "dropped": dropped}
-                yield Split(name, tracked(rows, progress, name, sum(mask)), {**shared, **facts})
+                yield Split(name, progress.track(rows, total=sum(mask), description=name), {**shared, **facts})
 
         return write_data(folder, splits(), force=force)[0]
 
@@ -334,7 +334,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     mistakes = Mistakes(conversion.columns)
     with _temporary(target.parent) as kept, progress_bar() as progress:
         part = _Part(conversion.train, conversion, PromptFormat(conversion.system_prompt, conversion.template), kept)
-        for _ in tracked(part.read(mistakes), progress, "reading"):
+        for _ in progress.track(part.read(mistakes), description="reading"):
             pass
         mistakes.check()
         every = [True] * len(part.prompts)

@@ -120,7 +120,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
 
     lengths, counter = Lengths(), PromptCounter(tokenizer, chat_template)
     with progress_bar() as progress, pq.ParquetFile(path) as file:
-        task = progress.add_task("tokens", total=file.metadata.num_rows, rate="")
+        task = progress.add_task("tokens", total=file.metadata.num_rows)
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
             lengths.counts.update(counter.count(batch["prompt"].to_pylist()))
             progress.advance(task, len(batch))

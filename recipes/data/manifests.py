@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from recipes.errors import RecipeError
-from recipes.provenance import sha256
+from recipes.files import sha256
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,8 @@ from recipes.data.manifests import Manifest
 from recipes.data.rewards import gold_checked, load_reward
 from recipes.data.rows import Row, Split, write_data
 from recipes.errors import RecipeError, counted
-from recipes.paths import ROOT
-from recipes.progress_bar import progress_bar, tracked
-from recipes.provenance import command_line
+from recipes.paths import ROOT, command_line
+from recipes.progress_bar import progress_bar
 
 
 def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
@@ -91,7 +90,8 @@ def prepare(
             for split in splits:
                 tables: defaultdict[str, Counter[Any]] = defaultdict(Counter)
                 facts = {"task": task, "split": split.name, "command": command, **split.facts, "counts": tables}
-                yield split._replace(rows=tracked(passed(split, tables), progress, split.name, split.size), facts=facts)
+                rows = progress.track(passed(split, tables), total=split.size, description=split.name)
+                yield split._replace(rows=rows, facts=facts)
 
     manifests, status = write_data(folder, checked(), force=force)
     print_splits(folder, manifests, status, time.perf_counter() - begin)

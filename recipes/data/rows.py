@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
@@ -19,8 +20,7 @@ import recipes
 from recipes.config.path_keys import path_keys
 from recipes.data.manifests import Manifest, find_manifest, manifest_path, plain
 from recipes.errors import RecipeError
-from recipes.files import whole_folder, write_whole
-from recipes.provenance import sha256, versions
+from recipes.files import sha256, whole_folder, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -252,7 +252,7 @@ def write_split(path: Path, rows: Iterable[Row], facts: Mapping[str, Any] = {}, 
             bytes=draft.stat().st_size,
             sha256=sha256(draft),
             columns={field.name: str(field.type) for field in schema},
-            written_by={"grpo-recipes": recipes.__version__, **versions("pyarrow")},
+            written_by={"grpo-recipes": recipes.__version__, "pyarrow": version("pyarrow")},
         )
         if path.exists() and not force and sha256(path) != manifest.sha256:
             raise _other_data(path)

@@ -12,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from recipes import paths, provenance
+from recipes import paths
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampler, Sampling
-from recipes.files import write_whole
+from recipes.files import sha256, write_whole
 
 FORMAT = 2
 ROW = re.compile(rb'\{"row": (\d+),')
@@ -183,7 +183,7 @@ def hash_file(path: Path) -> str:
     memory = evaluations() / "cache" / "hashes.json"
     known = json.loads(memory.read_text()) if memory.exists() else {}
     if mark not in known:
-        known[mark] = provenance.sha256(path)
+        known[mark] = sha256(path)
         write_whole(memory, json.dumps(known, indent=0))
     return known[mark]
 

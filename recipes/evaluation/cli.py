@@ -100,7 +100,7 @@ def evaluate(options: Options) -> None:
 def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar in the form that `recipes.evaluation.evaluate.run` takes."""
     with progress_bar() as bars:
-        bar = bars.add_task(text, total=total, rate="")
+        bar = bars.add_task(text, total=total)
         yield lambda count: bars.advance(bar, count)
 
 

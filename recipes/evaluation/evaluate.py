@@ -12,7 +12,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
-from recipes import provenance
+from recipes import paths
 from recipes.errors import RecipeError, counted
 from recipes.evaluation.cache import ResponseFile, generate_missing, hash_file, responses_for
 from recipes.evaluation.comparison import Headline, compare
@@ -256,8 +256,8 @@ def _made_by() -> dict[str, Any]:
             versions[name] = version(name)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
-        "command": provenance.command_line(),
-        "commit": provenance.git_commit(),
+        "command": paths.command_line(),
+        "commit": paths.git_commit(),
         "time": now,
         "versions": versions,
     }

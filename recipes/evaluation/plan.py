@@ -23,7 +23,7 @@ from recipes.evaluation.questions import has_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
-from recipes.provenance import command_line
+from recipes.paths import command_line
 
 if TYPE_CHECKING:
     from recipes.evaluation.options import Options

@@ -22,10 +22,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.files import write_whole
+from recipes.files import sha256, write_whole
 from recipes.pointer_selector.config import WorkloadConfig
 from recipes.pointer_selector.dataset import PointerData, pool_rows
-from recipes.provenance import sha256
 
 LABELS = 10
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3

@@ -22,9 +22,9 @@ from recipes.config.names import NATIVE, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
 from recipes.engines.verl.translation import native
+from recipes.files import sha256
 from recipes.model_files import local_model, weight_files
 from recipes.paths import ROOT
-from recipes.provenance import sha256
 from recipes.python_files import contents
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"

@@ -17,7 +17,6 @@ from recipes.drawing import templates
 from recipes.engines.checkpoints import Checkpoint
 from recipes.files import write_whole
 from recipes.model_files import local_model
-from recipes.provenance import git_commit
 from recipes.runs.compare import shown, title
 from recipes.runs.responses import read_dump, validation_files
 from recipes.runs.validations import mean_of
@@ -68,7 +67,7 @@ def card(recipe: Recipe, step: int) -> str:
         data=[(path.name, find_manifest(path)) for path in rows],
         serve=shlex.join(["vllm", "serve", *serve_arguments(recipe, Path("."))]),
         reward=shown_reward(recipe),
-        commit=git_commit(),
+        commit=paths.git_commit(),
         configuration=_without_paths(to_yaml(recipe)).strip(),
     )
 

@@ -6,15 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.config import Recipe
-from recipes.config.layers import flatten, read
 from recipes.engines.reward_metrics import PART, logged_parts
-from recipes.errors import RecipeError, counted
-from recipes.paths import run_dir
-from recipes.runs.folder import folders
+from recipes.errors import counted
 from recipes.runs.metrics import (
     KL,
     TIMINGS,
@@ -22,7 +17,6 @@ from recipes.runs.metrics import (
     duration,
     measure_of,
     number,
-    read_history,
     seconds_per_step,
     validation,
 )
@@ -43,34 +37,6 @@ def time_left(recent: Sequence[Step], total: int | None) -> str:
     if seconds is None or steps <= 0:
         return ""
     return f"{counted(steps, 'step')}, {duration(steps * seconds)} left"
-
-
-SIZES = (
-    *("name", "engine", "hardware", "trainer.nnodes", "trainer.n_gpus_per_node", "algorithm.adv_estimator"),
-    *("worker.actor.model.model_path", "worker.actor.model.lora.rank", "worker.rollout.n"),
-    *("data.rollout_batch_size", "data.max_prompt_length", "data.max_response_length"),
-)
-"""Keys that decide what a step takes; a run is an example for another where they are the same."""
-
-
-def estimate(recipe: Recipe, steps: int) -> str:
-    """A line on the time that so many further steps will take, as the run or another of its sizes measured."""
-    if steps <= 0:
-        return "time: none, every step is saved already"
-    for folder in [run_dir(str(recipe.trainer.experiment_name)), *folders()]:
-        seconds = seconds_per_step(read_history(folder / "metrics.jsonl"))
-        if seconds and _has_same_sizes(recipe, folder / "config.yaml"):
-            time = f"about {duration(steps * seconds)} for {counted(steps, 'step')}"
-            return f"time: {time}, at {seconds:.3g} s a step as measured in the run {folder.name}"
-    return "time: known after the first step; no run of these sizes has been measured here"
-
-
-def _has_same_sizes(recipe: Recipe, config: Path) -> bool:
-    try:
-        earlier = flatten(read(config))
-    except RecipeError:
-        return False  # missing, or written by another version
-    return all(earlier.get(key) == recipe.value(key) for key in SIZES)
 
 
 def step_line(step: Step, total: int | None, responses: Groups | None = None, left: str = "") -> str:

@@ -10,8 +10,8 @@ from recipes import progress_bar
 def test_a_long_task_speaks_where_there_is_no_terminal(monkeypatch, capsys):
     monkeypatch.setattr(progress_bar, "SILENCE", 0.05)
     with progress_bar.progress_bar() as progress:
-        assert list(progress_bar.tracked(range(3), progress, "quick", 3)) == [0, 1, 2]
-        progress.add_task("one long call", total=7, rate="")
+        assert list(progress.track(range(3), description="quick")) == [0, 1, 2]
+        progress.add_task("one long call", total=7)
         printed, deadline = "", time.monotonic() + 60
         while printed.count("\n") < 2 and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recipes.data.hub import load_hub_table
 from recipes.data.splits import bucket_of
 from recipes.errors import RecipeError
-from recipes.provenance import sha256
+from recipes.files import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ import yaml
 from recipes.data.hub import load_hub_table
 from recipes.data.splits import bucket_of
 from recipes.errors import RecipeError
-from recipes.provenance import sha256
+from recipes.files import sha256
 
 MARK = "####"
 """The mark before the number at the end of a worked answer."""

@@ -13,9 +13,9 @@ import pytest
 from recipes.config import Recipe, load
 from recipes.data.manifests import manifest_path
 from recipes.engines.verl import translation as verl
+from recipes.files import sha256
 from recipes.paths import ROOT
 from recipes.preflight.data_files import FILTER, without_filter
-from recipes.provenance import sha256
 
 
 def written(path: Path, words: list[int]) -> Path:

@@ -95,6 +95,13 @@ def test_list_watch_and_report_of_a_good_run(make_run):
     assert "75.0 (59.8 to 85.8)" in page, "Wilson's interval of 30 in 40"
 
 
+def test_the_report_shows_what_was_changed_on_the_way(make_run):
+    folder = make_run("changed")
+    runs.add_changes(folder, 6, [runs.Change("worker.actor.optim.lr", 1e-4, 3e-5, "from the next step on", True)])
+    assert cli("report", "changed")[0] == 0
+    assert "worker.actor.optim.lr: 0.0001 -&gt; 3e-05" in (folder / "report.html").read_text()
+
+
 def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_run, tmp_path):
     make_run("one")
     make_run("two", right=(10, 12, 12), arguments=("worker.actor.optim.lr=3e-5",))
