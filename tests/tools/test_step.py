@@ -1,12 +1,9 @@
 """The benchmark of a step: arithmetic, runs that fail, and random weights that end as often as asked."""
 
 import json
-import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
@@ -14,8 +11,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from recipes.config import load
-from recipes.errors import RecipeError
-from recipes.preflight.data_files import files
 from recipes.runs.metrics import Step
 from tools.benchmarks import shapes, step
 from tools.benchmarks.watching import Watched
@@ -75,7 +70,7 @@ def test_random_weights_end_as_often_as_asked(tmp_path):
     assert ends.std().item() < 0.01
 
 
-def test_a_gpu_beside_others_is_compared_with_one_alone(tmp_path):
+def test_a_gpu_beside_others_is_compared_with_one_alone():
     more = {"perf/total_num_tokens": 1000}
     alone, four = (
         step.measured("ours", 0, [metrics_at(1, seconds, **more)], replace(WORK, gpus=gpus))
@@ -83,18 +78,6 @@ def test_a_gpu_beside_others_is_compared_with_one_alone(tmp_path):
     )
     rows = {row[0]: row[1:] for row in step.table([alone, four])}
     assert (rows[""], rows["of one GPU's"]) == (["ours, 1 GPU", "ours, 4 GPUs"], ["1.00", "0.80"])
-    report, batch = tmp_path / "one.json", {"prompts": 64}
-    report.write_text(json.dumps({**batch, "runs": [asdict(alone)]}))
-    rows = {row[0]: row[1:] for row in step.table([four], step.on_one_gpu(report, batch))}
-    assert rows["of one GPU's"] == ["0.80"]
-    for text, other, message in (
-        (report.read_text(), {"prompts": 32}, "the report is of prompts 64"),
-        (json.dumps({**batch, "runs": [asdict(four)]}), batch, "no run on one GPU"),
-        ("{}", batch, "not the report of a run"),
-    ):
-        report.write_text(text)
-        with pytest.raises(RecipeError, match=message):
-            step.on_one_gpu(report, other)
 
 
 def test_settings_are_refused_before_anything_is_built():
@@ -108,24 +91,6 @@ def _app():
     app = typer.Typer()
     app.command()(step.command)
     return app
-
-
-def test_rows_of_an_earlier_version_are_made_again_and_the_users_are_not(tmp_path, monkeypatch):
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    rows = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"problem": ["What is 1 + 1?"], "reward_model": ["2"]}), rows)
-    made = []
-    monkeypatch.setattr(step, "make_missing", lambda recipe, log: made.append("missing"))
-    monkeypatch.setattr(step, "make", lambda recipe, log, *options: made.append(options))
-    theirs = load("gsm8k", arguments=[f"data.{name}={rows}" for name in ("train_files", "val_files")], environ={})
-    with pytest.raises(RecipeError, match="lacks"):
-        step.current_rows(theirs, print)
-    ours = load("gsm8k", environ={})
-    for key in files(ours):
-        Path(key.path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(rows, key.path)
-    step.current_rows(ours, print)
-    assert made == ["missing", "missing", ("--force",)]
 
 
 def test_the_start_and_the_first_step_are_shown_since_the_medians_leave_them_out():

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -23,13 +23,11 @@ from rich.table import Table
 
 from recipes.config import Recipe, load
 from recipes.config.fit import plan_of
-from recipes.data.prepare import make, make_missing
+from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.memory.estimates import GENERATE, gpu_phases
 from recipes.memory.fit import KEYS
 from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
-from recipes.preflight.data_files import check_data, files
-from recipes.preflight.reward import check_reward
 from recipes.runs.metrics import Step, read_history
 from tools.benchmarks import shapes
 from tools.benchmarks.watching import last_lines, watch
@@ -225,20 +223,6 @@ def questions(files: str | Sequence[str]) -> list[str]:
     return [text for path in paths for text in pq.read_table(path, columns=["problem"])["problem"].to_pylist()]
 
 
-def current_rows(recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Make the recipe's rows where they are missing, and again where the launcher would refuse them: an earlier version
-    made them. Raises RecipeError where rows that the user names are refused."""
-    make_missing(recipe, log)
-    try:
-        check_data(recipe)
-        check_reward(recipe)
-    except RecipeError as error:
-        if not recipe.prepare or any(key.source.by_user for key in files(recipe)):
-            raise
-        log(f"{error}")
-        make(recipe, log, "--force")
-
-
 def build_apart(shape: str, folder: Path, texts: Sequence[str], mean_tokens: float) -> None:
     """Build the model in a process that ends, since this one would keep the GPU's memory that it took."""
     if shape not in shapes.SHAPES:
@@ -327,35 +311,9 @@ def start_of(printed: str, first_done_s: float | None, steps: Sequence[Step]) ->
     return "\n".join(lines)
 
 
-def on_one_gpu(report: Path, batch: dict[str, Any]) -> dict[str, float]:
-    """Tokens a second of each of the settings on one GPU, from what `--out` wrote.
-
-    Raises RecipeError where the file is of another model or batch, or has no run on one GPU.
-    """
-    try:
-        found = json.loads(report.read_text(encoding="utf-8"))
-        speeds = {each["name"]: each["tokens_per_gpu_s"] for each in found["runs"] if each["gpus"] == 1}
-        other = {name: found[name] for name in batch if found[name] != batch[name]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        fix = "name a file that --out wrote"
-        raise RecipeError(f"not the report of a run: {error!r}", where=f"--one-gpu {report}", fix=fix) from error
-    if other or not speeds:
-        what = ", ".join(f"{name} {value}" for name, value in other.items())
-        raise RecipeError(
-            f"the report is of {what}" if other else "the report has no run on one GPU",
-            where=f"--one-gpu {report}",
-            fix="measure one GPU with the same options, or leave --one-gpu out",
-        )
-    return speeds
-
-
-def table(runs: Sequence[Measured], one_gpu: Mapping[str, float] | None = None) -> list[list[str]]:
-    """Rows for people: a measurement, then its value in each run; the last is the ratio of speeds to the first run.
-
-    Args:
-        one_gpu: tokens a second of the settings on one GPU, where no run here has it.
-    """
-    alone = {**(one_gpu or {}), **{run.name: run.tokens_per_gpu_s for run in runs if run.gpus == 1}}
+def table(runs: Sequence[Measured]) -> list[list[str]]:
+    """Rows for people: a measurement, then its value in each run; the last is the ratio of speeds to the first run."""
+    alone = {run.name: run.tokens_per_gpu_s for run in runs if run.gpus == 1}
     several = len({run.gpus for run in runs}) > 1
 
     def seconds(value: float | None) -> str:
@@ -406,7 +364,6 @@ def command(
     mean_response: Annotated[float, typer.Option(help="average length of responses that nothing cuts off")] = 600.0,
     steps: Annotated[int, typer.Option(help="steps of each run; the first is left out", min=1)] = 3,
     gpus: Annotated[str, typer.Option(help="GPUs that share a step; several, as 1,2,4: one after the other")] = "1",
-    one_gpu: Annotated[Path | None, typer.Option(help="report of an earlier run on one GPU, to compare with")] = None,
     only_model: Annotated[bool, typer.Option(help="write the model, and stop")] = False,
     out: Annotated[Path | None, typer.Option(help="JSON file for the measurements")] = None,
 ) -> None:
@@ -431,8 +388,7 @@ def command(
             data = recipe.data
             prompts, n, max_response = data.rollout_batch_size, recipe.worker.rollout.n, data.max_response_length
         batch = {"shape": shape, "prompts": prompts, "n": n, "max_response": max_response}
-        one = on_one_gpu(one_gpu, batch) if one_gpu else {}
-        current_rows(recipe, console.print)
+        make_missing(recipe, console.print)
         if not (folder / "config.json").is_file():
             begin = time.perf_counter()
             build_apart(shape, folder, questions(recipe.data.train_files), mean_response)
@@ -457,7 +413,7 @@ def command(
             if runs[-1].exit_code in INTERRUPTED:
                 break
         if runs:
-            head, *rows = table(runs, one)
+            head, *rows = table(runs)
             view = Table(*head)
             for row in rows:
                 view.add_row(*row)

@@ -38,17 +38,11 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("engine=easyr1 worker.actor.fsdp.enable_cpu_offload=true", ["cannot accumulate"]),
         ("worker.reward.num_workers=0", ["on CPUs only", "to 1 or more"]),
         ("trainer.save_freq=0", ["trainer.save_freq is 0", "-1 for never"]),
-        ("trainer.val_freq=0", ["trainer.val_freq is 0", "-1 for never"]),
         ("trainer.n_gpus_per_node=7 worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),  # before anything else
         ("trainer.project_name=${oc.env:HOME}", ["would replace ${...}", "write the value itself"]),
-        ("worker.reward.reward_function_kwargs.a.b=${data.seed}", ["would replace"]),
         (
             "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
             ["set data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"],
-        ),
-        (
-            "trainer.n_gpus_per_node=6 data.rollout_batch_size=96 worker.actor.global_batch_size=32 worker.rollout.n=4",
-            ["set worker.actor.global_batch_size to 24"],
         ),
         ("trainer.experiment_name=a/b", ["letters, digits"]),
         # what nothing reads
@@ -68,7 +62,7 @@ def test_what_does_not_fit_is_named_with_its_key_its_layer_and_what_fits(resolve
     with pytest.raises(RecipeError) as raised:
         check(resolve(*arguments.split()))
     assert all(word in str(raised.value) for word in words), str(raised.value)
-    assert last.split("=")[0].removesuffix(".a.b") in raised.value.where
+    assert last.split("=")[0] in raised.value.where
     assert f"argument {last}" in raised.value.where
     assert raised.value.fix
 

@@ -37,14 +37,6 @@ def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
     assert gpus.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
 
 
-def test_every_answer_to_how_many_gpus_reads_the_same_variable(monkeypatch):
-    monkeypatch.setattr(nvidia, "gpus_here", lambda: [nvidia.Gpu(str(n), f"GPU-{n}", 0, H100) for n in range(2)])
-    monkeypatch.setattr(nvidia.Path, "glob", lambda *_: [nvidia.Path("/dev/nvidia0"), nvidia.Path("/dev/nvidia1")])
-    for chosen in (None, "", "-1", "1", "0,1", "1,-1,0"):
-        environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-        assert len(nvidia.chosen_gpus(environ)) == nvidia.visible_gpus(environ)
-
-
 def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypatch):
     lost = "Unable to determine the device handle for GPU1: 0000:1B:00.0: GPU is lost.\n"
     smi = f"GPU 0: NVIDIA H200 (UUID: GPU-aaaa)\n{lost}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recipes.config import load
-from recipes.config.names import aliases, canonical, verl_defaults
-from recipes.config.schema import Recipe, Source, leaves
+from recipes.config.names import canonical
+from recipes.config.schema import Source
 from recipes.errors import RecipeError
 
 HERE = Source("argument", "here")
@@ -52,15 +52,6 @@ def test_what_is_no_key_is_answered(written, words):
         canonical(written, HERE)
     assert raised.value.where == "here"
     assert all(word in str(raised.value) for word in words), str(raised.value)
-
-
-def test_each_name_of_verl_leads_to_one_key_and_one_name_in_both_trees_means_one_thing():
-    assert set(aliases().values()) <= set(leaves(Recipe))
-    assert len(set(aliases().values())) == len(aliases()) > 80
-    assert [name for name in aliases() if name not in verl_defaults() and "overlong" not in name] == []
-    both = [path for path in leaves(Recipe) if path in verl_defaults()]
-    assert len(both) > 20
-    assert [path for path in both if path not in leaves(Recipe)[path].info.verl] == []
 
 
 def test_verls_tree_may_be_typed_into_a_file(tmp_path):

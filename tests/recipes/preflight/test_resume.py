@@ -11,7 +11,6 @@ from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import resume
-from recipes.python_files import own_files
 from recipes.runs.folder import read_changes
 from tests.recipes.engines.test_checkpoints import archive
 from tests.recipes.preflight.conftest import write_rows
@@ -212,13 +211,6 @@ def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, dam
     assert read_changes(run_dir("countdown"))[0].changes[0].old == "not recorded"
 
 
-def test_asking_for_changes_where_there_are_none_is_said(make):
-    changed = make("trainer.find_last_checkpoint=changed")
-    assert "has no checkpoint: the run begins with its first step" in resume.check_resume(changed)[0]
-    attempt(make())
-    assert "nothing of the run's content has changed" in resume.check_resume(changed)[1]
-
-
 def test_a_checkpoint_of_another_run_is_compared_too(make, files):
     saved = attempt(make("trainer.experiment_name=first"))
     other = f"trainer.load_checkpoint_path={saved}"
@@ -289,11 +281,3 @@ def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, rew
         with pytest.raises(RecipeError, match=name):
             resume.check_resume(make(*given))
         file.write_text("one")
-
-
-def test_the_kits_reward_is_all_of_its_files():
-    from recipes.paths import ROOT
-
-    names = {file.name for file in own_files(ROOT / "reward_functions" / "dispatch.py")}
-    assert names >= {"dispatch.py", "judges.py", "latex_helper.py", "runner.py"}
-    assert [file.name for file in own_files(ROOT / "reward_functions" / "countdown.py")] == ["countdown.py"]
