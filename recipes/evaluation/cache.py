@@ -20,6 +20,7 @@ from recipes.files import sha256, write_whole
 
 FORMAT = 2
 ROW = re.compile(rb'\{"row": (\d+),')
+"""Begins the line of a group, whose texts need not be parsed to find it."""
 
 
 def evaluations() -> Path:
@@ -28,12 +29,10 @@ def evaluations() -> Path:
 
 
 class ResponseFile:
-    """An append-only file of groups with an index from row to offset; memory does not grow with the responses' text.
+    """A JSONL file of groups; memory does not grow with the responses' text.
 
-    The first line is the key: what decided the responses.
-
-    A run that was killed while writing leaves half a line at the end, which is cut off when the file is opened for
-    appending, so that the run resumes. Only one process may append at a time.
+    The first line is the key, what decided the responses. A run that was killed while writing leaves half a line at the
+    end, which is cut off before more is appended. Only one process may append at a time.
     """
 
     def __init__(self, path: Path, key: str = "") -> None:
@@ -46,13 +45,10 @@ class ResponseFile:
     def __contains__(self, row: int) -> bool:
         return row in self._offsets
 
-    def __len__(self) -> int:
-        return len(self._offsets)
-
     def open_for_append(self) -> None:
         """Take the lock, index what another process added meanwhile, and cut off half a line."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,16 +66,14 @@ class ResponseFile:
         """Write one group, after `open_for_append`; it is on disk, whole, when this returns."""
         if self._file is None:
             raise ValueError("open_for_append comes before append")
+        self._offsets[group.row] = self._file.seek(0, os.SEEK_END)
         line = {"row": group.row, "responses": [asdict(response) for response in group.responses]}
-        offset = self._file.seek(0, os.SEEK_END)
         self._file.write((json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode())
         self._file.flush()
-        self._offsets[group.row] = offset
 
     def read(self, row: int) -> Group:
         """The group of one row; KeyError where it is missing."""
-        if self._file is None:
-            self._file = self.path.open("rb")
+        self._file = self._file or self.path.open("rb")
         self._file.seek(self._offsets[row])
         record = json.loads(self._file.readline())
         return Group(record["row"], tuple(Response(**response) for response in record["responses"]))
@@ -97,16 +91,15 @@ class ResponseFile:
         self._offsets.clear()
 
     def _index(self) -> int:
-        """Fill the offsets; return where the last whole line ends."""
+        """Find the groups; returns where the last whole line ends."""
         self._offsets.clear()
         offset = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, start=1):
+                row = ROW.match(line)
                 if not line.endswith(b"\n"):
                     break
-                # Every further line starts with {"row": N, so that the texts need not be parsed.
-                row = ROW.match(line)
-                if row is not None:
+                if row:
                     self._offsets[int(row[1])] = offset
                 elif number > 1:
                     raise RecipeError(

@@ -23,17 +23,16 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 @dataclass(frozen=True)
 class Model:
-    """`folder` holds the weights, `asked` is what the user wrote, `note` says what was taken instead of it."""
+    """`folder` holds the weights, `note` says what was taken instead of what the user named."""
 
     folder: Path
-    asked: str
     note: str = ""
 
     @property
     def name(self) -> str:
         """A short name for reports: the folder's, or experiment and step for a checkpoint."""
         parts = self.folder.parts
-        if len(parts) > 3 and parts[-1] == "huggingface" and parts[-2] == "actor":
+        if len(parts) > 3 and parts[-2:] == ("actor", "huggingface"):
             return f"{parts[-4]} {parts[-3]}"
         if len(parts) > 3 and parts[-2] == "snapshots":
             return parts[-3].removeprefix("models--").replace("--", "/")
@@ -47,16 +46,19 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
         RecipeError: there is none, it is not a model, it has no weights, or the folder holds the checkpoints of several
             runs. For a step that does not exist the message lists the steps of its own run.
     """
-    path = Path(asked).expanduser()
-    if path.is_file():
-        raise RecipeError(f"{asked} is a file, not a model's folder", where=option, fix=f"use {path.parent}")
+    path = Path(asked).expanduser().absolute()
     if not path.exists():
-        _refuse_wrong_step(path.absolute(), asked, option)
-        return _from_hub(asked, option)
-    path = path.absolute()
+        step = next((folder for folder in (path, *path.parents) if folder.name.startswith("global_step_")), None)
+        if step is None:
+            return _from_hub(asked, option)
+        raise RecipeError(
+            f"there is no {asked}; the checkpoints of {step.parent.name}: {_listed(step.parent)}",
+            where=option,
+            fix=f"name one of them, or {step.parent}, whose last whole step is taken",
+        )
     if (path / "config.json").exists():
-        return Model(_with_weights(path, option), asked)
-    models = _exported(path, EXPORTED)
+        return Model(_with_weights(path, option))
+    models = _exported(path)
     if not models:
         raise RecipeError(
             f"{asked} is not a model: it has no config.json, and no actor/huggingface below it",
@@ -66,12 +68,12 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
     last = _last_whole(path, models)
     if len(models) > 1 and last.parents[2] != path:
         raise RecipeError(
-            f"{asked} holds {len(models)} models: {_listed(models, path)}",
+            f"{asked} holds {len(models)} models: {_listed(path)}",
             where=option,
             fix=f"name one of them, or the folder of one run, whose last whole step is taken; the last is {last}",
         )
     note = f"{asked} is a checkpoint's root; evaluating {last}, its {'last whole' if len(models) > 1 else 'only'} model"
-    return Model(_with_weights(last, option), asked, note)
+    return Model(_with_weights(last, option), note)
 
 
 def _last_whole(run: Path, models: list[Path]) -> Path:
@@ -81,26 +83,9 @@ def _last_whole(run: Path, models: list[Path]) -> Path:
     return (whole or models)[-1]
 
 
-def _refuse_wrong_step(path: Path, asked: str, option: str) -> None:
-    """Raise for a step that was not saved, and list those of the same run that were."""
-    step = next((folder for folder in (path, *path.parents) if folder.name.startswith("global_step_")), None)
-    if step is None:
-        return
-    run = step.parent
-    models = _exported(run, ("global_step_*/actor/huggingface",))
-    raise RecipeError(
-        f"there is no {asked}; "
-        + (f"the checkpoints of {run.name}: {_listed(models, run)}" if models else f"{run} has no checkpoint"),
-        where=option,
-        fix=f"name {run}, whose last whole step is taken, or one of these"
-        if models
-        else "train first, or name a model",
-    )
-
-
-def _exported(root: Path, patterns: Sequence[str]) -> list[Path]:
+def _exported(root: Path) -> list[Path]:
     """The exported models below a folder, by step."""
-    folders = [path for pattern in patterns for path in root.glob(pattern) if (path / "config.json").exists()]
+    folders = [path for pattern in EXPORTED for path in root.glob(pattern) if (path / "config.json").exists()]
     return sorted(folders, key=lambda path: (_step(path), str(path)))
 
 
@@ -110,8 +95,8 @@ def _step(model: Path) -> int:
     return int(step[1]) if step else -1
 
 
-def _listed(models: list[Path], root: Path) -> str:
-    return ", ".join(str(folder.relative_to(root)) for folder in models)
+def _listed(root: Path) -> str:
+    return ", ".join(str(folder.relative_to(root)) for folder in _exported(root)) or "none"
 
 
 def _with_weights(folder: Path, option: str) -> Path:
@@ -121,8 +106,7 @@ def _with_weights(folder: Path, option: str) -> Path:
     raise RecipeError(
         f"{folder} has a config.json but no weights",
         where=option,
-        fix=f"merge the shards beside it: python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} "
-        f"--target_dir {folder}"
+        fix=f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
         if shards
         else "train with trainer.save_hf_model=true, or name another folder",
     )
@@ -143,7 +127,7 @@ def _from_hub(asked: str, option: str) -> Model:
             where=option,
             fix=f"check the name and the network ({reason})",
         ) from error
-    return Model(_with_weights(Path(folder), option), asked)
+    return Model(_with_weights(Path(folder), option))
 
 
 @dataclass(frozen=True)
@@ -166,7 +150,7 @@ class Subject:
 
     def generator(self, engine: Engine) -> str:
         """Return what answers for this model, with what changes its answers, as text for the cache's key."""
-        return f"server {engine.prompts}".rstrip() if isinstance(self.source, Server) else engine.generator
+        return engine.generator(server=isinstance(self.source, Server))
 
     @property
     def address(self) -> str:

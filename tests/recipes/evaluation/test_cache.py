@@ -51,7 +51,7 @@ def test_any_text_is_read_back_in_any_order(tmp_path, texts):
         for each in groups:
             file.append(each)
     with opened(path) as file:
-        assert (len(file), len(groups) in file) == (len(groups), False)
+        assert len(groups) not in file
         assert [file.read(each.row) for each in reversed(groups)] == groups[::-1]
 
 
@@ -59,11 +59,10 @@ def test_half_a_line_is_cut_off_and_generation_resumes(filled):
     whole = filled.read_bytes()
     filled.write_bytes(whole + b'{"row": 5, "responses": [{"te')
     with opened(filled, append=True) as file:
-        assert len(file) == 3
+        assert 5 not in file
         file.append(group(5))
     assert filled.read_bytes().startswith(whole)
     with opened(filled) as file:
-        assert len(file) == 4
         assert file.read(5) == group(5)
 
 

@@ -51,7 +51,7 @@ def test_a_missing_step_lists_those_of_its_own_run(make_model, tmp_path):
         find_model(f"{tmp_path}/run/global_step_60/actor")
     assert "global_step_20/actor/huggingface, global_step_100/actor/huggingface" in error.value.what
     assert "global_step_7" not in str(error.value)
-    with pytest.raises(RecipeError, match="has no checkpoint") as error:
+    with pytest.raises(RecipeError, match="checkpoints of untrained: none") as error:
         find_model(f"{tmp_path}/untrained/global_step_60/actor/huggingface")
     assert "global_step_7" not in str(error.value)
     with pytest.raises(RecipeError, match="holds 3 models"):

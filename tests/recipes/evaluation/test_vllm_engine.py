@@ -42,9 +42,9 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     other = VllmSampler(TINY, questions, 8, Engine(chat_template="{{ messages[0].content }}"))
     assert other._tokens(questions[0]) != own._tokens(questions[0])
     assert other._tokenizer.decode(other._tokens(questions[0])) == questions[0].text
-    names = [Engine().generator, Engine(dtype="float16").generator, Engine(chat_template="x").generator]
+    names = [Engine().generator(), Engine(dtype="float16").generator(), Engine(chat_template="x").generator()]
     assert len(set(names)) == 3, "what changes the answers is in the cache's key"
-    assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator == Engine().generator
+    assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator() == Engine().generator()
 
 
 def test_the_caches_key_has_the_precision_of_this_machine_and_vllms_version(monkeypatch):
@@ -52,12 +52,12 @@ def test_the_caches_key_has_the_precision_of_this_machine_and_vllms_version(monk
     monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: here["gpus"])
     monkeypatch.setattr(vllm_engine.gpus, "model", lambda: here["model"])
     monkeypatch.setattr(vllm_engine, "installed", lambda name: here.get(name))
-    assert Engine().generator == Engine(dtype="float32").generator == "vllm 0.28.0 float32"
+    assert Engine().generator() == Engine(dtype="float32").generator() == "vllm 0.28.0 float32"
     here |= {"gpus": 1}
-    assert Engine().generator == "vllm 0.28.0 auto on compute capability 9.0"
+    assert Engine().generator() == "vllm 0.28.0 auto on compute capability 9.0"
     here |= {"model": ("one without bfloat16", (7, 5)), "vllm": "0.29.0"}
-    assert Engine().generator == "vllm 0.29.0 auto on compute capability 7.5"
-    assert Engine(dtype="float16").generator == "vllm 0.29.0 float16"
+    assert Engine().generator() == "vllm 0.29.0 auto on compute capability 7.5"
+    assert Engine(dtype="float16").generator() == "vllm 0.29.0 float16"
     asked = Subject("model", "m", "m", "hash", Server("http://host/v1", "m"))
     assert asked.generator(Engine()) == "server", "which this machine's vLLM does not answer for"
     assert asked.generator(Engine(max_pixels=512)) == "server None-512", "images are sent with the bounds"
@@ -158,7 +158,7 @@ def test_the_recipes_template_arguments_and_top_k_are_in_prompts_and_keys(make_d
         for value in (True, False)
     ]
     assert tokens[0] != tokens[1]
-    assert Engine(template_arguments={"enable_thinking": False}).generator != Engine().generator
+    assert Engine(template_arguments={"enable_thinking": False}).generator() != Engine().generator()
     words = ["verl.data.apply_chat_template_kwargs.enable_thinking=false", "worker.rollout.top_k=20"]
     recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
     made = plan._engine(Options(), recipe, make_data(2))
