@@ -15,9 +15,9 @@ import typer
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
 from recipes.errors import RecipeError, counted, reported_errors
 from recipes.paths import relative_to_cwd
+from recipes.runs.compare import mean_of, pair, why_not
 from recipes.runs.folder import ATTEMPT, read
 from recipes.runs.responses import read_dump, validation_files
-from recipes.runs.validations import mean_of, pair, why_not
 from recipes.statistics import Interval, McNemar, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

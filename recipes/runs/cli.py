@@ -24,7 +24,7 @@ def about() -> None:
 @app.command("list")
 def list_runs() -> None:
     """Every run: state, step, last accuracy, checkpoints, time left."""
-    from recipes.runs.watch import listing
+    from recipes.runs.terminal import listing
 
     every = [runs.read(folder) for folder in runs.folders()]
     Console().print(listing(every) if every else "no runs yet")
@@ -40,7 +40,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="show it as it is now, and stop")] = False,
 ) -> None:
     """One run, live: curves, a light for each health rule, time left."""
-    from recipes.runs.watch import watch as show
+    from recipes.runs.terminal import watch as show
 
     with reported_errors():
         show(runs.find(name), Console(), every, once)
@@ -51,7 +51,7 @@ def report(
     name: Name = "",
     output: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the run's folder")] = None,
 ) -> None:
-    """One HTML file: curves, rules, samples over time, configuration and what differs from the official one."""
+    """One HTML file: curves, rules, samples over time, what was changed on the way, configuration."""
     from recipes.runs.report import write
 
     with reported_errors():

@@ -21,7 +21,7 @@ from recipes.engines.verl.translation import is_on_policy
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import Run
-from recipes.runs.metrics import TIMINGS, Step, mean_validation, number
+from recipes.runs.metrics import Step, mean_validation, number
 from recipes.runs.responses import Groups, Responses
 from recipes.statistics import SIGNIFICANCE
 
@@ -240,8 +240,6 @@ def _rollout(run: Evidence) -> Verdict:
     # The mean of log p(vLLM) - log p(trainer) is not negative but for noise, so the size alone counts.
     worst = max(map(abs, run.last(run.series(rollout_mismatch.KL))))
     evidence = f"at most {number(worst)} nats a token over the last steps, bound {run.bounds.rollout_kl:g}"
-    if difference := run.last(run.values(rollout_mismatch.DIFFERENCE)):
-        evidence += f"; single tokens' probabilities differ by {number(max(difference))} at most"
     return Verdict("ok" if worst <= run.bounds.rollout_kl else "failure", evidence)
 
 
@@ -293,19 +291,7 @@ def _step_time(run: Evidence) -> Verdict:
     if len(times) < 2 * size:
         raise Unknown("too few steps")
     before, now = median(times[:size]), median(times[-size:])
-    evidence = f"{before:.1f} s at first, {now:.1f} s now"
-    if now <= run.bounds.step_time * before:
-        return Verdict("ok", evidence)
-
-    def spent(steps: Sequence[Step], names: Sequence[str]) -> float:
-        return sum(step.get(name) or 0.0 for step in steps for name in names)
-
-    growth = {
-        phase: spent(run.steps[-size:], names) - spent(run.steps[1 : 1 + size], names)
-        for phase, names in TIMINGS
-        if phase not in ("validate", "save")
-    }
-    return Verdict("warning", f"{evidence}; most of it in: {max(growth, key=growth.__getitem__)}")
+    return _warning_if(now > run.bounds.step_time * before, f"{before:.1f} s at first, {now:.1f} s now")
 
 
 def _silence(run: Evidence) -> Verdict:

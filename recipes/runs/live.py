@@ -19,9 +19,9 @@ from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
 from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.progress import Progress
 from recipes.runs.responses import Responses
 from recipes.runs.supervise import Limits, Outcome, supervise
+from recipes.runs.terminal import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console

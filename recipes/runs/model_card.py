@@ -17,9 +17,8 @@ from recipes.drawing import templates
 from recipes.engines.checkpoints import Checkpoint
 from recipes.files import write_whole
 from recipes.model_files import local_model
-from recipes.runs.compare import shown, title
+from recipes.runs.compare import mean_of, shown, title
 from recipes.runs.responses import read_dump, validation_files
-from recipes.runs.validations import mean_of
 
 CARD = "README.md"
 """The name under which hubs show a model's card."""

@@ -146,41 +146,38 @@ def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
 
 
 SHARED_MEMORY = Path("/dev/shm")
-NAMES = ("verl_weights_*",)
+NAMES = "verl_weights_*"
 """verl's names. Files of Python's multiprocessing (`psm_*`) are small and stay: they may belong to a process of another
 container, which cannot be seen from here."""
 
 
 @contextmanager
 def shared_memory_cleared(folder: Path = SHARED_MEMORY) -> Iterator[None]:
-    """On exit, remove the files that were made meanwhile and that no living process has mapped or open."""
+    """On exit, remove the files that were made meanwhile and that no living process has mapped."""
     before = _own_files(folder)
     try:
         yield
     finally:
-        new = _own_files(folder) - before
-        for path in new - _in_use(new) if new else ():
-            path.unlink(missing_ok=True)
+        if new := _own_files(folder) - before:
+            mapped = _mapped()
+            for path in new:
+                if str(path) not in mapped:
+                    path.unlink(missing_ok=True)
 
 
 def _own_files(folder: Path) -> set[Path]:
     files = set()
-    for path in (path for name in NAMES for path in folder.glob(name)):
+    for path in folder.glob(NAMES):
         with suppress(FileNotFoundError):
             if path.stat().st_uid == os.getuid():
                 files.add(path)
     return files
 
 
-def _in_use(paths: set[Path]) -> set[Path]:
-    """Those of the paths that a living process has mapped or open."""
-    used: set[Path] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        seen = []
+def _mapped() -> str:
+    """The memory maps of all processes that can be read."""
+    maps = []
+    for file in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):
-            seen.append((process / "maps").read_text(errors="replace"))
-            for entry in (process / "fd").iterdir():
-                with suppress(FileNotFoundError):  # the descriptor of this very listing
-                    seen.append(os.readlink(entry))
-        used |= {path for path in paths if any(str(path) in text for text in seen)}
-    return used
+            maps.append(file.read_text(errors="replace"))
+    return "".join(maps)

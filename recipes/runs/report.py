@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from recipes import official
-from recipes.config import Recipe
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
 from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
-from recipes.paths import ROOT
-from recipes.runs.compare import shown
+from recipes.runs.compare import mean_of, shown
 from recipes.runs.folder import ATTEMPT, Run, RunFiles, read, read_changes
 from recipes.runs.health import Finding, findings_of, truncated
 from recipes.runs.log import LogReader, first_error
 from recipes.runs.metrics import KL, duration, number
 from recipes.runs.responses import Dump, Response, Rollouts, read_dump, validation_files
-from recipes.runs.validations import mean_of
 from recipes.statistics import Interval
 
 Validations = dict[int, Dump]
 TEMPLATE = "report.html.j2"
-AGAINST = ("verl", "easyr1")
 MOST_CHARACTERS = 1500
 """Of a prompt or a response."""
-MOST_VALIDATIONS = 5
 
 
 def write(folder: Path, output: Path) -> Path:
@@ -51,14 +44,13 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
     curve = {step: mean_of(dump) for step, dump in validations.items()}
     alarms = [finding for finding in findings if finding.alarming]
     tone = "bad" if any(finding.status == "failure" for finding in alarms) else "weak" if alarms else "good"
-    different, heads, more = _against_official(run)
     config = RunFiles(run.folder).config
     return (
         templates(Path(__file__).parent)
         .get_template(TEMPLATE)
         .render(
             run=run,
-            notes=[*run.notes, *notes, *more],
+            notes=[*run.notes, *notes],
             style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
             task=run.recipe.name if run.recipe else "unknown recipe",
             written=datetime.now().astimezone().isoformat(timespec="minutes"),
@@ -69,10 +61,7 @@ def _page(run: Run, findings: list[Finding], validations: Validations, rollouts:
             unknown=sum(finding.status == "unknown" for finding in findings),
             curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, rollouts)],
             samples=_samples(validations),
-            different=different,
             counted=counted,
-            zip=zip,
-            heads=heads,
             error=_error(run),
             changed=read_changes(run.folder),
             config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
@@ -181,8 +170,7 @@ def _whole_steps(axes: Any) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One held-out question with its answers: (step, right, text)."""
 
     title: str
@@ -191,12 +179,11 @@ class Sample:
 
 
 def _samples(validations: Validations) -> list[Sample]:
-    """A question that was won, one that was lost and one that was never right, with the answers of up to five steps."""
+    """A question that was won, one that was lost and one that was never right, at the first, middle and last step."""
     steps = sorted(validations)
     if len(steps) < 2:
         return []
-    if len(steps) > MOST_VALIDATIONS:
-        steps = [steps[round(i * (len(steps) - 1) / (MOST_VALIDATIONS - 1))] for i in range(MOST_VALIDATIONS)]
+    steps = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
     answers = [validations[step].answers for step in steps]
     samples: dict[str, Sample] = {}
     for row in answers[0]:
@@ -217,30 +204,6 @@ def _samples(validations: Validations) -> list[Sample]:
 def _verdict(response: Response) -> str:
     """ "right" or "wrong", or the score where the reward states no accuracy."""
     return f"score {response.score:.3g}" if response.right is None else "right" if response.right else "wrong"
-
-
-def _against_official(run: Run) -> tuple[list[list[str]] | None, list[str], list[str]]:
-    """Return the keys that differ from the official examples, the examples' titles, and what went wrong.
-
-    A run without a GPU or of an embedded tiny model has no rows: nearly every size differs there, and says nothing.
-    """
-    if run.recipe is None or run.recipe.hardware == "cpu" or _is_embedded(run.recipe):
-        return None, [], []
-    try:
-        compared = official.compare(str(RunFiles(run.folder).config), official.examples(AGAINST))
-    except RecipeError as error:
-        return None, [], [f"no comparison with the official examples: {error.what}"]
-    rows = [official.cells(row)[:-1] for row in compared.rows if row.status != "aligned" and _is_official(row)]
-    return rows, [each.title for each in compared.official], []
-
-
-def _is_embedded(recipe: Recipe) -> bool:
-    model = recipe.worker.actor.model.model_path
-    return model is not None and Path(model).is_relative_to(ROOT / "recipes")
-
-
-def _is_official(row: official.Row) -> bool:
-    return any(value is not official.ABSENT for value in row.official)
 
 
 def _error(run: Run) -> str:

@@ -15,7 +15,7 @@ from recipes.config.variables import positive_number
 from recipes.runs.log import LogReader, TrainerError, first_error, is_alarming, phase_of
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
-from recipes.runs.progress import Progress
+from recipes.runs.terminal import Progress
 
 WATCHDOG_MINUTES = 5.0
 BUSY = 16.0

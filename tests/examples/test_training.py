@@ -16,10 +16,10 @@ import pytest
 
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.paths import ROOT
+from recipes.runs.compare import pair
 from recipes.runs.metrics import read_history, validation
 from recipes.runs.responses import read_dump
 from recipes.runs.rollout_mismatch import DIFFERENCE, KL
-from recipes.runs.validations import pair
 
 pytestmark = pytest.mark.trainer
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.errors import RecipeError
+from recipes.runs.compare import mean_of, pair, why_not
 from recipes.runs.responses import NO_IDS, Groups, Rollouts, is_flat, read_dump
-from recipes.runs.validations import mean_of, pair, why_not
 
 
 def response(uid, score, **more):

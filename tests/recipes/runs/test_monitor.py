@@ -17,7 +17,7 @@ from recipes.config import load, to_yaml
 from recipes.engines.checkpoints import STOP_REQUEST
 from recipes.runs import folder as runs
 from recipes.runs.cli import app
-from recipes.runs.watch import watch
+from recipes.runs.terminal import watch
 
 
 def cli(*arguments):

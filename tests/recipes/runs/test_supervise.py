@@ -18,8 +18,8 @@ from rich.console import Console
 
 from recipes.runs.metrics import MetricsFollower, read_history
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.progress import Progress
 from recipes.runs.supervise import Limits, Watchdog, supervise
+from recipes.runs.terminal import Progress
 
 FAKE = Path(__file__).with_name("fake_trainer.py")
 
@@ -143,12 +143,10 @@ def test_shared_memory_that_a_run_left_goes_and_everything_else_stays(tmp_path):
     with suppress(KeyError), shared_memory_cleared(tmp_path):
         for name in ("verl_weights_left", "psm_of_another_container"):
             (tmp_path / name).write_bytes(b"x" * 4096)
-        opened = (tmp_path / "verl_weights_open").open("wb")
         (tmp_path / "verl_weights_mapped").write_bytes(b"x" * 4096)
         with (tmp_path / "verl_weights_mapped").open("r+b") as file:
             mapped = mmap.mmap(file.fileno(), 4096)
         raise KeyError
     left = {path.name.removeprefix("verl_weights_") for path in tmp_path.iterdir()}
-    assert left == {"before", "psm_of_another_container", "open", "mapped"}
-    opened.close()
+    assert left == {"before", "psm_of_another_container", "mapped"}
     mapped.close()

@@ -7,8 +7,8 @@ import io
 from rich.console import Console
 
 from recipes.runs.metrics import Step
-from recipes.runs.progress import Progress, time_left
 from recipes.runs.responses import Groups
+from recipes.runs.terminal import Progress, time_left
 
 
 def test_time_left_has_validations_in_it_and_outgrows_a_slow_first_step():
