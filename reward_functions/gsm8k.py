@@ -61,8 +61,8 @@ def compute_score(
     stated = answers.find(solution_str if isinstance(solution_str, str) else "")
     pred = answers.number(stated)
     form = float(pred != "" and gold != "")
-    reason = "unparsable" if stated.how in answers.MARKED else "no_answer" if stated.how == "last" else stated.how
-    if not pred and flexible and reason in ("no_answer", "unparsable"):
+    reason = stated.unread
+    if not pred and flexible and reason != "truncated":
         pred = answers.last_number(stated.response)
     if not gold:
         reason, pred = "gold_unparsable", ""

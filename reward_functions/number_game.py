@@ -68,7 +68,7 @@ def compute_score(
     elif pred:
         reason = "correct" if pred == gold else "wrong"
     else:
-        reason = "unparsable" if stated.how in answers.MARKED else "no_answer" if stated.how == "last" else stated.how
+        reason = stated.unread
     accuracy, form = float(reason == "correct"), float(pred != "")
     score = accuracy or format_credit * form
     return {"score": score, "acc": accuracy, "accuracy": accuracy, "format": form, "pred": pred, "reason": reason}

@@ -46,6 +46,11 @@ class Statement(NamedTuple):
         """Does it stand in a marker, or is the response a single line?"""
         return self.how in MARKED or (self.how == "last" and "\n" not in self.response.strip())
 
+    @property
+    def unread(self) -> str:
+        """The reason code where nothing can be read in it."""
+        return "unparsable" if self.how in MARKED else "no_answer" if self.how == "last" else self.how
+
 
 def find(response: str) -> Statement:
     """The statement of a response; thinking, closed or not, is not searched."""

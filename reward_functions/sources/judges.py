@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from . import answers, classification, latex, multiple_choice, programs, qa, sandbox, sandbox_fusion
+from . import answers, classification, latex, multiple_choice, programs, qa, sandbox
 
 FORMAT_CREDIT = 0.1
 PARTIAL_CREDIT = 0.5
 CODE = ("code", "code_generation")
-READ = (*answers.MARKED, "last")  # where a response states something
 
 Result = dict[str, Any]
 
@@ -95,12 +94,10 @@ def _read_number(truth: Any) -> str | None:
 
 def _score_number(response: str, gold: str, settings: Settings) -> Result:
     stated = answers.find(response)
-    if stated.how not in READ:
-        return _answered(stated.how, False, settings)
     marked = answers.number(stated)
     pred = marked or (answers.last_number(stated.response) if stated.how == "last" else "")
     if not pred:
-        return _answered("no_answer" if stated.how == "last" else "unparsable", False, settings)
+        return _answered(stated.unread, False, settings)
     return _answered("correct" if pred == gold else "wrong", marked != "", settings, pred=pred)
 
 
@@ -130,10 +127,8 @@ def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settin
 def _score_text(response: str, settings: Settings, read: Callable[[str], tuple[str, str]]) -> Result:
     """A response whose whole statement `read` judges: (reason, what was read)."""
     stated = answers.find(response)
-    if stated.how not in READ:
-        return _answered(stated.how, False, settings)
-    if not stated.text or len(stated.text) > answers.LONGEST:
-        return _answered("unparsable", False, settings)
+    if not 0 < len(stated.text) <= answers.LONGEST:
+        return _answered(stated.unread, False, settings)
     reason, pred = read(stated.text)
     return _answered(reason, stated.asked_for and reason in ("correct", "wrong"), settings, pred=pred)
 
@@ -144,10 +139,8 @@ def _score_formula(response: str, gold: str, settings: Settings) -> Result:
 
 def _score_words(response: str, golds: tuple[str, ...], settings: Settings) -> Result:
     stated = answers.find(response)
-    if stated.how not in READ:
-        return _answered(stated.how, False, settings)
-    if not stated.text or len(stated.text) > answers.LONGEST:
-        return _answered("unparsable", False, settings)
+    if not 0 < len(stated.text) <= answers.LONGEST:
+        return _answered(stated.unread, False, settings)
     text = answers.plain(stated.text) or stated.text
     exact, f1 = qa.judge(text, golds)
     reason = "correct" if exact else "partial" if f1 else "wrong"
@@ -175,22 +168,8 @@ def _score_label(response: str, labels: classification.Labels, settings: Setting
 
 
 def _score_program(response: str, tests: programs.Tests, settings: Settings) -> Result:
-    program, reason = programs.read_program(response)
-    if reason:
-        return _result(0.0, 0.0, 0.0, reason)
-    run = runner(settings.sandbox_fusion_url)
-    results = run(tests.kind, program, tests.inputs, settings.limits)
-    if any(each["status"] == "gold_unparsable" for each in results):
-        return _result(0.0, 0.0, 0.0, "gold_unparsable")
-    right, failure = programs.passed(tests, results)
-    share = right / len(results)
-    reason = "correct" if share == 1.0 else "partial" if right else failure
-    return _result(share, float(share == 1.0), 1.0, reason, tests=share)
-
-
-def runner(url: str | None) -> Callable[..., list[Result]]:
-    """Return what runs programs: the sandbox of this machine, or the service at an address."""
-    return sandbox.run if url is None else partial(sandbox_fusion.run, url)
+    share, reason, form = programs.judge(response, tests, settings.sandbox_fusion_url, settings.limits)
+    return _result(share, float(share == 1.0), float(form), reason, tests=share)
 
 
 _NUMBER = Source(_read_number, _score_number)

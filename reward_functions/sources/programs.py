@@ -1,4 +1,4 @@
-"""Model-written programs: their tests, the last fenced block of a response, and what passed.
+"""Model-written programs, from the fence to the verdict: the program, its tests, and what passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
 calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox` or in Sandbox Fusion. Outputs and values
@@ -7,22 +7,27 @@ are compared here, the texts of tests are executed in a process of the sandbox i
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
+import math
 import re
+import symtable
+import sys
 import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from . import names
-from .same import EXACT, close, same_value
-from .sandboxed.values import FAILURES, Codec
+from . import sandbox, sandbox_fusion
+from .sandboxed.talk import FAILURES, Codec
 
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
-MAX_VALUE = 200_000  # characters of one expected output; the sandbox reads at most 256 KiB
+MAX_VALUE = 200_000  # characters of one test or expected output; the sandbox reads at most 256 KiB
 MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
 YES_OR_NO = ("yes", "no", "true", "false")
 
@@ -51,6 +56,26 @@ class Tests:
     outputs: tuple[Any, ...] = ()  # what a script should print; what a call should return
 
 
+def judge(response: str, tests: Tests, url: str | None, limits: sandbox.Limits) -> tuple[float, str, bool]:
+    """The verdict on a response: (share of tests passed, reason, whether there was a program to run).
+
+    Args:
+        response: what the policy wrote.
+        tests: from `read_text`.
+        url: of Sandbox Fusion; None for the sandbox of this machine.
+        limits: of a program.
+    """
+    program, reason = read_program(response)
+    if reason:
+        return 0.0, reason, False
+    run = sandbox.run if url is None else partial(sandbox_fusion.run, url)
+    results = run(tests.kind, program, tests.inputs, limits)
+    if any(each["status"] == "gold_unparsable" for each in results):
+        return 0.0, "gold_unparsable", False
+    right, failure = passed(tests, results)
+    return right / len(results), "correct" if right == len(results) else "partial" if right else failure, True
+
+
 def read_program(response: str) -> tuple[str, str]:
     """The last fenced block of Python behind the thinking: (program, ""), or ("", reason).
 
@@ -77,6 +102,9 @@ def read_program(response: str) -> tuple[str, str]:
     if not program.strip():
         return "", "no_answer"
     return (program, "") if len(program) <= MAX_PROGRAM else ("", "too_long")
+
+
+# --- The truth ---
 
 
 @lru_cache(maxsize=1024)  # the responses of one group share their tests
@@ -130,8 +158,8 @@ def _asserts(texts: list[str], classes: Any) -> Tests:
     texts, tests = [text if "\n" in text.strip() else text.strip() for text in texts], []
     for text in texts:
         try:
-            tests.append(names.read(text, classes))
-        except names.NoTest as error:
+            tests.append(read_test(text, classes))
+        except TruthError as error:
             raise TruthError(f"{text[:80]!r}: {error}") from error
     if idle := set(classes) - {name for test in tests for name in test.called}:
         raise TruthError(f"classes has {min(idle)}, which no test calls and leaves to the program")
@@ -165,6 +193,137 @@ def _codec() -> Codec:
     return Codec(
         lambda value: ("object", 0), {"object": lambda number: NotImplemented, "iterator": lambda items: NotImplemented}
     )
+
+
+# --- What the text of a test takes from the program ---
+
+ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"}
+# A test that has these could execute what the program returns, out of the sandbox's process for the program.
+CODE = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "builtins",
+    "pickle",
+    "marshal",
+    "shelve",
+    "runpy",
+    "importlib",
+    "ctypes",
+}
+# Names of the standard library that tests use without importing them: as modules, and alone.
+MODULES = {
+    *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq"),
+    *("io", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics", "string", "sys"),
+    "unittest",
+}
+ALONE = {
+    "collections": "ChainMap Counter OrderedDict defaultdict deque",
+    "datetime": "date datetime timedelta",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "functools": "partial reduce",
+    "heapq": "nlargest nsmallest",
+    "itertools": "accumulate chain combinations combinations_with_replacement count cycle groupby islice permutations "
+    "product repeat zip_longest",
+    "math": "ceil comb cos e exp factorial floor fsum gcd hypot inf isclose isqrt lcm log log10 log2 nan perm pi prod "
+    "sin sqrt tan",
+    "statistics": "mean median mode pstdev pvariance stdev variance",
+}
+STANDARD = {name: f"{module}.{name}" for module, names in ALONE.items() for name in names.split()}
+PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
+
+
+@dataclass(frozen=True)
+class Test:
+    """The text of one test, and the names that it takes from elsewhere."""
+
+    __test__ = False  # no test class of pytest's
+
+    text: str
+    wanted: list[str]  # names of the program's
+    imports: dict[str, str]  # of the standard library: name -> "module" or "module.name"
+    classes: list[str]  # those of the program's names that are classes
+    called: set[str]  # those that it calls
+
+
+def read_test(text: str, classes: Sequence[str] = ()) -> Test:
+    """Return what a test takes from the program: the names that it neither defines nor has from Python.
+
+    The program can only fill these. `sorted`, `math.isclose` or `Fraction` in a test are Python's own, whatever the
+    program calls by those names. Where a test uses no other names, as in `assert sum(10, 15) == 6`, the one that it
+    calls first is the program's.
+
+    Args:
+        text: the test.
+        classes: names of the program's that are classes.
+
+    Raises:
+        TruthError: the text is too long or no Python, needs what the sandbox does not have, or nothing of the program.
+    """
+    if len(text) > MAX_VALUE:
+        raise TruthError(f"more than {MAX_VALUE} characters")
+    try:
+        table, nodes = symtable.symtable(text, "<test>", "exec"), list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise TruthError(f"no Python: {str(error)[:100]}") from error
+    own = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
+    used = [name for name in dict.fromkeys(_globals(table)) if name not in own and not name.startswith("__")]
+    modules = {name for node in nodes for name in _modules(node)}
+    if absent := [*(ABSENT & {*used}), *(modules - sys.stdlib_module_names)]:
+        raise TruthError(f"{min(absent)}: the sandbox has Python's standard library alone")
+    if runs := CODE & {*_globals(table), *modules}:
+        raise TruthError(f"{min(runs)}: it could make code of what the program returns")
+    if "asyncio" in modules or "asyncio" in used or any(isinstance(node, ast.Await) for node in nodes):
+        raise TruthError("no coroutines across the sandbox; test a function that calls asyncio.run itself")
+    bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    alone = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in bases}
+    imports = {name: STANDARD[name] for name in used if name in STANDARD and name not in classes}
+    imports |= {name: name for name in used if name in MODULES and name not in alone}
+    wanted = [name for name in used if name in classes or (name not in imports and name not in PYTHON)]
+    called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    if not wanted:  # the first that could be is the program's, rather of the standard library than a builtin
+        wanted = [*(name for name in used if name in STANDARD), *(name for name in called if name in used)][:1]
+    if not wanted:
+        raise TruthError("it takes nothing of the program: all its names are its own or Python's")
+    if caught := {name for node in nodes for name in _caught(node)} & {*wanted}:
+        raise TruthError(f"except {min(caught)}: an error of the program's class arrives as the nearest of Python's")
+    imports = {name: path for name, path in imports.items() if name not in wanted}
+    return Test(text, wanted, imports, [name for name in classes if name in wanted], {*called} & {*wanted})
+
+
+def _modules(node: ast.AST) -> list[str]:
+    """Return the packages that a statement imports."""
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return []
+    names = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or "."]
+    return [name.partition(".")[0] for name in names]
+
+
+def _caught(node: ast.AST) -> list[str]:
+    """Return the names of the errors that a statement catches."""
+    if not isinstance(node, ast.ExceptHandler) or node.type is None:
+        return []
+    return [each.id for each in ast.walk(node.type) if isinstance(each, ast.Name)]
+
+
+def _globals(table: symtable.SymbolTable) -> Iterator[str]:
+    """Yield the global names that are used anywhere in this scope."""
+    top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (top or symbol.is_global()):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _globals(child)
+
+
+# --- What passed ---
+
+EXACT = 2.0**52  # floats above have no fractions, and may stand for several integers
+TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
+MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
+LESS_THAN_A_WHOLE = 0.5  # but never as much as this, so that different integers are different
 
 
 def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
@@ -230,3 +389,52 @@ def _close_texts(ours: str, theirs: str) -> bool:
         return False
     a, b = float(ours), float(theirs)
     return close(a, b) if max(abs(a), abs(b)) < EXACT else close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))
+
+
+def close(ours: Any, theirs: Any) -> bool:
+    """Are these finite numbers equal within the tolerance?"""
+    size = min(max(1.0, abs(theirs)), 1 / TOLERANCE)  # beyond which less than a whole is the smaller bound
+    return abs(ours - theirs) <= TOLERANCE * size and abs(ours - theirs) < LESS_THAN_A_WHOLE
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    """Is a return value the expected JSON?
+
+    Tuples count as lists, keys as text; integers are exact, floats within the tolerance where a float is expected, and
+    True is no number.
+    """
+    if isinstance(value, dict):
+        return isinstance(expected, dict) and _same_items(value, expected)
+    if isinstance(value, (list, tuple)):
+        same_length = isinstance(expected, list) and len(value) == len(expected)
+        return same_length and all(map(same_value, value, expected))
+    if isinstance(value, str) or isinstance(expected, str):
+        return isinstance(value, str) and isinstance(expected, str) and str.__eq__(value, expected)
+    if isinstance(value, (bool, type(None))) or isinstance(expected, (bool, type(None))):
+        return value is expected
+    if isinstance(expected, (list, dict)) or not _is_number(value):
+        return False
+    if not isinstance(expected, float) or not (math.isfinite(expected) and abs(value) < math.inf):
+        return bool(value == expected)
+    if isinstance(value, float) and max(abs(value), abs(expected)) < EXACT:
+        return close(value, expected)
+    return close(Fraction(value), Fraction(expected))
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_finite() and abs(value.adjusted()) < MAX_EXPONENT
+    return isinstance(value, (int, float, Fraction))
+
+
+def _same_items(items: Any, expected: dict[str, Any]) -> bool:
+    named = {key if isinstance(key, str) else _json_key(key): item for key, item in items.items()}
+    if len(items) != len(expected) or named.keys() != expected.keys():
+        return False
+    return all(same_value(item, expected[key]) for key, item in named.items())
+
+
+def _json_key(key: Any) -> str:
+    """The key that JSON has for a key that is no text."""
+    constants = {None: "null", True: "true", False: "false"}
+    return constants[key] if key is None or isinstance(key, bool) else repr(key)

@@ -26,29 +26,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from .sandboxed import values
+from .sandboxed import talk
 
 SANDBOXED = Path(__file__).resolve().parent / "sandboxed"
 MACHINES = ("x86_64", "aarch64")  # those that `sandboxed/seccomp.py` has a filter for
-PARTS = ("values", "served", "judged", "seccomp", "runner")
-# The same Python runs inside, so it takes code that is compiled already. A program that is a script runs in the last
-# lines, with no frame of ours but this one below it.
-START = """def start():
-    import marshal, sys
-    read = sys.stdin.buffer.raw.read
-    block = lambda: read(int.from_bytes(read(8), "little"))
-    code, request = marshal.loads(block())
-    for name, part in code:
-        module = sys.modules[name] = type(sys)(name)
-        exec(part, module.__dict__)
-    return module.main(request)
-code, names, finish = start()
-error = None
-try:
-    exec(code, names)
-except BaseException as raised:
-    error = raised
-finish(names, error)"""
+PARTS = ("seccomp", "talk", "runner")
+# The same Python runs inside, so it takes code that is compiled already.
+START = """import marshal, sys
+read = sys.stdin.buffer.raw.read
+for name, code in marshal.loads(read(int.from_bytes(read(8), "little"))):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+job, request = module.main()
+job(request)"""
 MOST_OUTPUT = 32 << 20  # bytes, of all tests of a program
 TRY_S = 30.0
 FREE_S = 0.003  # between two looks for a free core
@@ -93,8 +83,8 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
     Args:
         kind: "script", "calls" or "asserts".
         program: Python source.
-        tests: of a script, what is on its standard input; of calls, the messages that `sandboxed/served.py` answers; of
-            asserts, what `names.read` has of each text, which no process in which the program runs can see.
+        tests: of a script, what is on its standard input; of calls, the messages that `talk.Server` answers; of
+            asserts, what `programs.read_test` has of each text, which no process in which the program runs can see.
 
     Returns:
         Per test `status` and `output`. Of a script it is "ran" where it ended well, with what it printed; of a call
@@ -144,20 +134,19 @@ def _once(
 def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
     """Return what the sandbox reads; asserts come behind what the program's process knows."""
     hidden = kind == "asserts"
-    code = [(name, part) for name, part in _code() if hidden or name != "judged"]
     request: dict[str, Any] = {"kind": kind, "program": program, "limits": vars(limits), "machine": platform.machine()}
-    request |= {"parts": [name for name, _ in code], "inputs": None if hidden else tests}
-    blocks = [marshal.dumps((code, request)), marshal.dumps((tests, _data_names()) if hidden else None)]
+    request["inputs"] = None if hidden else tests
+    blocks = [_code(), marshal.dumps(request), marshal.dumps((tests, _data_names()) if hidden else None)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
 
 
-_data_names = lru_cache(maxsize=1)(values.data_names)
+_data_names = lru_cache(maxsize=1)(talk.data_names)
 
 
 @lru_cache(maxsize=1)
-def _code() -> list[tuple[str, Any]]:
+def _code() -> bytes:
     sources = {name: (SANDBOXED / f"{name}.py").read_text(encoding="utf-8") for name in PARTS}
-    return [(name, compile(source, f"<{name}>", "exec")) for name, source in sources.items()]
+    return marshal.dumps([(name, compile(source, f"<{name}>", "exec")) for name, source in sources.items()])
 
 
 def _blocks(answer: bytes) -> Iterator[tuple[str, bytes, float]]:

@@ -26,11 +26,10 @@ NO_ASSERTS = (
 )
 MAIN = """
 import sys
-for name, text in {parts!r}:
-    module = sys.modules[name] = type(sys)(name)
-    exec(text, module.__dict__)
+talk = sys.modules["talk"] = type(sys)("talk")
+exec({talk!r}, talk.__dict__)
 out = sys.stdout
-server = module.Server(lambda line: print("\\n" + {mark!r} + line, file=out, flush=True))
+server = talk.Server(lambda line: print("\\n" + {mark!r} + line, file=out, flush=True))
 server.run({program!r}, "program.py", {calls!r})
 """
 
@@ -71,8 +70,8 @@ def _result(answer: tuple[str, str], limits: Any) -> dict[str, str]:
 def _calls(url: str, program: str, calls: list[str], limits: Any) -> list[dict[str, str]]:
     """Return the results of calls up to the first that ended the program, and of all where it ended before."""
     mark = secrets.token_hex(8)  # so that what the program prints is not taken for an answer by accident
-    parts = [(part, (sandbox.SANDBOXED / f"{part}.py").read_text(encoding="utf-8")) for part in ("values", "served")]
-    code = MAIN.format(parts=parts, program=program, calls=calls, mark=mark)
+    talk = (sandbox.SANDBOXED / "talk.py").read_text(encoding="utf-8")
+    code = MAIN.format(talk=talk, program=program, calls=calls, mark=mark)
     status, output = _execute(url, code, "", limits.total_s, limits)
     loaded, *lines = [line[len(mark) :] for line in output.split("\n") if line.startswith(mark)] or [""]
     ended = [{"status": "runtime_error" if status == "ran" else status, "output": ""}]

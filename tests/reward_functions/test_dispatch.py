@@ -52,7 +52,7 @@ def test_each_source_with_and_without_an_envelope(source):
 @pytest.mark.parametrize("source", ["countdown", "", "GSM8K", None, 5, ["qa"]])
 def test_an_unknown_source_lists_the_known_ones(source):
     for data_source, truth in ((source, "x"), ("qa", {"data_source": source, "ground_truth": "x"})):
-        with pytest.raises(ValueError, match="known: math_reasoning, gsm8k, math, code") as caught:
+        with pytest.raises(ValueError) as caught:
             dispatch.compute_score(data_source, "x", truth)
         assert type(caught.value) is ValueError, "Ray's driver cannot load a class of this file"
         assert repr(source) in str(caught.value)

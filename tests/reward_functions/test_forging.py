@@ -13,7 +13,7 @@ from recipes.data.rewards import load_reward
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs, sandbox = dispatch.programs, dispatch.sandbox
-values = load_reward(sandbox.SANDBOXED / "values.py")
+talk = load_reward(sandbox.SANDBOXED / "talk.py")
 
 *FORGING, (_, TESTS) = (
     section.split("\n", 1)
@@ -150,7 +150,7 @@ class Solution:
     assert dispatch.compute_score("code", program, {"asserts": asserts, "classes": ["Vec"]})["score"] == 1.0
     assert dispatch.compute_score("code", program, {"asserts": asserts})["score"] == 2 / 3
     for classes in (["Vec", "Other"], "Vec", [1], ["a b"]):
-        with pytest.raises(programs.TruthError, match="classes"):
+        with pytest.raises(programs.TruthError):
             programs.read({"asserts": asserts, "classes": classes})
 
 
@@ -171,7 +171,7 @@ PYTHON_VALUES = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(value=PYTHON_VALUES)
 def test_values_come_back_as_they_were(value):
-    codec = values.Codec(lambda value: ("object", 0), {})
+    codec = talk.Codec(lambda value: ("object", 0), {})
     text = codec.encode(value)
     assert text.isascii() and "\n" not in text  # noqa: PT018
     decoded = codec.decode(text)

@@ -103,8 +103,9 @@ def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
 def test_without_math_verify(monkeypatch, helper, tmp_path):
     monkeypatch.setattr(latex, "HELPER", tmp_path / "missing.py")
     helper.end()
-    with pytest.raises(latex.HelperMissing, match="does not start"):
+    with pytest.raises(latex.HelperMissing):
         helper.ask("$1$", "$1$")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "math_verify" else find(name))
-    assert dispatch.check_sources([("math", "7")]) == ["the source `math` needs math-verify: pip install math-verify"]
+    (problem,) = dispatch.check_sources([("math", "7")])
+    assert "math-verify" in problem

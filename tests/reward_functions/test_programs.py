@@ -16,7 +16,6 @@ from recipes.data.rewards import load_reward
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs = dispatch.programs
-comparison = load_reward(dispatch.sandbox.SANDBOXED.parent / "same.py")
 
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 
@@ -42,25 +41,19 @@ def test_the_last_block_of_python(response, program, reason):
 
 
 @pytest.mark.parametrize(
-    ("truth", "message"),
+    "truth",
     [
-        ("", "no JSON"), ("[" * 100_000, "no JSON"), ("[]", "not {"), ("{}", "not two lists"),
-        ('{"inputs": [], "outputs": []}', "0 tests"), ('{"inputs": ["1"], "outputs": []}', "1 inputs, but 0 outputs"),
-        ('{"inputs": [1], "outputs": ["1"]}', "not the text"),
-        ('{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}', "line that is no JSON"),
-        ('{"asserts": "assert f() == 1"}', "not a list"),
-        ('{"asserts": ["assert f() == 1", "f( == 1"]}', "no Python"),
-        ('{"asserts": ["def f(): return 1\\nassert f() == 1"]}', "nothing of the program"),
-        (json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}), "201 tests"),
+        "", "[" * 100_000, "[]", "{}", '{"inputs": [], "outputs": []}', '{"inputs": ["1"], "outputs": []}',
+        '{"inputs": [1], "outputs": ["1"]}', '{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}',
+        '{"asserts": "assert f() == 1"}', '{"asserts": ["assert f() == 1", "f( == 1"]}',
+        '{"asserts": ["def f(): return 1\\nassert f() == 1"]}',
+        json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}),
     ],
 )  # fmt: skip
-def test_a_broken_truth_says_what_is_wrong(truth, message):
-    with pytest.raises(programs.TruthError, match=message):
-        programs.read_text(truth)
+def test_a_broken_truth_is_the_rows_fault(truth):
     result = dispatch.compute_score("code", DOUBLE, truth)
     assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
-    (problem,) = [text for text in dispatch.check_sources([("code", truth)]) if text.startswith("row 1")]
-    assert message in problem
+    assert [text for text in dispatch.check_sources([("code", truth)]) if text.startswith("row 1 (code)")]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +75,9 @@ def test_different_integers_are_never_the_same(number, other, near):
     for each in (other, number + near):
         for ours, theirs in ((f"{number}.0", f"{each}.0"), (f"{number}", f"{each}.0"), (f"{number}", f"{each}")):
             assert programs.same_text(ours, theirs) is (number == each)
-        assert comparison.same_value(number, each) is (number == each)
-        assert comparison.same_value(number, float(each)) is (number == float(each))
-        assert comparison.same_value(float(number), float(each)) is (float(number) == float(each))
+        assert programs.same_value(number, each) is (number == each)
+        assert programs.same_value(number, float(each)) is (number == float(each))
+        assert programs.same_value(float(number), float(each)) is (float(number) == float(each))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +93,7 @@ def test_different_integers_are_never_the_same(number, other, near):
     ],
 )  # fmt: skip
 def test_the_same_value(value, expected, same):
-    assert comparison.same_value(value, expected) is same
+    assert programs.same_value(value, expected) is same
 
 
 FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"

@@ -153,8 +153,10 @@ def test_nothing_that_is_expected_goes_to_the_program(truth, monkeypatch):
     sent, exchange = [], sandbox._exchange
     monkeypatch.setattr(sandbox, "_exchange", lambda *given: sent.append(given[1]) or exchange(*given))
     sandboxes.dispatch.compute_score("code", "```python\ndef f(x): return x\n```", truth)
-    size = int.from_bytes(sent[0][:8], "little")
-    for_the_program, for_the_tests = sent[0][: 8 + size], sent[0][8 + size :]
+    at = 0
+    for _ in range(2):  # the runner's code and the request; what follows is read once the program is split off
+        at += 8 + int.from_bytes(sent[0][at : at + 8], "little")
+    for_the_program, for_the_tests = sent[0][:at], sent[0][at:]
     assert b"EXPECTED" not in for_the_program
     assert (b"EXPECTED" in for_the_tests) is ("asserts" in truth)
 

@@ -1,9 +1,10 @@
 """The first process in the sandbox: forks one child per test of a script, or one for a program that is called, limits
 it, and reports what it did.
 
-`sandbox.run` sends this file's code and the request; the answer is, per test and in order, a line `status, length, CPU
-milliseconds` and that many bytes. The request has no expected answer in it, and neither has this process when it forks,
-so there is nothing in a child with a program to be found. Only then it reads the texts of tests, and executes them.
+`sandbox.run` sends the code of these files and, behind it, the request; the answer is, per test and in order, a line
+`status, length, CPU milliseconds` and that many bytes. The request has no expected answer in it, and neither has this
+process when it forks, so there is nothing in a child with a program to be found. Only then it reads the texts of tests,
+and executes them.
 """
 
 from __future__ import annotations
@@ -15,27 +16,19 @@ import select
 import site
 import sys
 import time
-from _signal import (
-    ITIMER_PROF,
-    SIGKILL,
-    SIGXCPU,
-    setitimer,
-)  # the module signal takes as long to import as Python to start
+from _signal import ITIMER_PROF, SIGKILL, SIGXCPU, setitimer  # importing signal takes as long as starting Python
 
 import seccomp
-import served
+import talk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than starting Python
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    Job = tuple[Callable[..., Any], Any]  # what a child does: `run_script` or `serve`, and its argument
-
 NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
 STATUS = {0: "ran", NO_MEMORY: "memory_limit", BAD_SYNTAX: "syntax_error"}
 POLL_MS = 20
-TESTS = 0  # the file with the request and, behind it, the tests
 PROGRAM = "/tmp/program.py"
 FRAMES = 12  # at most so many are below a program's calls, which shall recurse as deep as in a file of their own
 
@@ -50,19 +43,21 @@ class Child:
     Args:
         request: see `sandbox.run`.
         source: a file for its standard input, which is closed here.
-        job: what it does.
+        job: what it does with the program, `run_script` or `serve`.
         cpu_s: CPU seconds that it may use.
         deadline: on the monotonic clock.
     """
 
-    def __init__(self, request: dict[str, Any], source: int, job: Job, cpu_s: float, deadline: float) -> None:
+    def __init__(
+        self, request: dict[str, Any], source: int, job: Callable[[dict[str, Any]], None], cpu_s: float, deadline: float
+    ) -> None:
         self.limits, self.deadline = request["limits"], deadline
         self.output, self.status, self.used = b"", "", 0.0
         self.pipe, there = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            become_child(request, source, there, job[0] is run_script, cpu_s)
-            raise InChild(*job)
+            become_child(request, source, there, job is run_script, cpu_s)
+            raise InChild(job)
         os.close(source)
         os.close(there)
         os.set_blocking(self.pipe, False)
@@ -167,8 +162,10 @@ def become_child(request: dict[str, Any], source: int, there: int, as_script: bo
     seccomp.install(request["machine"])
     for name, bound in bounds.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (bound, bound))
-    for part in request["parts"]:
+    for part in ("seccomp", "talk", "runner"):
         sys.modules.pop(part)
+    sys.argv = ["program.py"]
+    sys.path.insert(0, "/tmp")
 
 
 def write(fd: int, data: bytes) -> None:
@@ -181,19 +178,24 @@ def report(line: str) -> None:
     write(3, line.encode() + b"\n")
 
 
-def run_script(program: str) -> tuple[Any, ...]:
-    """The program, for START to run as `python program.py` would, as `__main__`: its code, its names, and the end."""
+def run_script(request: dict[str, Any]) -> None:
+    """Run the program as `python program.py` would, as `__main__`."""
     try:
-        code = compile(program, PROGRAM, "exec", dont_inherit=True)
+        code = compile(request["program"], PROGRAM, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError):
         os._exit(BAD_SYNTAX)
-    sys.argv = ["program.py"]
-    sys.path.insert(0, "/tmp")
-    return code, served.module("__main__", PROGRAM).__dict__, end_slowly if "__del__" in program else end
+    names, error = talk.module("__main__", PROGRAM).__dict__, None
+    try:
+        exec(code, names)
+    except BaseException as raised:
+        error = raised
+    if "__del__" in request["program"]:
+        raise SystemExit(exit_code(error))  # Python's own end, which calls every `__del__`
+    end(names, error)
 
 
 def end(names: dict[str, Any], error: BaseException | None) -> None:
-    """End as Python does: threads, exit handlers, objects, output. Its own end takes longer than most programs."""
+    """End as Python does: threads, exit handlers, objects, output. Its own end takes 6 ms, most programs take less."""
     code = exit_code(error)
     threading, atexit = sys.modules.get("threading"), sys.modules.get("atexit")
     if threading is not None:
@@ -216,11 +218,6 @@ def flushed(file: Any) -> bool:
     return True
 
 
-def end_slowly(names: dict[str, Any], error: BaseException | None) -> None:
-    """Python's own end, which calls every `__del__`."""
-    raise SystemExit(exit_code(error))
-
-
 def exit_code(error: BaseException | None) -> int:
     """Return what Python exits with behind a program that ended with this."""
     if isinstance(error, SystemExit):
@@ -228,16 +225,14 @@ def exit_code(error: BaseException | None) -> int:
     return 0 if error is None else NO_MEMORY if isinstance(error, MemoryError) else 1
 
 
-def serve(job: tuple[str, list[str] | None]) -> None:
+def serve(request: dict[str, Any]) -> None:
     """Run the program, and answer the calls that are known, or else what the tests ask."""
-    program, calls = job
-    sys.argv = ["program.py"]
-    sys.path.insert(0, "/tmp")
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
     asked = os.dup(0)
     os.dup2(1, 0)
+    calls = lines(asked) if request["kind"] == "asserts" else request["inputs"]
     try:
-        served.Server(report).run(program, PROGRAM, lines(asked) if calls is None else calls)
+        talk.Server(report).run(request["program"], PROGRAM, calls)
     except MemoryError:
         os._exit(NO_MEMORY)
     os._exit(0)
@@ -250,33 +245,33 @@ def lines(fd: int) -> Iterator[str]:
             yield line[:-1].decode()
 
 
-def main(request: dict[str, Any]) -> Any:
-    """Answer a request, and end. Only a child that is to run a script returns, with its code and names.
+def block() -> Any:
+    """Return what stands next in the request's file."""
+    return marshal.loads(os.read(0, int.from_bytes(os.read(0, 8), "little")))
 
-    Args:
-        request: see `sandbox.run`.
-    """
+
+def main() -> tuple[Callable[[dict[str, Any]], None], dict[str, Any]]:
+    """Run every test of a request, send its results to `sandbox.run`, and end. Only a child returns, with its job."""
+    request = block()
     try:
         answer(request)
     except InChild as child:
-        do, argument = child.args
-    else:
-        os._exit(0)
-    return do(argument)
+        (job,) = child.args
+        return job, request
+    os._exit(0)
 
 
 def answer(request: dict[str, Any]) -> None:
-    """Run every test of a request, and send its results to `sandbox.run`."""
+    """Run every test of a request."""
     site.setquit()
     site.setcopyright()
     site.sethelper()
-    program, limits = request["program"], request["limits"]
     try:
         with open(PROGRAM, "w", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(program)  # for programs that read themselves
+            file.write(request["program"])  # for programs that read themselves
     except OSError:
         pass  # a sandbox without a scratch folder
-    {"script": run_scripts, "calls": run_calls, "asserts": run_asserts}[request["kind"]](request, limits)
+    {"script": run_scripts, "calls": run_calls, "asserts": run_asserts}[request["kind"]](request, request["limits"])
 
 
 def send(status: str, content: bytes = b"", used: float = 0.0) -> None:
@@ -294,7 +289,7 @@ def run_scripts(request: dict[str, Any], limits: dict[str, Any]) -> None:
         source = os.memfd_create("stdin")
         write(source, stdin.encode("utf-8", "surrogatepass"))
         os.lseek(source, 0, os.SEEK_SET)
-        child = Child(request, source, (run_script, request["program"]), limits["test_s"], deadline)
+        child = Child(request, source, run_script, limits["test_s"], deadline)
         output = child.all()
         left -= child.used
         send(child.status, output if child.status == "ran" else b"")
@@ -303,8 +298,8 @@ def run_scripts(request: dict[str, Any], limits: dict[str, Any]) -> None:
 def run_calls(request: dict[str, Any], limits: dict[str, Any]) -> None:
     """Run the program, and send what it answers to calls, up to one that ends it."""
     calls, room = request["inputs"], limits["output_bytes"]
-    job, deadline = (serve, (request["program"], calls)), time.monotonic() + limits["total_wall_s"]
-    child = Child(request, os.open("/dev/null", os.O_RDONLY), job, limits["total_s"], deadline)
+    deadline = time.monotonic() + limits["total_wall_s"]
+    child = Child(request, os.open("/dev/null", os.O_RDONLY), serve, limits["total_s"], deadline)
     if child.line() is None:
         for _ in calls:
             send(child.failure(), used=child.used)
@@ -323,11 +318,9 @@ def run_asserts(request: dict[str, Any], limits: dict[str, Any]) -> None:
     """Run the program, read the tests, and execute them, up to one that ends the program. The process that a test makes
     too slow by itself ends, and `sandbox.run` sees how far it came."""
     hears, speaks = os.pipe()
-    job, deadline = (serve, (request["program"], None)), time.monotonic() + limits["total_wall_s"]
-    child = Child(request, hears, job, limits["total_s"], deadline)
-    import judged  # now: scripts do without it, and a fork copies less
-
-    tests, data_names = marshal.loads(os.read(TESTS, int.from_bytes(os.read(TESTS, 8), "little")))
+    deadline = time.monotonic() + limits["total_wall_s"]
+    child = Child(request, hears, serve, limits["total_s"], deadline)
+    tests, data_names = block()
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"], limits["memory_bytes"]))
 
     def begin() -> None:
@@ -341,17 +334,17 @@ def run_asserts(request: dict[str, Any], limits: dict[str, Any]) -> None:
             pass
         line = child.line()
         if line is None:
-            raise judged.Gone(child.failure())
+            raise talk.Gone(child.failure())
         return line.decode("ascii", "replace")
 
     send("started")
     begin()
-    guesses = [judged.guessed(test, True) or judged.guessed(test, False) for test in tests]
+    guesses = [talk.guessed(test, True) or talk.guessed(test, False) for test in tests]
     send("tested")
     begin()
-    loaded, talk = child.line() is not None, judged.Talk(answer, data_names)
+    loaded, asking = child.line() is not None, talk.Talk(answer, data_names)
     for test, guess in zip(tests, guesses):  # noqa: B905
         begin()
-        send(judged.judged(test, talk) if loaded else child.failure(), b"b" if guess else b"", child.cpu())
-        if talk.gone:
+        send(talk.judged(test, asking) if loaded else child.failure(), b"b" if guess else b"", child.cpu())
+        if asking.gone:
             return

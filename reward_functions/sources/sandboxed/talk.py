@@ -1,0 +1,599 @@
+"""The conversation between a program and its tests, which run in two processes.
+
+It is JSON, which holds no code: what a program returns is rebuilt on the other side as exactly Python's own types,
+whatever classes the program derived from them. Scalars, texts and lists are themselves; everything else is
+`{kind: content}`, see `KINDS`. What is no data (objects, functions) is a number that only the program's process can
+look up. Three parts: `Codec`, the messages; `Server`, the program's side; `Talk`, the tests' side, where the program's
+names are stand-ins. A test compares with Python's own `==`, so a program has to know the right value.
+"""
+
+from __future__ import annotations
+
+import _operator
+import builtins
+import io
+import sys
+from _json import encode_basestring_ascii as quoted  # importing json takes longer than starting Python
+from _json import make_scanner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing does too
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    Test = tuple[str, list[str], dict[str, str], list[str]]  # its text, and what it takes; see `programs.Test`
+
+MAX_DEPTH = 150
+MAX_ITEMS = 100_000  # of an iterator, which comes as a whole
+MAX_GUESSES = 1000  # calls of a test that is tried with a constant for a program
+LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refuses long decimal ones
+MUTABLE = (list, dict, set, bytearray)  # what a call may change in place
+FAILURES = ("runtime_error", "syntax_error", "memory_limit")
+STOPS = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would end a loop of the test's in silence
+SCALARS = {None: "null", True: "true", False: "false"}
+
+
+def _standard(module: str, name: str) -> Callable[[Any], Any]:
+    """Build an instance of a class of the standard library, whose module may not have been imported."""
+    return lambda parts: getattr(__import__(module), name)(*parts)
+
+
+def _from_iso(name: str) -> Callable[[str], Any]:
+    return lambda text: getattr(__import__("datetime"), name).fromisoformat(text)
+
+
+def _flat(mapping: Any) -> list[Any]:
+    return [each for pair in dict.items(mapping) for each in pair]
+
+
+def _mapping(flat: list[Any]) -> dict[Any, Any]:
+    return dict(zip(flat[::2], flat[1::2]))  # noqa: B905
+
+
+def _seconds(value: Any) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+# Kind -> its class, or the module of the standard library that has it; what a value is made of; a value made of that.
+# The first that fits counts. Methods are called on the class, since a class of the program's may have others.
+KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "tuple": (tuple, lambda value: list(tuple.__iter__(value)), tuple),
+    "list": (list, lambda value: list(list.__iter__(value)), list),  # of a class that derives from it
+    "str": (str, lambda value: str.__str__(value), str),
+    "float": (float, lambda value: float.__float__(value), float),
+    "set": (set, lambda value: list(set.__iter__(value)), set),
+    "frozenset": (frozenset, lambda value: list(frozenset.__iter__(value)), frozenset),
+    "Counter": ("collections", _flat, lambda flat: _standard("collections", "Counter")([_mapping(flat)])),
+    "OrderedDict": ("collections", _flat, lambda flat: _standard("collections", "OrderedDict")([_mapping(flat)])),
+    "dict": (dict, _flat, _mapping),
+    "keys": (type({}.keys()), list, lambda keys: dict.fromkeys(keys).keys()),
+    "values": (type({}.values()), list, lambda values: dict(enumerate(values)).values()),
+    "items": (type({}.items()), list, lambda pairs: dict(pairs).items()),
+    "bytearray": (bytearray, lambda value: bytes(value).decode("latin-1"), lambda text: bytearray(text, "latin-1")),
+    "bytes": (bytes, lambda value: bytes(value).decode("latin-1"), lambda text: text.encode("latin-1")),
+    "complex": (complex, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    "range": (range, lambda value: [value.start, value.stop, value.step], lambda bounds: range(*bounds)),
+    "Fraction": ("fractions", lambda value: [value.numerator, value.denominator], _standard("fractions", "Fraction")),
+    "Decimal": ("decimal", str, lambda text: _standard("decimal", "Decimal")([text])),
+    "deque": ("collections", lambda value: [list(value), value.maxlen], _standard("collections", "deque")),
+    "array": ("array", lambda value: [value.typecode, value.tolist()], _standard("array", "array")),
+    "timedelta": ("datetime", _seconds, _standard("datetime", "timedelta")),
+    "datetime": ("datetime", lambda value: value.isoformat(), _from_iso("datetime")),
+    "date": ("datetime", lambda value: value.isoformat(), _from_iso("date")),
+    "time": ("datetime", lambda value: value.isoformat(), _from_iso("time")),
+}
+BUILD = {kind: build for kind, (_, _, build) in KINDS.items()} | {"int": lambda digits: int(digits, 16)}
+
+
+class Codec:
+    """Writes and reads the messages of one side.
+
+    Args:
+        describe: (kind, content) of a value that is no data. Raises TypeError: it cannot be sent.
+        build: kind -> what makes a value of such a content.
+        shares: whether the other side may change the containers that this one writes.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[Any], tuple[str, Any]],
+        build: dict[str, Callable[[Any], Any]],
+        shares: bool = False,
+    ) -> None:
+        self.describe, self.shares = describe, shares
+        self.build = BUILD | build | {"&": self.register, "*": lambda number: self.shared[number]}
+        self.shared: dict[int, Any] = {}  # number -> a container that is an argument of the call under way
+        self.numbers: dict[int, int] = {}  # id of such a container -> its number
+        self.strict, self.object_hook, self.parse_float, self.parse_int = True, None, float, int
+        self.parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.get
+        self.scan = make_scanner(self)  # type: ignore[arg-type]  # it takes whatever has the attributes above
+
+    def register(self, pair: list[Any]) -> Any:
+        """Note a container that both sides have."""
+        number, value = pair
+        self.shared[number], self.numbers[id(value)] = value, number
+        return value
+
+    def forget(self) -> None:
+        """Forget the containers of the last call."""
+        self.shared.clear()
+        self.numbers.clear()
+
+    def object_pairs_hook(self, pairs: list[tuple[str, Any]]) -> Any:
+        """Build a value; the scanner of the standard library's json asks for it."""
+        ((kind, content),) = pairs
+        return self.build[kind](content)
+
+    def decode(self, text: str) -> Any:
+        """Return the value that `encode` made this of. Raises ValueError: nothing that it wrote."""
+        try:
+            value, end = self.scan(text, 0)
+        except Exception as error:  # allowed: a program may have written anything, and building it then does anything
+            raise ValueError("no message") from error
+        if end != len(text):
+            raise ValueError("more than one value")
+        return value
+
+    def message(self, operation: str, arguments: Any, named: dict[str, Any]) -> str:
+        """Return what `Server` answers."""
+        given = ", ".join([self.encode(each) for each in arguments])
+        by_name = ", ".join([f"[{quoted(name)}, {self.encode(each)}]" for name, each in named.items()])
+        return f'["{operation}", [{given}], [{by_name}]]'
+
+    def encode(self, value: Any, depth: int = 0) -> str:
+        """Return JSON for a value, in one line of ASCII.
+
+        Raises:
+            ValueError: nested more than `MAX_DEPTH` deep.
+            TypeError: no data, and `describe` has nothing for it.
+        """
+        kind = type(value)
+        if kind is str:
+            return quoted(value)
+        if kind is bool or value is None:
+            return SCALARS[value]
+        if kind is int and value.bit_length() <= LONG_INT:
+            return int.__repr__(value)
+        if kind is float:
+            text = float.__repr__(value)
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        if id(value) in self.numbers:
+            return f'{{"*": {self.numbers[id(value)]}}}'
+        if self.shares and issubclass(kind, MUTABLE):
+            number = len(self.shared)
+            self.register([number, value])
+            return f'{{"&": [{number}, {self.content(value, depth + 1)}]}}'
+        return self.content(value, depth)
+
+    def content(self, value: Any, depth: int = 0) -> str:
+        """Return JSON for what is no scalar, whether or not it has a number."""
+        if type(value) is list:
+            return f"[{', '.join([self.encode(item, depth + 1) for item in value])}]"
+        kind, parts = plain(value) or self.describe(value)
+        return f'{{"{kind}": {self.content(parts, depth) if type(parts) is list else self.encode(parts)}}}'
+
+
+def plain(value: Any) -> tuple[str, Any] | None:
+    """Return (kind, what it is made of) of data that JSON does not have; None for what is no data."""
+    of = type(value)
+    if issubclass(of, int):
+        return "int", f"{int.__index__(value):x}"
+    for kind, (place, parts, _) in KINDS.items():
+        made_by = place if isinstance(place, type) else getattr(sys.modules.get(place), kind, None)
+        if isinstance(made_by, type) and issubclass(of, made_by):  # a module that was not imported made nothing
+            return kind, parts(value)
+    return None
+
+
+def failure(error: BaseException) -> str:
+    """Return the status of a test in which the program raised this."""
+    if isinstance(error, MemoryError):
+        return "memory_limit"
+    return "syntax_error" if isinstance(error, SyntaxError) else "runtime_error"
+
+
+def data_names() -> list[str]:
+    """Return the names of all methods and attributes that data has."""
+    kinds = [
+        getattr(__import__(place), kind) if isinstance(place, str) else place for kind, (place, *_) in KINDS.items()
+    ]
+    return sorted({name for kind in (*kinds, int) for name in dir(kind)})
+
+
+# --- The program's side: what this process says is only what the program claims ---
+
+
+def module(name: str, path: str) -> Any:
+    """Return a new module for a program, under that name and as `__main__`, as pickle and dataclasses look it up."""
+    made = type(sys)(name)
+    made.__dict__.update(__file__=path, __builtins__=builtins)
+    sys.modules[name] = sys.modules["__main__"] = made
+    return made
+
+
+class Server:
+    """The program's names and objects.
+
+    Args:
+        send: sends a line.
+    """
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self.send = send
+        self.names: dict[str, Any] = {}
+        self.objects: list[Any] = []
+        self.known: dict[int, int] = {}  # id of an object -> its number
+        self.codec = Codec(self.describe, {"object": self.objects.__getitem__})
+
+    def run(self, program: str, path: str, messages: Iterable[str]) -> None:
+        """Run the program as a module (so that `if __name__ == "__main__"` does nothing), say so, and answer."""
+        self.names, failed = module("program", path).__dict__, None
+        try:
+            exec(compile(program, path, "exec", dont_inherit=True), self.names)  # allowed: this is the sandbox
+        except BaseException as error:  # allowed: a program may raise anything, SystemExit included
+            failed = error
+        self.send("loaded")
+        for message in messages:
+            if failed is not None:
+                self.send(f'["{failure(failed)}", null, []]')
+                continue
+            self.codec.forget()
+            held: dict[int, list[Any]] = {}
+            try:
+                operation, arguments, named = self.codec.decode(message)
+                held = {number: items(each) for number, each in self.codec.shared.items()}
+                status, value = "ok", self.do(operation, arguments, dict(named))
+            except BaseException as error:  # allowed: as above
+                status, value = failure(error), error
+            self.answer(status, value, held)
+
+    def do(self, operation: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """Look up a name, call a function by its name, or a method of `Solution`, or an object, or make an object of a
+        class, or do what Python's module `operator` or a builtin of that name does."""
+        if operation == "name":
+            if arguments[0] not in self.names:
+                raise NameError(f"name {arguments[0]!r} is not defined")
+            return self.names[arguments[0]]
+        if operation == "function":
+            name = arguments.pop(0)
+            function = self.names[name] if name in self.names else getattr(self.names["Solution"](), name)
+        elif operation in ("call", "make"):
+            function = arguments.pop(0)
+        else:
+            function = getattr(_operator, operation, None) or getattr(builtins, operation)
+        value = function(*arguments, **named)
+        return Kept(value) if operation == "make" else value
+
+    def answer(self, status: str, value: Any, held: dict[int, list[Any]]) -> None:
+        """Send a value or an exception, and what happened meanwhile to containers of the caller's."""
+        shared = self.codec.shared
+        try:
+            content = self.codec.content(told(value)) if status != "ok" else self.codec.encode(value)
+            changed = [
+                f"[{at}, {self.codec.content(shared[at])}]" for at in held if not same(items(shared[at]), held[at])
+            ]
+        except BaseException:  # allowed: encoding calls what the program defined
+            status, content, changed = "runtime_error", '["ValueError", []]', []
+        self.send(f'["{status}", {content}, [{", ".join(changed)}]]')
+
+    def describe(self, value: Any) -> tuple[str, Any]:
+        """Return the items of an iterator, or the number that stands for an object."""
+        if type(value) is Kept:
+            value = value.value
+        elif hasattr(type(value), "__next__"):
+            found = [item for _, item in zip(range(MAX_ITEMS + 1), value)]  # noqa: B905
+            if len(found) > MAX_ITEMS:
+                raise ValueError("an iterator without an end")
+            return "iterator", found
+        if id(value) not in self.known:
+            self.known[id(value)] = len(self.objects)
+            self.objects.append(value)
+        return "object", self.known[id(value)]
+
+
+class Kept:
+    """An object that a class made: it goes by its number, even where its class derives from data's."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def told(error: BaseException) -> list[Any]:
+    """Return the name of the nearest class of Python's own, and the arguments as far as they are data."""
+    name = next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each)
+    return [name, [each if type(each) in (str, int, float, bool, type(None)) else str(each) for each in error.args]]
+
+
+def items(container: Any) -> list[Any]:
+    """Return what a container of the caller's holds."""
+    return [*container, *container.values()] if isinstance(container, dict) else [*container]
+
+
+def same(some: list[Any], others: list[Any]) -> bool:
+    """Return whether these are the same objects."""
+    return len(some) == len(others) and all(map(_operator.is_, some, others))
+
+
+# --- The tests' side: executes the text of tests as it is, where the program cannot reach ---
+
+
+class Fault(BaseException):
+    """The test is over, whatever it catches."""
+
+
+class Gone(Exception):
+    """The program has ended; the argument is the status."""
+
+
+class Talk:
+    """The conversation with the program.
+
+    Args:
+        answer: the line with which the program answers a message. Raises Gone.
+        data_names: what an object must not be asked for, since data has it.
+    """
+
+    def __init__(self, answer: Callable[[str], str], data_names: list[str]) -> None:
+        self.answer, self.data_names, self.gone = answer, frozenset(data_names), False
+        self.codec = Codec(describe, {"object": self.stand_in, "iterator": iter}, shares=True)
+        self.stand_ins: dict[int, Object] = {}
+        self.by_name: dict[str, Object] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a test."""
+        self.asked, self.status = 0, ""
+        self.raised: list[BaseException] = []
+
+    def stop(self, status: str) -> Fault:
+        """Return what ends the test; also where it is caught, the test has this status."""
+        self.status = self.status or status
+        return Fault(status)
+
+    def ask(self, operation: str, *arguments: Any, **named: Any) -> Any:
+        """Return what the program answers. Raises what it raised."""
+        if self.status:
+            raise Fault(self.status)
+        self.asked += 1
+        self.codec.forget()
+        try:
+            message = self.codec.message(operation, arguments, named)
+        except (TypeError, ValueError, RecursionError):  # the test gives the program what is no data
+            raise self.stop("gold_unparsable") from None
+        try:
+            line = self.answer(message)
+        except Gone as gone:
+            self.gone = True
+            raise self.stop(str(gone)) from None
+        try:
+            status, value, changed = self.codec.decode(line)
+            for number, content in changed:
+                update(self.codec.shared[number], content)
+            error = None if status == "ok" or value is None else rebuilt(*value)
+        except Exception:  # allowed: the program may have written anything
+            raise self.stop("runtime_error") from None
+        if status == "ok":
+            return value
+        if error is None:  # it raised while it was loaded
+            raise self.stop(status if status in FAILURES else "runtime_error")
+        self.raised.append(error)
+        raise error
+
+    def stand_in(self, number: int) -> Object:
+        """Return the stand-in for an object, always the same."""
+        if number not in self.stand_ins:
+            self.stand_ins[number] = Object(self, number)
+        return self.stand_ins[number]
+
+    def look(self, name: str, classes: list[str]) -> Any:
+        """Return what a name of the program's stands for. Data is asked for each time, since a call may change it."""
+        self.asked += 1
+        if name not in self.by_name:
+            found = self.ask("name", name)
+            if type(found) is not Object:
+                return found
+            kind = Class if name in classes else Solution if name == "Solution" else Object
+            self.by_name[name] = kind(self, found._number)
+        return self.by_name[name]
+
+
+class Object:
+    """Stands for an object of the program's: has methods and attributes that no data has, can be called and given back,
+    and is compared with other such objects, as the program says. Python refuses everything else."""
+
+    __slots__ = ("_number", "_talk")
+    __hash__ = None  # type: ignore[assignment]  # as of every class that has __eq__ alone
+    _any_name = False
+
+    def __init__(self, talk: Talk, number: int) -> None:
+        object.__setattr__(self, "_talk", talk)
+        object.__setattr__(self, "_number", number)
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._any_name and (name.startswith("__") or name in self._talk.data_names):
+            raise AttributeError(f"{name}: this is an object of the program's, where data was to be")
+        return self._talk.ask("getattr", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._talk.ask("setattr", self, name, value)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._talk.ask("call", self, *arguments, **named)
+
+    def __bool__(self) -> bool:
+        raise TypeError("this is an object of the program's, neither true nor false")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("no copies of the program's objects")
+
+    def __mro_entries__(self, bases: Any) -> Any:
+        raise self._talk.stop("gold_unparsable")  # a class of the test's cannot derive from one of the program's
+
+
+class Instance(Object):
+    """Stands for what `Solution()` returned: its methods may have any names."""
+
+    __slots__ = ()
+    _any_name = True
+
+
+class Solution(Object):
+    """Stands for LeetCode's class."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any) -> Any:
+        made = self._talk.ask("call" if arguments else "make", self, *arguments)
+        return made if arguments else Instance(self._talk, made._number)
+
+
+class Made(Instance):
+    """Stands for an object that the test made of a class that its author named: does all that the class says."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return iter(self._talk.ask("list", self))
+
+    def __delattr__(self, name: str) -> None:
+        self._talk.ask("delattr", self, name)
+
+
+class Class(Made):
+    """Stands for such a class."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return Made(self._talk, self._talk.ask("make", self, *arguments, **named)._number)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return self._talk.ask("isinstance", value, self) is True
+
+
+def compare(operation: str) -> Any:
+    """Return a comparison of two objects."""
+
+    def method(self: Object, other: Any) -> Any:
+        return self._talk.ask(operation, self, other) is True if isinstance(other, Object) else NotImplemented
+
+    return method
+
+
+def operate(operation: str, swapped: bool = False, in_place: bool = False) -> Any:
+    """Return an operator, or a function such as `len`; one in place may return the object itself."""
+
+    def method(self: Made, *others: Any) -> Any:
+        found = self._talk.ask(operation, *((*others, self) if swapped else (self, *others)))
+        return self if in_place and type(found) is Object and found._number == self._number else found
+
+    return method
+
+
+for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Object, f"__{name}__", compare(name))
+    setattr(Made, f"__{name}__", operate(name))
+FUNCTIONS = "len hash str repr format abs neg pos invert int float bool round getitem setitem delitem contains"
+ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and_ or_ xor"
+for name in FUNCTIONS.split():
+    setattr(Made, f"__{name}__", operate(name))
+for name in ARITHMETIC.split():
+    plainly = name.rstrip("_")
+    setattr(Made, f"__{plainly}__", operate(name))
+    setattr(Made, f"__r{plainly}__", operate(name, swapped=True))
+    if name != "divmod":
+        setattr(Made, f"__i{plainly}__", operate(f"i{plainly}", in_place=True))
+
+
+class Guess:
+    """Stands for a program of which everything is one constant, but for what its classes make."""
+
+    def __init__(self, constant: bool, is_class: bool, asked: list[int]) -> None:
+        self.constant, self.is_class, self.asked = constant, is_class, asked
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.asked[0] += 1
+        if self.asked[0] > MAX_GUESSES:
+            raise Fault
+        return Guess(self.constant, False, self.asked) if self.is_class else self.constant
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Guess(self.constant, False, self.asked)
+
+
+class Names(dict[str, "Any"]):
+    """Python's own names, and behind them the program's."""
+
+    def __init__(self, wanted: list[str], look: Callable[[str], Any]) -> None:
+        super().__init__({name: value for name, value in vars(builtins).items() if name not in wanted})
+        self.wanted, self.look = wanted, look
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self.wanted:
+            raise KeyError(name)
+        return self.look(name)
+
+
+def describe(value: Any) -> tuple[str, Any]:
+    """Return the number of a stand-in. Raises TypeError: no data."""
+    if not isinstance(value, Object):
+        raise TypeError(f"{type(value).__name__} is no data")
+    return "object", value._number
+
+
+def update(container: Any, content: Any) -> None:
+    """Do to a container of the test's what the program did to its copy."""
+    if isinstance(container, (dict, set)):
+        container.clear()
+        container.update(content)
+    else:
+        container[:] = content
+
+
+def rebuilt(name: str, arguments: list[Any]) -> BaseException:
+    """Return an exception of Python's own. Raises TypeError: there is none of this name."""
+    kind = vars(builtins)[name]
+    if not issubclass(kind, BaseException) or issubclass(kind, STOPS):
+        return RuntimeError(f"the program raised {name}")
+    try:
+        return kind(*arguments)
+    except TypeError:  # its message is not all that it was made of
+        return kind.__new__(kind, *arguments)
+
+
+def execute(test: Test, look: Callable[[str], Any]) -> None:
+    """Execute a test. Raises anything: it does not hold."""
+    text, wanted, imports, _ = test
+    sys.stdout = io.StringIO()
+    scope: dict[str, Any] = {"__name__": "test", "__builtins__": Names(wanted, look)}
+    for name, path in imports.items():
+        parent, _, child = path.partition(".")
+        scope[name] = getattr(__import__(parent), child) if child else __import__(parent)
+    exec(compile(text, "<test>", "exec", dont_inherit=True), scope)  # allowed: the sandbox; the text is the truth's
+
+
+def guessed(test: Test, constant: bool) -> bool:
+    """Return whether a test holds for a program that always answers this."""
+    asked, classes = [0], [*test[3], "Solution"]
+    try:
+        execute(test, lambda name: Guess(constant, name in classes, asked))
+    except BaseException:  # allowed: a test may raise anything
+        return False
+    return True
+
+
+def judged(test: Test, talk: Talk) -> str:
+    """Return "held", "failed", "gold_unparsable", or how the program failed."""
+    talk.begin()
+    try:
+        execute(test, lambda name: talk.look(name, test[3]))
+        status = "held" if talk.asked else "gold_unparsable"
+    except BaseException as error:  # allowed: a test may raise anything, and so may a program
+        by_the_program = any(error is each for each in talk.raised)
+        broken = "gold_unparsable" if isinstance(error, SyntaxError) else "failed"
+        status = failure(error) if by_the_program else broken
+    return talk.status or status
