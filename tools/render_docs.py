@@ -2,90 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from recipes.drawing import markdown
-from recipes.engines import versions
 from recipes.errors import RecipeError, reported_errors
 from recipes.official import block as comparison
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import key_table
 from recipes.runs.health import documented
-from tools.pages import changes, chinese, fits, memory
-from tools.pages.tables import BLOCKS as RECIPE_BLOCKS
-from tools.pages.tables import rendered, stale
+from tools.pages import chinese, memory, tables
 
-
-def results_table(results: Sequence[Path]) -> str:
-    """One row a recipe, from the JSON files of `tools.learning_curves`: what was run and what it brought."""
-    rows = []
-    for path in results:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        curves, change = result["curves"], result["change"]
-        steps = list(result["mean"])
-        paired = change if len(curves) > 1 else (curves[0]["paired"] or {}).get("difference")
-        points = f"{100 * change['value']:+.1f}, not paired"
-        if paired:
-            points = f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})"
-        seconds = [curve["seconds"] for curve in curves if curve.get("seconds")]
-        rows.append(
-            (
-                f"`{result['command']}`",
-                result["machine"],
-                str(len(curves)),
-                steps[-1],
-                f"{min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min" if seconds else "-",
-                f"{result['mean'][steps[0]]['value']:.3f}",
-                f"{result['mean'][steps[-1]]['value']:.3f}",
-                points,
-                result["learned"],
-            )
-        )
-    header = (
-        "command",
-        "machine",
-        "seeds",
-        "steps",
-        "time",
-        "before",
-        "after",
-        "points, 95% interval",
-        "what was learned",
-    )
-    return markdown(header, rows)
-
-
-def learning_table() -> str:
-    """Return what each recipe's tiny model learned, from the files of `python -m tools.learning_curves`."""
-    folder = ROOT / "docs" / "results"
-    return results_table([*sorted(folder.glob("*_tiny_cpu.json")), *sorted(folder.glob("*_h200.json"))])
-
-
-def versions_table() -> str:
-    """The versions that the check before the start asks for, by kind of machine."""
-    rows = [
-        (f"`{name}`", number, machine) for machine, each in versions.TESTED.items() for name, number in each.items()
-    ]
-    return markdown(("package", "version", "machine"), [*rows, ("`ray`", versions.TESTED_RAY, "both")])
-
-
-BLOCKS = {
-    **RECIPE_BLOCKS,
+BLOCKS: dict[str, Callable[..., str]] = {
+    "algorithms": tables.algorithm_table,
+    "kl": tables.kl_table,
+    "controls": tables.control_table,
+    "schema": tables.schema_table,
     "comparison": comparison,
     "comparison-zh": chinese.block,
     "memory": memory.memory_table,
-    "fits": fits.fits_table,
+    "fits": memory.fits_table,
     "pointer-selector-keys": key_table,
     "health-rules": documented,
-    "learning": learning_table,
-    "tested-versions": versions_table,
-    "upstream-changes": changes.upstream_table,
-    "engine-methods": changes.engine_table,
+    "learning": tables.learning_table,
+    "tested-versions": tables.versions_table,
+    "upstream-changes": tables.upstream_table,
+    "engine-methods": tables.engine_table,
 }
 PAGES = tuple(
     f"docs/{name}.md"
@@ -103,6 +48,38 @@ PAGES = tuple(
         "zh/COMPARISON",
     )
 )
+
+
+_BLOCK = re.compile(
+    r"<!-- generated: (?P<name>[\w-]+)(?P<words>(?: [\w:.-]+)*) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL
+)
+_OPEN = re.compile(r"<!-- generated: ([\w-]+)(?: [\w:.-]+)* -->")
+
+
+def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
+    """The page with its generated blocks made anew. Raises RecipeError for a block that is unknown or not closed."""
+    text = page.read_text(encoding="utf-8")
+    closed = {match["name"] for match in _BLOCK.finditer(text)}
+    for name in _OPEN.findall(text):
+        if name not in blocks:
+            raise RecipeError(
+                f"unknown generated block {name!r}", where=str(page), fix=f"use one of {', '.join(blocks)}"
+            )
+        if name not in closed:
+            raise RecipeError(
+                f"the generated block {name!r} has no end", where=str(page), fix=f"add <!-- end of {name} -->"
+            )
+
+    def filled(match: re.Match[str]) -> str:
+        name, words = match["name"], match["words"]
+        return f"<!-- generated: {name}{words} -->\n\n{blocks[name](*words.split())}\n\n<!-- end of {name} -->"
+
+    return _BLOCK.sub(filled, text)
+
+
+def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:
+    """Return whether the page says something else than the code does."""
+    return rendered(page, blocks) != page.read_text(encoding="utf-8")
 
 
 def main(

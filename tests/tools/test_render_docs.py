@@ -6,12 +6,11 @@ import pytest
 
 from recipes.paths import ROOT
 from tools import render_docs
-from tools.pages.tables import stale
 
 
 @pytest.mark.parametrize("name", render_docs.PAGES)
 def test_pages_are_fresh(name):
-    assert not stale(ROOT / name, render_docs.BLOCKS), "run python -m tools.render_docs"
+    assert not render_docs.stale(ROOT / name, render_docs.BLOCKS), "run python -m tools.render_docs"
 
 
 def test_check_fails_on_a_stale_page_and_writing_mends_it(tmp_path, monkeypatch):

@@ -1,11 +1,14 @@
-"""The table of docs/MEMORY.md: estimates of memory beside what was measured."""
+"""The tables on memory: estimates beside what was measured, and published models on GPUs of usual sizes."""
 
 from __future__ import annotations
 
 import json
 
+from recipes.config import load
+from recipes.config.fit import plan_of
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
+from recipes.memory import fit
 from recipes.memory.estimates import BACKWARD, GIGABYTE, HOST, STEP, MemoryPlan, phases
 from recipes.memory.shape import published_shape, shape
 from recipes.paths import ROOT
@@ -38,3 +41,51 @@ def memory_table() -> str:
             for what, measured, estimated in held_against_measurements()
         ],
     )
+
+
+MODELS = {
+    "SmolLM2-135M": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "SmolLM2-360M": "HuggingFaceTB/SmolLM2-360M-Instruct",
+    "Qwen2.5-0.5B": "Qwen/Qwen2.5-0.5B-Instruct",
+    "Qwen3-0.6B": "Qwen/Qwen3-0.6B",
+    "Llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct",
+    "Qwen2.5-1.5B": "Qwen/Qwen2.5-1.5B-Instruct",
+    "Qwen3-1.7B": "Qwen/Qwen3-1.7B",
+    "Qwen2.5-3B": "Qwen/Qwen2.5-3B-Instruct",
+    "Qwen2.5-VL-3B": "Qwen/Qwen2.5-VL-3B-Instruct",
+    "Qwen3-4B": "Qwen/Qwen3-4B",
+    "Qwen2.5-7B": "Qwen/Qwen2.5-7B-Instruct",
+    "Qwen2.5-VL-7B": "Qwen/Qwen2.5-VL-7B-Instruct",
+    "Qwen3-8B": "Qwen/Qwen3-8B",
+    "Qwen2.5-14B": "Qwen/Qwen2.5-14B-Instruct",
+}
+SIZES, COUNTS = (24, 48, 80, 141), (1, 2, 4, 8)
+
+
+def fits_table() -> str:
+    """One table for each size of a GPU: what is chosen for every model, with all weights trained and with adapters."""
+    head = [f"{count}" for count in COUNTS] + [f"LoRA, {count}" for count in COUNTS]
+    parts = []
+    for size in SIZES:
+        rows = [
+            (name, *(cell(name, count, size, lora) for lora in (0, fit.LORA_RANK) for count in COUNTS))
+            for name in MODELS
+        ]
+        parts.append(f"### GPUs of {size} GB\n\n" + markdown(("model", *head), rows))
+    return "\n\n".join(parts)
+
+
+def cell(name: str, count: int, size: int, lora: int) -> str:
+    """vLLM's share and a letter for each setting that saves memory; a dash where it does not fit."""
+    task = "number_game" if "-VL-" in name else "gsm8k"
+    given = {"MODEL_PATH": MODELS[name], "LORA_RANK": str(lora), "PLAN_GPUS": f"{count}x{size}"}
+    plan = plan_of(load(task, environ=given))
+    if plan is None or not fit.fits(plan):
+        return "—"
+    return f"{100 * plan.utilization:.0f}{letters(plan)}"
+
+
+def letters(plan: MemoryPlan) -> str:
+    """`r` activations computed again, `a` Adam in one kernel, `m` moments and `w` weights on the host."""
+    marks = {"r": plan.recompute, "a": plan.fused_adam, "m": plan.offload_optimizer, "w": plan.offload_params}
+    return "".join(letter for letter, is_on in marks.items() if is_on)

@@ -1,9 +1,11 @@
-"""Tables of the documentation that are generated from the schema."""
+"""Tables of the documentation: keys, variables, algorithms, KL, changes inside verl, versions, what was learned."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+import ast
+import inspect
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from recipes.config.layers import flow
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
 from recipes.drawing import markdown
-from recipes.errors import RecipeError
+from recipes.engines import versions
+from recipes.engines.verl import upstream
+from recipes.paths import ROOT
 
 GROUPS = ("data", "algorithm", "worker.actor", "worker.rollout", "worker", "trainer", "monitor")
 """Beginnings of keys that have a table of their own; the first that fits."""
@@ -56,6 +60,11 @@ def _engines(leaf: Leaf) -> str:
     notes = [f"not {ENGINES[engine]}: {reason}" for engine, reason in leaf.info.not_on.items()]
     notes += [f"{ENGINES[engine]}: {', '.join(map(flow, values))}" for engine, values in leaf.info.values_on.items()]
     return "; ".join(notes)
+
+
+def control_table() -> str:
+    """The launcher's own variables."""
+    return markdown(("variable", "meaning"), ((f"`{name}`", doc) for name, doc in CONTROLS))
 
 
 def algorithm_table() -> str:
@@ -106,41 +115,99 @@ def kl_table() -> str:
     return markdown(("estimator", "in the reward (`kl_penalty`)", "in the loss (`kl_loss_type`)"), rows)
 
 
-BLOCKS: dict[str, Callable[..., str]] = {
-    "algorithms": algorithm_table,
-    "kl": kl_table,
-    "controls": lambda: markdown(("variable", "meaning"), ((f"`{name}`", doc) for name, doc in CONTROLS)),
-    "schema": schema_table,
+ENGINE = ROOT / "recipes" / "engines" / "verl" / "engine.py"
+PLACES = {
+    "model": "processes with a model",
+    "client": "processes that send weights",
+    "server": "vLLM's server",
+    "driver": "driver",
+    "cpu verl": "CPUs: all",
+    "cpu vllm": "CPUs: vLLM",
+    "cpu agents": "CPUs: agent loops",
 }
 
 
-_BLOCK = re.compile(
-    r"<!-- generated: (?P<name>[\w-]+)(?P<words>(?: [\w:.-]+)*) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL
-)
-_OPEN = re.compile(r"<!-- generated: ([\w-]+)(?: [\w:.-]+)* -->")
+def upstream_table() -> str:
+    """Each change without a hook, with its reason, gain and pull request."""
+    rows = [
+        (
+            f"`{each.apply.__name__}`" + (", stays" if each.needed else ""),
+            PLACES[each.place],
+            _first_paragraph(inspect.getdoc(each.apply)),
+            each.gain,
+            each.pull_request,
+        )
+        for each in upstream.CHANGES
+    ]
+    return markdown(("change", "where", "what verl or vLLM does", "gain", "superfluous by"), rows)
 
 
-def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
-    """The page with its generated blocks made anew. Raises RecipeError for a block that is unknown or not closed."""
-    text = page.read_text(encoding="utf-8")
-    closed = {match["name"] for match in _BLOCK.finditer(text)}
-    for name in _OPEN.findall(text):
-        if name not in blocks:
-            raise RecipeError(
-                f"unknown generated block {name!r}", where=str(page), fix=f"use one of {', '.join(blocks)}"
+def engine_table() -> str:
+    """Each method that the registered engine overrides."""
+    tree = ast.parse(ENGINE.read_text(encoding="utf-8"))
+    engine = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "RecipesEngine")
+    methods = [node for node in engine.body if isinstance(node, ast.FunctionDef)]
+    return markdown(
+        ("method", "what it does"),
+        [
+            (f"`{node.name}`", " ".join((ast.get_docstring(node) or "").split("\n\n")[:2]).replace("\n", " "))
+            for node in methods
+        ],
+    )
+
+
+def _first_paragraph(text: str | None) -> str:
+    return (text or "").split("\n\n")[0].replace("\n", " ")
+
+
+def results_table(results: Sequence[Path]) -> str:
+    """One row a recipe, from the JSON files of `tools.learning_curves`: what was run and what it brought."""
+    rows = []
+    for path in results:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        curves, change = result["curves"], result["change"]
+        steps = list(result["mean"])
+        paired = change if len(curves) > 1 else (curves[0]["paired"] or {}).get("difference")
+        points = f"{100 * change['value']:+.1f}, not paired"
+        if paired:
+            points = f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})"
+        seconds = [curve["seconds"] for curve in curves if curve.get("seconds")]
+        rows.append(
+            (
+                f"`{result['command']}`",
+                result["machine"],
+                str(len(curves)),
+                steps[-1],
+                f"{min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min" if seconds else "-",
+                f"{result['mean'][steps[0]]['value']:.3f}",
+                f"{result['mean'][steps[-1]]['value']:.3f}",
+                points,
+                result["learned"],
             )
-        if name not in closed:
-            raise RecipeError(
-                f"the generated block {name!r} has no end", where=str(page), fix=f"add <!-- end of {name} -->"
-            )
+        )
+    header = (
+        "command",
+        "machine",
+        "seeds",
+        "steps",
+        "time",
+        "before",
+        "after",
+        "points, 95% interval",
+        "what was learned",
+    )
+    return markdown(header, rows)
 
-    def filled(match: re.Match[str]) -> str:
-        name, words = match["name"], match["words"]
-        return f"<!-- generated: {name}{words} -->\n\n{blocks[name](*words.split())}\n\n<!-- end of {name} -->"
 
-    return _BLOCK.sub(filled, text)
+def learning_table() -> str:
+    """Return what each recipe's tiny model learned, from the files of `python -m tools.learning_curves`."""
+    folder = ROOT / "docs" / "results"
+    return results_table([*sorted(folder.glob("*_tiny_cpu.json")), *sorted(folder.glob("*_h200.json"))])
 
 
-def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:
-    """Return whether the page says something else than the code does."""
-    return rendered(page, blocks) != page.read_text(encoding="utf-8")
+def versions_table() -> str:
+    """The versions that the check before the start asks for, by kind of machine."""
+    rows = [
+        (f"`{name}`", number, machine) for machine, each in versions.TESTED.items() for name, number in each.items()
+    ]
+    return markdown(("package", "version", "machine"), [*rows, ("`ray`", versions.TESTED_RAY, "both")])
