@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
-from recipes.errors import RecipeError, counted, reported_errors
+from recipes.errors import RecipeError, reported_errors
 from recipes.paths import relative_to_cwd
 from recipes.runs.compare import mean_of, pair, why_not
 from recipes.runs.folder import ATTEMPT, read
@@ -291,25 +291,6 @@ def main(
     for curve in result.curves:
         for note in curve.notes:
             print(f"note: {curve.run}: {note}", file=sys.stderr)
-        if curve.paired is None:
-            continue
-        paired, change = curve.paired, curve.paired.difference
-        print(
-            f"{curve.run}: step {paired.first} to {paired.last} on {counted(paired.questions, 'question')}: "
-            f"{100 * change.value:+.1f} points ({span(change)}), McNemar p = {paired.mcnemar.p_value:.2g}"
-        )
-    if len(result.curves) > 1:
-        mean = f"mean of {len(result.curves)} seeds: {100 * result.change.value:+.1f} points"
-        print(f"{mean} ({span(result.change, ' over seeds')})")
-    for k, each in result.pass_at_k.items():
-        print(f"pass@{k}: {100 * each.before.value:.1f}% to {100 * each.after.value:.1f}% ({span(each.change)})")
-
-
-def span(change: Interval, over: str = "") -> str:
-    """The ends of an interval in points, or why there is none."""
-    if change.low is None or change.high is None:
-        return change.method
-    return f"95% interval{over} {100 * change.low:+.1f} to {100 * change.high:+.1f}"
 
 
 if __name__ == "__main__":

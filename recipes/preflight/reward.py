@@ -83,12 +83,9 @@ def rows_by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
             total += opened.metadata.num_rows
             for batch in opened.iter_batches(4096, columns=[name for name in names if name not in NOT_READ]):
                 sources = batch.column("data_source") if "data_source" in names else [None] * batch.num_rows
-                wanted: list[tuple[str, int]] = []
                 for index, source in enumerate(map(str, sources)):
-                    if len(first[source]) + sum(name == source for name, _ in wanted) < ROWS_OF_A_SOURCE:
-                        wanted.append((source, index))
-                for source, index in wanted:
-                    first[source] += batch.slice(index, 1).to_pylist()
+                    if len(first[source]) < ROWS_OF_A_SOURCE:
+                        first[source] += batch.slice(index, 1).to_pylist()
     in_turn = [row for rank in zip_longest(*first.values()) for row in rank if row is not None]
     return in_turn[:MOST_ROWS], total
 
