@@ -24,9 +24,8 @@ from recipes.paths import python_path
 from recipes.preflight import cluster, resume
 from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
-from recipes.runs import live
 from recipes.runs.summary import close
-from recipes.runs.supervise import Limits
+from recipes.runs.supervise import Limits, resumed_history, train
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -69,7 +68,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     with runs.opened(str(recipe.trainer.experiment_name)) as files:
         begin = resume.repaired(recipe)
         last = resume.steps_done(recipe)
-        history, outcome = live.resumed_history(recipe, files, last, console), None
+        history, outcome = resumed_history(recipe, files, last, console), None
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
@@ -77,7 +76,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             cluster.wait_for_nodes(recipe, console.print)
             resume.record(recipe, begin)
-            outcome = live.train(recipe, files, command, variables, history, total, limits, console)
+            outcome = train(recipe, files, command, variables, history, total, limits, console)
         return close(recipe, files, total, outcome, console, task, overrides)
 
 

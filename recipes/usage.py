@@ -43,27 +43,22 @@ def show(console: Console) -> None:
 def show_options(console: Console, task: str) -> None:
     """Every option of a task: its default on GPUs, its key, and what it means."""
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
-    rows = [("--help", "", "", "this table"), ("--dry_run", "", "DRY_RUN", "print what would run, and stop")]
-    for control in CONTROLS:
-        if control.name in OPTIONS_WITHOUT_KEY:
-            rows.append((f"--{control.name.lower()}", "", control.name, control.doc))
-    for variable in VARIABLES:
-        names = f"{', '.join(variable.names)}; {variable.key}"
-        default = _as_typed(recipe.value(variable.key))
-        rows.append((f"--{usual_name(variable)}", default, names, leaves(Recipe)[variable.key].info.doc))
-    lines = [f"usage: {launcher(task)} [--option value ...] [key=value ...]", ""]
-    for option, default, names, meaning in rows:
-        lines += [
-            f"{option} [{default}]" if default else option,
-            f"    {meaning}",
-            *([f"    {names}"] if names else []),
-        ]
-    lines += [
-        "",
-        "--option value, --option=value and the variable set one key; options win over variables. Any other key, of",
-        "docs/CONFIGURATION_REFERENCE.md or verl's own, is given as key=value: actor_rollout_ref.model.lora_rank=8",
+    entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
+    entries += [
+        (f"--{each.name.lower()}", each.doc, each.name) for each in CONTROLS if each.name in OPTIONS_WITHOUT_KEY
     ]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    for variable in VARIABLES:
+        default = _as_typed(recipe.value(variable.key))
+        option = f"--{usual_name(variable)}" + (f" [{default}]" if default else "")
+        names = f"{', '.join(variable.names)}; {variable.key}"
+        entries.append((option, leaves(Recipe)[variable.key].info.doc, names))
+    lines = [line for option, *texts in entries for line in (option, *(f"    {text}" for text in texts if text))]
+    closing = (
+        "\n--option value, --option=value and the variable set one key; options win over variables. Any other key, of\n"
+        "docs/CONFIGURATION_REFERENCE.md or verl's own, is given as key=value: actor_rollout_ref.model.lora_rank=8"
+    )
+    usage = f"usage: {launcher(task)} [--option value ...] [key=value ...]\n"
+    console.print("\n".join([usage, *lines, closing]), markup=False, soft_wrap=True)
 
 
 def _as_typed(value: object) -> str:
