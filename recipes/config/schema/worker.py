@@ -56,38 +56,25 @@ class Lora(Section):
 class Model(Section):
     """The weights, and how transformers loads them."""
 
+    when_resumed: ClassVar[Resume] = "setting"
+
     model_path: str | None = key(
-        None,
-        "model folder or name on a hub",
-        verl="{model}.path",
-        computed=True,
-        alias=True,
-        path="model",
-        resume="setting",
+        None, "model folder or name on a hub", verl="{model}.path", computed=True, alias=True, path="model"
     )
-    tokenizer_path: str | None = key(
-        None, "tokenizer folder or name; null: the model's", path="model", resume="setting"
-    )
-    override_config: dict[str, Any] = key(dict, "values that replace those in the model's config")
+    tokenizer_path: str | None = key(None, "tokenizer folder or name; null: the model's", path="model")
+    override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", resume="content")
     enable_gradient_checkpointing: bool | None = key(
-        True,
-        "compute activations again in the backward pass, to save memory; null: where memory asks for it",
-        resume="setting",
+        True, "compute activations again in the backward pass, to save memory; null: where memory asks for it"
     )
-    use_liger: bool = key(
-        False, "liger's kernels for norms, rotary embedding and MLP", not_on=only_verl(), resume="setting"
-    )
+    use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", not_on=only_verl())
     trust_remote_code: bool = key(
-        False,
-        "run code that comes with the model (EasyR1's own default is true)",
-        computed=True,
-        alias=True,
-        resume="setting",
+        False, "run code that comes with the model (EasyR1's own default is true)", computed=True, alias=True
     )
     freeze_vision_tower: bool = key(
         False,
         "do not train the vision tower",
         not_on=only_easyr1("verl 0.9.1 accepts actor.freeze_vision_tower, but its FSDP engine never reads it"),
+        resume="content",
     )
     lora: Lora = Lora()
 
@@ -261,39 +248,33 @@ class ValOverride(Section):
 class Rollout(Section):
     """Generation of responses."""
 
-    name: Literal["vllm", "sglang"] = key("vllm", "inference engine", values_on={"easyr1": ("vllm",)}, resume="setting")
-    n: int = key(1, "responses a prompt: the size of a group", gt=0)
-    temperature: float = key(1.0, "sampling temperature", gt=0)
-    top_p: float = key(1.0, "nucleus", gt=0, le=1)
-    top_k: int = key(-1, "candidates; -1: all", ge=-1)
-    seed: int = key(1, "seed of sampling")
-    limit_images: int = key(
-        0, "images a prompt may hold; 0: text only", convert=lambda value: value or None, ge=0, resume="setting"
+    when_resumed: ClassVar[Resume] = "setting"
+
+    name: Literal["vllm", "sglang"] = key("vllm", "inference engine", values_on={"easyr1": ("vllm",)})
+    n: int = key(1, "responses a prompt: the size of a group", gt=0, resume="content")
+    temperature: float = key(1.0, "sampling temperature", gt=0, resume="content")
+    top_p: float = key(1.0, "nucleus", gt=0, le=1, resume="content")
+    top_k: int = key(-1, "candidates; -1: all", ge=-1, resume="content")
+    seed: int = key(1, "seed of sampling", resume="content")
+    limit_images: int = key(0, "images a prompt may hold; 0: text only", convert=lambda value: value or None, ge=0)
+    dtype: Literal["bf16", "fp16", "fp32"] = key(
+        "bf16", "precision of generation", convert=_VERL_PRECISIONS.get, resume="content"
     )
-    dtype: Literal["bf16", "fp16", "fp32"] = key("bf16", "precision of generation", convert=_VERL_PRECISIONS.get)
     gpu_memory_utilization: float | None = key(
         0.6,
         "share of a GPU's memory for weights and cache of vLLM; null: 0.6, or what fits the free memory",
         gt=0,
         lt=1,
-        resume="setting",
     )
-    enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory", resume="setting")
-    enable_chunked_prefill: bool = key(
-        True, "split long prompts while others decode (EasyR1's own default is false)", resume="setting"
-    )
+    enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory")
+    enable_chunked_prefill: bool = key(True, "split long prompts while others decode (EasyR1's own default is false)")
     tensor_parallel_size: int = key(
-        2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0, resume="setting"
+        2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
     )
-    max_model_len: int | None = key(
-        None, "longest sequence of vLLM; null: prompt + response", computed=True, gt=0, resume="setting"
-    )
-    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", gt=0, resume="setting")
+    max_model_len: int | None = key(None, "longest sequence of vLLM; null: prompt + response", computed=True, gt=0)
+    max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", gt=0)
     disable_tqdm: bool = key(
-        False,
-        "no progress bar of vLLM",
-        not_on=only_easyr1("verl generates through a server, which shows no bar"),
-        resume="setting",
+        False, "no progress bar of vLLM", not_on=only_easyr1("verl generates through a server, which shows no bar")
     )
     val_override_config: ValOverride = ValOverride()
     max_num_seqs: int | None = key(
@@ -301,42 +282,25 @@ class Rollout(Section):
         "responses vLLM decodes at once; null: a step's responses over its engines, 256 to 1,024",
         gt=0,
         not_on=only_verl(),
-        resume="setting",
     )
     cudagraph_capture_sizes: list[int] | None = key(
-        None,
-        "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs",
-        not_on=only_verl(),
-        resume="setting",
+        None, "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs", not_on=only_verl()
     )
     load_format: Literal["auto", "dummy", "safetensors"] = key(
         "auto",
         "first weights of vLLM: random (dummy) or the model's; auto: the model's for LoRA and images, where it matters",
         computed=True,
         not_on=only_verl(),
-        resume="setting",
     )
-    free_cache_engine: bool = key(True, "free vLLM's cache while training", not_on=only_verl(), resume="setting")
+    free_cache_engine: bool = key(True, "free vLLM's cache while training", not_on=only_verl())
     calculate_log_probs: bool = key(
-        True,
-        "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)",
-        not_on=only_verl(),
-        resume="setting",
+        True, "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)", not_on=only_verl()
     )
     agent_num_workers: int = key(
-        8,
-        "processes that drive generation",
-        verl=f"{ROLLOUT}.agent.num_workers",
-        gt=0,
-        not_on=only_verl(),
-        resume="setting",
+        8, "processes that drive generation", verl=f"{ROLLOUT}.agent.num_workers", gt=0, not_on=only_verl()
     )
     engine_kwargs: dict[str, Any] = key(
-        dict,
-        "further arguments of vLLM's engine",
-        verl=f"{ROLLOUT}.engine_kwargs.vllm",
-        not_on=only_verl(),
-        resume="setting",
+        dict, "further arguments of vLLM's engine", verl=f"{ROLLOUT}.engine_kwargs.vllm", not_on=only_verl()
     )
 
 
