@@ -12,7 +12,6 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "recipes" / "__init__.py").
 
 BASE = [
     "huggingface_hub",
-    "ijson",
     "jinja2",
     "matplotlib",
     "numpy",

@@ -1,29 +1,37 @@
-"""The file of logged candidates, one JSON object a line: read one by one and checked field by field.
+"""Logged candidates (JSON lines) and embeddings (safetensors, npz, pt): read, checked, and put into arrays.
 
-Every error names the query.
+Every error names the query. Nothing pickled is executed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import pickle
+import zipfile
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import ijson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+import numpy as np
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
 
 from recipes.errors import RecipeError
+from recipes.pointer_selector.dataset import SCORES, SPLITS, PointerData
 
-METHODS = ("beam", "sample", "random", "other")
-SCORES = ("beam_score", "logprob_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
-"""The numbers that a candidate may carry; an absent one is kept as NaN, and only a reward that reads it asks for it."""
-SPLITS = ("train", "validation", "test")
-
-Item = int | str
+Id = Annotated[str, BeforeValidator(lambda item: str(item) if isinstance(item, int) else item)]
+"""An id is text; 5 and "5" are one."""
 Score = Annotated[float, Field(ge=-1e30, le=1e30)]  # float32 makes larger numbers infinite
 Share = Annotated[float, Field(ge=0, le=1)]
+Truth = Annotated[
+    float, Field(ge=0, le=1, multiple_of=1), BeforeValidator(lambda v: int(v) if isinstance(v, bool) else v)
+]
+UNUSABLE = ("error", "fallback")
+"""Values of `vqa_eval_mode` whose reward says nothing about the model's answer."""
 
 
 class _Logged(BaseModel):
@@ -32,160 +40,195 @@ class _Logged(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
-def _distinct(items: list[Item] | None, info: ValidationInfo) -> list[Item] | None:
-    if items is not None and len(set(items)) != len(items):
-        raise ValueError(f"holds an example twice; {info.field_name} is without replacement")
-    return items
-
-
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
-
-
 class Candidate(_Logged):
-    """A logged sequence of examples: their ids in order, how it was made, and its numbers."""
+    """A sequence of examples that was tried: their ids in order, how it was made, and its numbers."""
 
-    pointer: Annotated[list[Item], Field(min_length=1)]
-    gen_method: Any = None
+    pointer: Annotated[list[Id], Field(min_length=1)]
+    gen_method: str = "other"
     beam_score: Score | None = None
-    logprob_score: Score | None = None
-    vqa_correct: Annotated[Share, Field(multiple_of=1), BeforeValidator(_number)] | None = None
+    vqa_correct: Truth | None = None
     vqa_acc_score: Share | None = None
     vqa_gt_prob: Share | None = None
     vqa_eval_mode: Any = None
     eval_failed: Any = False
 
-    _distinct = field_validator("pointer")(_distinct)
-
-    @property
-    def method(self) -> int:
-        """Return the index into `METHODS`."""
-        return METHODS.index(self.gen_method if self.gen_method in METHODS else "other")
-
-    @property
-    def scores(self) -> list[float]:
-        """Return the numbers in the order of `SCORES`; NaN where there is none."""
-        values = (getattr(self, name) for name in SCORES)
-        return [math.nan if value is None else float(value) for value in values]
-
-    @property
-    def fallback(self) -> bool:
-        return bool(self.vqa_eval_mode == "fallback")
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.eval_failed) or self.vqa_eval_mode == "error"
-
 
 class Record(_Logged):
-    """A query: its own pool (None where all queries share one), its candidates, and its split where the file has one.
+    """A query with its candidates.
 
-    `embedding_id` is the id of its embedding, where several queries share one; None for the query's own id.
+    `pool` is None where the query chooses from all examples; `embedding_id` where its embedding has its own id.
     """
 
+    query_id: Id
     pointer_candidates: Annotated[list[Candidate], Field(min_length=1)]
-    pool: list[Item] | None = None
-    embedding_id: Item | None = None
+    pool: list[Id] | None = None
+    embedding_id: Id | None = None
     split: Literal["train", "validation", "test"] | None = None
 
-    _distinct = field_validator("pool")(_distinct)
 
-
-class _OlderRecord(_Logged):
-    """The layout of beam search's own files; a row of ids may end in the query's id."""
-
-    id_list: list[Annotated[list[Item], Field(min_length=1)]]
-    score_list: list[float]
-
-
-def parse_record(query_id: str, value: Any, *, source: str) -> Record:
-    """Return the record in either layout: `pointer_candidates`, or the older `id_list` with `score_list`.
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the records of a file in its order.
 
     Raises:
-        RecipeError: the record is of neither layout, a pick is repeated, or a number is missing or not finite.
-    """
-    try:
-        if isinstance(value, dict) and "id_list" in value and "pointer_candidates" not in value:
-            value = {**value, "pointer_candidates": _converted(query_id, _OlderRecord.model_validate(value), source)}
-        return Record.model_validate(value)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        known = {*Record.model_fields, *Candidate.model_fields, *_OlderRecord.model_fields}
-        names = [part for part in detail["loc"] if part in known]
-        numbers = [part for part in detail["loc"] if isinstance(part, int)]
-        problem = detail["msg"].removeprefix("Value error, ")
-        raise RecipeError(
-            f"{names[-1] if names else 'the record'} of query {query_id!r} is {_short(detail['input'])}: "
-            f"{'ids are whole numbers or text' if 'int' in detail['loc'] else problem}",
-            where=f"{source}, query {query_id!r}" + (f", candidate {numbers[0]}" if numbers else ""),
-            fix="mend it, or leave the candidate out; mark failed evaluations with eval_failed",
-        ) from error
-
-
-def _converted(query_id: str, older: _OlderRecord, source: str) -> list[dict[str, Any]]:
-    if len(older.id_list) != len(older.score_list):
-        raise RecipeError(
-            f"query {query_id!r} has {len(older.id_list)} sequences in id_list and {len(older.score_list)} numbers in "
-            "score_list",
-            where=source,
-        )
-    end = -1 if all(str(row[-1]) == query_id for row in older.id_list) else None
-    pairs = zip(older.id_list, older.score_list, strict=True)
-    return [{"pointer": row[:end], "gen_method": "beam", "beam_score": score} for row, score in pairs]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def read_entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (query id, record) in the order of the file; two queries of one id are an error.
-
-    A `.jsonl` file has one object a line, with the id as `query_id`. Any other file is one object {id: record, ...},
-    the form of earlier versions; keys that begin with an underscore are no queries there.
-
-    Raises:
-        RecipeError: no such file, text that is no JSON, or an id that is missing or repeated; names line or query.
+        RecipeError: no such file, a line that is no JSON or no record, or a repeated query; names line or query.
     """
     if not path.is_file():
         raise RecipeError(f"there is no file {path}", where="data.candidates", fix="prepare the data, or mend the path")
     seen: set[str] = set()
-    for query_id, record in _lines(path) if path.suffix == ".jsonl" else _members(path):
-        if query_id in seen:
-            raise RecipeError(
-                f"query {query_id!r} stands in the file twice", where=str(path), fix="keep one of the two"
-            )
-        seen.add(query_id)
-        yield query_id, record
-    if not seen:
-        raise RecipeError(
-            "the file holds no query", where=str(path), fix="give one JSON object a line, in a .jsonl file"
-        )
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            where, fix = f"{path}, line {number}", "give one JSON object a line; copy or generate the file again"
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise RecipeError(f"the line is no JSON: {error}", where=where, fix=fix) from error
-            query_id = record.pop("query_id", None) if isinstance(record, dict) else None
-            if not isinstance(query_id, int | str):
-                raise RecipeError("the line has no query_id that is a number or text", where=where, fix=fix)
-            yield str(query_id), record
+            record = _record(line, f"{path}, line {number}")
+            if record.query_id in seen:
+                what = f"query {record.query_id!r} stands in the file twice"
+                raise RecipeError(what, where=f"{path}, line {number}", fix="keep one of the two")
+            seen.add(record.query_id)
+            yield record
 
 
-def _members(path: Path) -> Iterator[tuple[str, Any]]:
-    key = None
-    with path.open("rb") as file:
-        try:
-            for key, record in ijson.kvitems(file, "", use_float=True):
-                if not key.startswith("_"):
-                    yield key, record
-        except ijson.JSONError as error:
-            place = f"after query {key!r}" if key else "before its first query"
-            fix = "copy or generate it again, without NaN; a .jsonl file with one object a line is read too"
-            raise RecipeError(f"the JSON is cut off or malformed {place}: {error}", where=str(path), fix=fix) from error
+def _record(line: bytes, where: str) -> Record:
+    value = None
+    try:
+        value = json.loads(line)
+        return Record.model_validate(value)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        query = value.get("query_id") if isinstance(value, dict) else None
+        place = ".".join(map(str, detail["loc"])) or "the line"
+        what = f"{place} of query {query!r} is {str(detail['input'])[:80]!r}: {detail['msg']}"
+        fix = "mend it, or leave the candidate out; mark failed evaluations with eval_failed"
+        raise RecipeError(what, where=where, fix=fix) from error
+    except (ValueError, RecursionError) as error:
+        fix = "give one JSON object a line; copy or generate the file again"
+        raise RecipeError(f"the line is no JSON: {error}", where=where, fix=fix) from error
+
+
+@dataclass(frozen=True)
+class Table:
+    """Embeddings [n, width] and the row of each id (the row's number where the file has no ids)."""
+
+    rows: torch.Tensor
+    index: dict[str, int]
+    source: str
+
+    def row(self, item: str, query_id: str) -> int:
+        """Return the row of an id. Raises RecipeError that names the query where there is none."""
+        if item not in self.index:
+            raise RecipeError(
+                f"query {query_id!r} needs the embedding of {item!r}; the table of {len(self.rows)} rows has none",
+                where=self.source,
+                fix="embed the missing item, or leave the query out",
+            )
+        return self.index[item]
+
+
+def load_table(path: Path, role: str) -> Table:
+    """Read the table of one role ("query" or "candidate").
+
+    The file holds `query_embeddings` or `candidate_embeddings` [n, width] and, where rows are not numbered, `query_ids`
+    or `candidate_ids` [n]. In safetensors, ids that are text stand in the metadata as a JSON list.
+
+    Raises:
+        RecipeError: no such file, another format, pickled objects, a wrong shape, or values that are not finite.
+    """
+    name, where = f"{role}_embeddings", str(path)
+    if not path.is_file():
+        raise RecipeError(f"there is no file {path}", where=f"data.{name}", fix="mend the path, or embed first")
+    try:
+        content = _content(path)
+        if name not in content:
+            raise ValueError(f"it has no {name}, but {', '.join(sorted(content)) or 'nothing'}")
+        values = content[name]
+        rows = torch.stack([torch.as_tensor(row) for row in values]) if isinstance(values, list) else values
+        rows = torch.as_tensor(rows)
+        if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
+            raise ValueError(f"{name} is {rows.dtype} of shape {tuple(rows.shape)}, not [rows, features]")
+        ids = content.get(f"{role}_ids", range(len(rows)))
+        ids = [str(item) for item in (ids.tolist() if hasattr(ids, "tolist") else ids)]
+        if len(ids) != len(rows) or len(set(ids)) != len(rows):
+            raise ValueError(f"{role}_ids has {len(ids)} entries ({len(set(ids))} distinct) for {len(rows)} rows")
+        if not (finite := torch.isfinite(rows).all(dim=1)).all():
+            raise ValueError(f"the embedding of {ids[int(finite.int().argmin())]!r} holds values that are not finite")
+    except pickle.UnpicklingError as error:  # torch's own message says how to execute what the file holds
+        fix = "save a tensor, or a dict of tensors and lists"
+        raise RecipeError("the file holds pickled objects other than tensors", where=where, fix=fix) from error
+    except (SafetensorError, zipfile.BadZipFile, ValueError, TypeError, RuntimeError, EOFError, OSError) as error:
+        what = f"the file cannot be used: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        fix = f"save {name} [rows, features] and {role}_ids as safetensors, npz or pt"
+        raise RecipeError(what, where=where, fix=fix) from error
+    return Table(rows.float(), {item: number for number, item in enumerate(ids)}, where)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    if path.suffix == ".safetensors":
+        with safe_open(path, framework="pt") as file:
+            content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            metadata = file.metadata() or {}
+        return {
+            name: json.loads(metadata[name]) for name in ("query_ids", "candidate_ids") if name in metadata
+        } | content
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    if path.suffix in (".pt", ".pth"):
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return loaded if isinstance(loaded, dict) else {}
+    raise ValueError(f"its suffix is {path.suffix or 'missing'}")
+
+
+def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Path) -> PointerData:
+    """Read the candidates and both tables, resolving every id.
+
+    Raises:
+        RecipeError: what `read_records` and `load_table` raise; an id outside the pool or the table, or one that stands
+            in a pool or pointer twice; names the query.
+    """
+    queries, examples = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
+    everything = np.arange(len(examples.rows))
+    skipped: Counter[str] = Counter()
+    ids: list[str] = []
+    rows, splits, pools = [], [], []
+    owner, pointers, scores, methods = [], [], [], []
+    for record in read_records(candidates):
+        query = record.query_id
+        usable = [c for c in record.pointer_candidates if not c.eval_failed and c.vqa_eval_mode not in UNUSABLE]
+        skipped["candidates whose evaluation failed or fell back"] += len(record.pointer_candidates) - len(usable)
+        if not usable:
+            skipped["queries whose evaluations all failed"] += 1
+            continue
+        pool = record.pool
+        slots = examples.index if pool is None else {item: slot for slot, item in enumerate(pool)}
+        for items in (pool or [], *(candidate.pointer for candidate in usable)):
+            if len(set(items)) != len(items):
+                what = f"query {query!r} holds an example twice: {str(items)[:80]}"
+                raise RecipeError(what, where=str(candidates), fix="a pool and a pointer hold an example once")
+        pools.append(everything if pool is None else np.array([examples.row(item, query) for item in pool]))
+        for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
+            if outside := [item for item in candidate.pointer if item not in slots]:
+                what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
+                raise RecipeError(what, where=str(candidates), fix="pointers hold ids of the query's pool")
+            owner.append(len(ids))
+            pointers.append([slots[item] for item in candidate.pointer])
+            scores.append([math.nan if (v := getattr(candidate, name)) is None else float(v) for name in SCORES])
+            methods.append(candidate.gen_method)
+        rows.append(queries.row(query if record.embedding_id is None else record.embedding_id, query))
+        splits.append(-1 if record.split is None else SPLITS.index(record.split))
+        ids.append(query)
+    if not ids:
+        raise RecipeError("the file holds no query that can be used", where=str(candidates), fix=f"{dict(skipped)}")
+    padded = np.full((len(pointers), max(map(len, pointers))), -1, np.int32)
+    for number, picks in enumerate(pointers):
+        padded[number, : len(picks)] = picks
+    return PointerData(
+        queries=queries.rows,
+        examples=examples.rows,
+        query_ids=ids,
+        query_rows=np.array(rows),
+        pools=pools,
+        split=np.array(splits),
+        candidate_query=np.array(owner),
+        pointers=padded,
+        lengths=(padded >= 0).sum(1),
+        scores=dict(zip(SCORES, np.array(scores, np.float32).T.copy(), strict=True)),
+        method=np.array(methods),
+        skipped={reason: number for reason, number in skipped.items() if number},
+    )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
+import resource
 import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,12 +18,12 @@ from rich.table import Table
 
 from recipes.config.variables import dry_run, not_read
 from recipes.errors import reported_errors
-from recipes.files import run_lock, write_whole
+from recipes.files import run_lock, write_json
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
-    from recipes.pointer_selector.evaluation import Results
+    from recipes.pointer_selector.evaluation import Comparison, Results
     from recipes.pointer_selector.preparation import Prepared
     from recipes.pointer_selector.training import EpochReport, Progress
 
@@ -35,29 +35,31 @@ def data_command(settings: Settings = None, preset: Preset = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
-        from recipes.pointer_selector.preparation import files, prepare
+        from recipes.pointer_selector.preparation import lines, prepare
 
         prepared = prepare(recipe)
         splits = [(f"{name} queries", f"{len(part):,}") for name, part in prepared.parts.items()]
         dropped = [(f"dropped from training: {name}", f"{count:,}") for name, count in prepared.dropped.items()]
-        _console().print(_listing(str(files(recipe.data)[0]), [*prepared.counts.lines(), *splits, *dropped]))
+        _console().print(
+            _listing(recipe.data.candidates or "the embedded workload", [*lines(prepared.counts), *splits, *dropped])
+        )
 
 
 def train_command(settings: Settings = None, preset: Preset = None) -> None:
-    """Train the pointer selector; a run that was interrupted goes on where its last checkpoint is."""
+    """Train the pointer selector; a run that was interrupted goes on after its last finished phase."""
     console = _console()
     try:
         with reported_errors():
             train(resolve(settings or [], preset=preset), console)
     except KeyboardInterrupt:
-        console.print("interrupted: the same command goes on from the last checkpoint")
+        console.print("interrupted: the same command goes on after the last finished phase")
         raise typer.Exit(130) from None
 
 
 def train(recipe: PointerRecipe, console: Console) -> None:
     """Train the recipe; with DRY_RUN=1 print it with the accounting, and stop."""
     from recipes.pointer_selector.policy import use_threads
-    from recipes.pointer_selector.preparation import prepare
+    from recipes.pointer_selector.preparation import lines, prepare
 
     use_threads(recipe.trainer.threads)
     if dry_run(os.environ):
@@ -71,7 +73,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
     prepared = prepare(recipe)
     dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]
-    console.print(_listing("logged candidates", [*prepared.counts.lines(), *dropped]))
+    console.print(_listing("logged candidates", [*lines(prepared.counts), *dropped]))
     for line in accounting(recipe, prepared):
         console.print(line)
     folder = run_dir(recipe.trainer.experiment_name)
@@ -82,7 +84,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
     """Return the numbers of queries, groups and updates, and a note for each weight of the reward that is not read."""
-    from recipes.pointer_selector.losses import equal_groups, reward_notes, rewards
+    from recipes.pointer_selector.losses import equal_groups, rewards, unread_weights
 
     train_part = prepared.parts["train"]
     equal = equal_groups(rewards(train_part, recipe.reward), train_part)
@@ -93,7 +95,7 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
         f"training groups: {len(train_part.group_query):,} with {len(train_part.lengths):,} candidates",
         f"groups with equal rewards (advantage 0): {len(equal):,}{first}",
         f"updates: {per_epoch:,} an epoch, at most {per_epoch * (recipe.rce.epochs + recipe.grpo.epochs):,}",
-        *(f"note: {note}" for note in reward_notes(recipe)),
+        *(f"note: {note}" for note in unread_weights(recipe)),
     ]
 
 
@@ -103,17 +105,17 @@ def _run(recipe: PointerRecipe, prepared: Prepared, folder: Path, console: Conso
     from recipes.pointer_selector.policy import choose_device
     from recipes.pointer_selector.training import Trainer
 
-    (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
-    _write_json(folder / "data.json", {**asdict(prepared.counts), "dropped": prepared.dropped})
     device = choose_device(recipe.trainer.device)
+    trainer = Trainer(recipe, prepared, checkpoint_dir(recipe.trainer.experiment_name), device)  # refuses another run's
+    (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
+    write_json(folder / "data.json", {**prepared.counts, "dropped": prepared.dropped})
     console.print(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
-    checkpoints = checkpoint_dir(recipe.trainer.experiment_name)
-
-    def show(report: EpochReport) -> None:
-        _show_epoch(report, console)
-
-    with RunLog(folder, recipe) as log:
-        return Trainer(recipe, prepared.parts, prepared.model, checkpoints, [log], show, device).run()
+    log = RunLog(folder, trainer.progress.step)
+    trainer.log, trainer.on_epoch = log.write, lambda report: _show_epoch(report, console)
+    try:
+        return trainer.run()
+    finally:
+        log.close()
 
 
 def _show_epoch(report: EpochReport, console: Console) -> None:
@@ -132,22 +134,22 @@ def _show_epoch(report: EpochReport, console: Console) -> None:
 
 def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, seconds: float, console: Console) -> None:
     """Test the best checkpoint and the warm-up against the baselines; print a table and write summary.json."""
-    from recipes.pointer_selector.checkpoints import load_policy
+    from recipes.pointer_selector import selector
     from recipes.pointer_selector.evaluation import accuracies, baseline_results, measure
-    from recipes.pointer_selector.metrics import memory_peak_mib
 
     name, best = recipe.trainer.experiment_name, progress.require_best()
     folder, shots, test = checkpoint_dir(name), recipe.validation.shots, prepared.parts["test"]
     console.print(f"testing on {len(test):,} queries: the baselines, the warm-up and the best checkpoint ...")
     results = baseline_results(test, prepared.model, shots)
-    for label, mark in {"after RCE": progress.warm_up or best, "best": best}.items():
-        results[label] = measure(load_policy(folder / mark.folder)[0], test, prepared.model, shots)
+    for label, part in {"after RCE": selector.WARM_UP, "best": selector.BEST}.items():
+        results[label] = measure(selector.load(folder / part)[0], test, prepared.model, shots)
     console.print(_accuracy_table(f"right answers on {len(test):,} test queries", results, shots))
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     for phase, end in progress.ends.items():
         console.print(f"{phase}: {end}")
     console.print(
-        f"best: {best.phase} epoch {best.epoch}, {relative_to_cwd(folder / best.folder)}; "
-        f"{seconds:.0f} s before the test, {memory_peak_mib():.0f} MiB"
+        f"best: {best.phase} epoch {best.epoch}, {relative_to_cwd(folder / selector.BEST)}; "
+        f"{seconds:.0f} s before the test, {peak_mib:.0f} MiB"
     )
     command = ["python", "scripts/eval_pointer_selector.py", *differences(recipe)]
     console.print(f"next: {shlex.join(command)}", highlight=False)
@@ -155,10 +157,10 @@ def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, se
         "best": asdict(best),
         "ends": progress.ends,
         "seconds": round(seconds, 1),
-        "peak_mib": round(memory_peak_mib()),
+        "peak_mib": round(peak_mib),
         "test": accuracies(results),
     }
-    _write_json(run_dir(name) / "summary.json", summary)
+    write_json(run_dir(name) / "summary.json", summary)
 
 
 def evaluate_command(
@@ -186,12 +188,12 @@ def evaluate_command(
         shots = recipe.validation.shots
         title = f"right answers on {evaluation.queries:,} {part} queries"
         console.print(_accuracy_table(title, evaluation.results, shots))
-        title = "paired tests: difference in points, 95% interval by query image, McNemar with Holm"
+        title = "paired tests: difference in points, 95% interval over query images"
         tests = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # 80 columns
         for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
             tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
         for c in evaluation.comparisons:
-            cells = [f"{100 * c.difference:+.1f}", f"{100 * c.low:+.1f} to {100 * c.high:+.1f}"]
+            cells = [f"{100 * c.difference:+.1f}", _range(c)]
             cells += [f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"]
             tests.add_row(f"{c.a} - {c.b}", str(c.shots), *cells)
         console.print(tests)
@@ -199,11 +201,11 @@ def evaluate_command(
         if trained_for < max(shots):
             console.print(f"the selector was trained for {trained_for} shots; more than that is extrapolation")
         if out:
-            _write_json(out, evaluation.as_dict())
+            write_json(out, evaluation.as_dict())
 
 
-def _write_json(path: Path, content: Any) -> None:
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+def _range(test: Comparison) -> str:
+    return "" if test.low is None or test.high is None else f"{100 * test.low:+.1f} to {100 * test.high:+.1f}"
 
 
 def _console() -> Console:
@@ -222,5 +224,5 @@ def _accuracy_table(title: str, results: Results, shots: Sequence[int]) -> Table
     for column in ("", *(f"{count}-shot" for count in shots)):
         table.add_column(column, justify="right" if column else "left")
     for name, by_shots in results.items():
-        table.add_row(name, *(f"{by_shots[s].mean('accuracy'):.1%}" if s in by_shots else "" for s in shots))
+        table.add_row(name, *(f"{by_shots[s].accuracy:.1%}" if s in by_shots else "" for s in shots))
     return table

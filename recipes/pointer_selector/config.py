@@ -18,7 +18,6 @@ from recipes.config.variables import Variable, argument_settings, variable_setti
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
-Quality = Literal["beam_score", "logprob_score"]
 RewardMode = Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"]
 
 
@@ -33,9 +32,7 @@ class SplitConfig(Section):
 class FilterConfig(Section):
     """Queries left out of the training part; validation and test are never filtered by outcome."""
 
-    skip_fallback: bool = key(True, "leave out candidates whose reward comes from a fallback evaluation")
-    drop_repeated: bool = key(True, "leave out candidates that repeat a sequence of their query")
-    score: Literal["beam_score", "logprob_score", "vqa_acc_score", "vqa_gt_prob"] = key(
+    score: Literal["beam_score", "vqa_acc_score", "vqa_gt_prob"] = key(
         "vqa_gt_prob", "number that drop_incorrect_below looks at"
     )
     drop_incorrect_below: float | None = key(
@@ -53,11 +50,6 @@ class DataConfig(Section):
     )
     candidate_embeddings: str | None = key(
         None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries", path="input"
-    )
-    frozen_model: str | None = key(
-        None,
-        "frozen in-context classifier to ask for the answer in validation; null: logged candidates only",
-        path="input",
     )
     shot_num: int = key(4, "picks of the sequences that are trained on", ge=1, le=32)
     shot_mode: Literal["up_to", "exact"] = key(
@@ -78,14 +70,6 @@ class WorkloadConfig(Section):
     test_images: int = key(600, "images that are test queries", ge=1)
     pool_size: int = key(32, "examples in a query's pool", ge=4)
     label_noise: float = key(0.15, "share of pool examples that show a wrong label", ge=0, lt=1)
-    embed_labels: bool = key(False, "append the shown label to a pool example's embedding")
-    test_pools: int = key(2, "pools drawn for each validation and test query", ge=1)
-    train_pools: int = key(1, "pools drawn for each training query", ge=1)
-    max_shots: int = key(4, "candidates are logged for 1 to max_shots picks", ge=1, le=8)
-    beam: int = key(5, "candidates of a group found by beam search under the retriever", ge=1)
-    sampled: int = key(7, "candidates of a group sampled from the retriever", ge=0)
-    random: int = key(4, "candidates of a group drawn at random", ge=0)
-    retriever_temperature: float = key(0.1, "temperature of the retriever's softmax over cosine similarity", gt=0)
     seed: int = key(0, "seed of everything above", ge=0)
 
 
@@ -105,34 +89,28 @@ class PolicyConfig(Section):
 class RewardConfig(Section):
     """Definition of the reward."""
 
-    mode: RewardMode = key("combined", "which reward; see the table in docs/POINTER_SELECTOR.md")
-    alpha: float = key(0.2, "weight of the soft part (quality, accuracy score or probability)", ge=0)
+    mode: RewardMode = key("probability", "which reward; see the table in docs/POINTER_SELECTOR.md")
+    alpha: float = key(1.0, "weight of the soft part (quality, accuracy score or probability)", ge=0)
     beta: float = key(1.0, "weight of correctness", ge=0)
-    quality: Quality = key("beam_score", "the number that `combined` and `quality` rescale within the group")
 
 
 class RceConfig(Section):
     """The warm-up by reward-conditioned cross-entropy."""
 
     epochs: int = key(5, "passes over the training groups", ge=0)
-    lr: float = key(1e-5, "peak learning rate", gt=0)
-    tau_start: float = key(2.0, "temperature of the weights at the first step", gt=0)
-    tau_end: float = key(0.5, "temperature of the weights at the last step", gt=0)
+    lr: float = key(1e-3, "peak learning rate", gt=0)
+    tau_start: float = key(0.02, "temperature of the weights at the first step", gt=0)
+    tau_end: float = key(0.005, "temperature of the weights at the last step", gt=0)
 
 
 class KlConfig(Section):
     """The penalty for leaving the warm-up policy."""
 
-    beta: float = key(0.1, "weight of k3; the first one where it adapts", ge=0)
+    beta: float = key(0.0, "weight of k3; the first one where it adapts", ge=0)
     over: Literal["logged", "policy"] = key(
-        "logged", "average k3 over all logged candidates alike, or by the probability that the policy gives them"
+        "policy", "average k3 over all logged candidates alike, or by the probability that the policy gives them"
     )
-    adaptive: bool = key(False, "change the weight after every epoch, so that the KL stays in the target band")
-    target_low: float = key(0.01, "below this KL the weight is divided by the factor", ge=0)
-    target_high: float = key(0.1, "above this KL the weight is multiplied by the factor", gt=0)
-    factor: float = key(1.5, "by how much the weight changes", gt=1)
-    beta_min: float = key(1e-3, "least weight", ge=0)
-    beta_max: float = key(10.0, "largest weight", gt=0)
+    adaptive: bool = key(False, "change the weight after every epoch, so that the KL stays between 0.01 and 0.1")
 
 
 class CurriculumConfig(Section):
@@ -147,12 +125,10 @@ class GrpoConfig(Section):
     """The second phase."""
 
     epochs: int = key(10, "passes over the training groups", ge=0)
-    lr: float = key(1e-5, "peak learning rate", gt=0)
+    lr: float = key(1e-3, "peak learning rate", gt=0)
     clip: float = key(0.2, "PPO's clip of the ratio", gt=0, lt=1)
-    level: Literal["sequence", "step"] = key("sequence", "one ratio per candidate, or one per pick")
-    advantage: Literal["zscore", "rank", "mean"] = key("zscore", "how rewards of a group become advantages")
-    advantage_floor: float = key(0.1, "least deviation that zscore divides by", gt=0)
-    advantage_clip: float = key(5.0, "largest magnitude of an advantage", gt=0)
+    level: Literal["sequence", "step"] = key("step", "one ratio per candidate, or one per pick")
+    advantage: Literal["zscore", "rank", "mean"] = key("rank", "how rewards of a group become advantages")
     freeze_backbone: bool = key(False, "train attention and gate only, not the two towers")
     kl: KlConfig = KlConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
@@ -162,12 +138,7 @@ class ValidationConfig(Section):
     """Measurements after every epoch."""
 
     shots: list[int] = key(lambda: [1, 2, 3, 4], "numbers of picks to validate at")
-    metric: Literal["accuracy", "probability"] = key(
-        "accuracy",
-        "what the best checkpoint is chosen by: mean over shots of right answers, or of the true answer's probability",
-    )
     train_queries: int = key(300, "training queries measured in the same way, so that over-fitting shows", ge=0)
-    batch_size: int = key(256, "queries decoded at once", ge=1)
 
 
 class TrainerConfig(Section):
@@ -175,19 +146,13 @@ class TrainerConfig(Section):
 
     experiment_name: str = key("pointer_selector", "name of the run and of its folders")
     seed: int = key(1, "initial weights, order of the data, dropout", ge=0)
-    early_stop_patience: int = key(3, "epochs without a better validation before a phase stops; 0: never stop", ge=0)
+    early_stop_patience: int = key(5, "epochs without a better validation before a phase stops; 0: never stop", ge=0)
     weight_decay: float = key(0.01, "AdamW's weight decay", ge=0)
     warmup_share: float = key(0.1, "share of a phase's steps with a rising learning rate", ge=0, lt=1)
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", gt=0)
-    save_steps: int = key(0, "also save after every so many steps; 0: after epochs only", ge=0)
-    resume: bool = key(True, "go on from the last checkpoint of the experiment")
     start_from: str | None = key(
         None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
     )
-    logger: list[Literal["console", "file", "tensorboard", "wandb"]] = key(
-        lambda: ["console", "file", "tensorboard"], "where metrics go; wandb is offline without a login"
-    )
-    project_name: str = key("grpo-recipes", "project, for loggers")
     device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one")
     threads: int = key(1, "CPU threads of torch; more than there are free cores cost time; 0: torch's choice", ge=0)
 
@@ -226,13 +191,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
     Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
     Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
-    Variable("WANDB_PROJECT", "trainer.project_name"),
-    Variable("PROJECT_NAME", "trainer.project_name"),
-    Variable("LOGGER", "trainer.logger"),
-    Variable("RESUME", "trainer.resume"),
     Variable("HARDWARE", "trainer.device"),
 )
-"""Of two variables for one key the later one wins."""
 
 
 def presets() -> list[str]:
@@ -276,8 +236,10 @@ def _refuse_ranges(settings: Sequence[Setting]) -> None:
     """Refuse `RCE_EPOCHS=3-5`, as notes on tuning write it: it is two values for one run."""
     names = {variable.key: variable.name for variable in VARIABLES}
     for setting in settings:
+        if setting.path not in names or not isinstance(leaves(PointerRecipe)[setting.path].default, int | float):
+            continue
         ends = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:-|to|~)\s*([\d.]+(?:e-?\d+)?)", str(setting.value).strip())
-        if ends and setting.path in names and isinstance(leaves(PointerRecipe)[setting.path].default, int | float):
+        if ends:
             name = names[setting.path]
             raise RecipeError(
                 f"{setting.path} is {setting.value!r}, a range; one run takes one value",
@@ -297,7 +259,7 @@ def changed(recipe: PointerRecipe, values: Mapping[str, Any]) -> PointerRecipe:
 def differences(recipe: PointerRecipe) -> list[str]:
     """Return what an evaluation of this recipe needs as arguments: the keys that are not those of the shipped file."""
     shipped = flatten(resolve(environ={}).model_dump())
-    kept = ("data.", "workload.", "validation.", "trainer.experiment_name", "policy.start")
+    kept = ("data.", "workload.", "validation.", "trainer.experiment_name")
     values = flatten(recipe.model_dump()).items()
     return [f"{path}={value}" for path, value in values if path.startswith(kept) and value != shipped[path]]
 

@@ -1,8 +1,7 @@
-"""Quality of a policy and its rivals on some queries: measuring, validation, baselines, paired tests."""
+"""Accuracy of a policy and its rivals: measuring, validation, baselines, paired tests."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -11,23 +10,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.checkpoints import load_policy, marked
+from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.dataset import PointerData, collate, query_inputs
+from recipes.pointer_selector.metrics import KL_ON_POLICY
 from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.preparation import prepare
 from recipes.pointer_selector.workload import FrozenModel, Outcome
-from recipes.statistics import holm, mcnemar
+from recipes.statistics import holm, paired_difference
 
+BATCH_SIZE = 256
+"""Queries decoded at once."""
 RANDOM_DRAWS = 8
 ORACLE_SETS = 50_000
 """Largest number of sets that the exhaustive oracle looks at, for each query."""
-BOOTSTRAP_DRAWS = 5000
 KL_QUERIES, KL_DRAWS = 64, 4
 """The KL of the policy is estimated from so many sampled sequences of so many validation queries."""
 
@@ -38,14 +38,11 @@ class Result:
 
     queries: np.ndarray  # [Q], their numbers in the data
     correct: np.ndarray  # [Q], 0 or 1; a share where a method is random
-    probability: np.ndarray  # [Q], that of the right answer; NaN where it is unknown
 
-    def values(self, metric: str) -> np.ndarray:
-        """Return [Q], of "accuracy" or "probability"."""
-        return self.correct if metric == "accuracy" else self.probability
-
-    def mean(self, metric: str) -> float:
-        return float(self.values(metric).mean())
+    @property
+    def accuracy(self) -> float:
+        """Return the share of right answers."""
+        return float(self.correct.mean())
 
 
 Results = dict[str, dict[int, Result]]
@@ -71,7 +68,6 @@ def measure(
     shots: Sequence[int],
     *,
     queries: np.ndarray | None = None,
-    batch_size: int = 256,
 ) -> dict[int, Result]:
     """Return results of a policy's greedy choices by number of shots.
 
@@ -81,13 +77,13 @@ def measure(
     """
     queries = np.arange(len(data)) if queries is None else queries
     if model is None:
-        by_shots = {s: _best_logged(policy, data, s, queries, batch_size) for s in shots}
+        by_shots = {s: _best_logged(policy, data, s, queries) for s in shots}
         return {s: result for s, result in by_shots.items() if result is not None}
-    picks = decode(policy, data, queries, max(shots), batch_size)
+    picks = decode(policy, data, queries, max(shots))
     return {s: _result(model.outcome(data, queries, picks[:, :s]), queries) for s in shots}
 
 
-def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int, batch_size: int = 256) -> Tensor:
+def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int) -> Tensor:
     """Return greedy picks [Q, S]; the first s of them are the greedy picks at s shots.
 
     Raises:
@@ -103,13 +99,13 @@ def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots:
         )
     picks = []
     with evaluating(policy) as device:
-        for start in range(0, len(queries), batch_size):
-            inputs = [x.to(device) for x in query_inputs(data, queries[start : start + batch_size])]
+        for start in range(0, len(queries), BATCH_SIZE):
+            inputs = [x.to(device) for x in query_inputs(data, queries[start : start + BATCH_SIZE])]
             picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
     return torch.cat(picks)
 
 
-def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int) -> Tensor:
+def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int = 64) -> Tensor:
     """Return log-probability of every pick of every candidate: [M, S], 0 at padding; without dropout."""
     table = torch.zeros(data.pointers.shape)
     with evaluating(policy) as device:
@@ -132,23 +128,18 @@ def sampled_kl(
 
 
 def _result(outcome: Outcome, queries: np.ndarray) -> Result:
-    return Result(queries, outcome.correct.double().numpy(), outcome.probability.numpy())
+    return Result(queries, outcome.correct.double().numpy())
 
 
-def _best_logged(
-    policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray, batch_size: int
-) -> Result | None:
+def _best_logged(policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray) -> Result | None:
     """Return the outcomes of each query's most likely logged candidate; None where none has that many picks."""
-    data = data.keep_queries(np.isin(np.arange(len(data)), queries))
-    data = data.keep_candidates(data.lengths == shots)
-    logged = np.unique(data.candidate_query)
-    data = data.keep_queries(np.isin(np.arange(len(data)), logged))
+    wanted = (data.lengths == shots) & np.isin(data.candidate_query, queries)
+    logged = np.unique(data.candidate_query[wanted])
     if not len(logged):
         return None
-    score = logged_log_probs(policy, data, batch_size).sum(-1).numpy()
-    rows = _highest(score, data)
-    correct, probability = (data.scores[name][rows].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
-    return Result(np.sort(queries)[logged], correct, probability)
+    data = data.keep_candidates(wanted).with_candidates()
+    score = logged_log_probs(policy, data).sum(-1).numpy()
+    return Result(logged, data.scores["vqa_correct"][_highest(score, data)].astype(float))
 
 
 def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
@@ -174,46 +165,35 @@ class Validator:
         self.reference: PointerPolicy | None = None
 
     def __call__(self, policy: PointerPolicy) -> tuple[dict[str, float], float, float]:
-        """Return metrics, and the value that checkpoints are compared by on both parts (NaN: none).
+        """Return metrics, and the mean accuracy over shots on validation and on training queries (NaN: none).
 
         Raises:
-            RecipeError: the data gives no number for the metric.
+            RecipeError: nothing is logged at the shots of validation, or without vqa_correct.
         """
         metrics, value = self._part("val", policy, self.validation, np.arange(len(self.validation)))
         train_metrics, train_value = self._part("train", policy, self.train, self.sample)
         if np.isnan(value):
-            raise RecipeError(
-                f"validation by {self.config.metric} gives no number",
-                where="validation.metric",
-                fix="log candidates at the shots of validation.shots, with the numbers that the metric needs",
-            )
+            fix = "log candidates with those numbers of picks, or set validation.shots"
+            raise RecipeError(f"no candidate has {self.config.shots} picks", where="validation.shots", fix=fix)
         if self.reference is not None:
             some = np.arange(min(KL_QUERIES, len(self.validation)))
-            kl = sampled_kl(policy, self.reference, self.validation, some, self.shot_num)
-            metrics["val-aux/pointer_selector/kl_on_policy"] = kl
+            metrics[KL_ON_POLICY] = sampled_kl(policy, self.reference, self.validation, some, self.shot_num)
         return metrics | train_metrics, value, train_value
 
     def _part(
         self, name: str, policy: PointerPolicy, data: PointerData, queries: np.ndarray
     ) -> tuple[dict[str, float], float]:
-        if not len(queries):
-            return {}, float("nan")
-        config, metrics = self.config, {}
-        results = measure(policy, data, self.model, config.shots, queries=queries, batch_size=config.batch_size)
-        for shots, result in results.items():
-            unknown = np.isnan(result.values(config.metric))
-            if unknown.any():
+        results = measure(policy, data, self.model, self.config.shots, queries=queries) if len(queries) else {}
+        for result in results.values():
+            if (unknown := np.isnan(result.correct)).any():
                 query = data.query_ids[result.queries[int(unknown.argmax())]]
-                number = "vqa_correct" if config.metric == "accuracy" else "vqa_gt_prob"
-                raise RecipeError(
-                    f"query {query!r} has a candidate without {number}, which validation counts",
-                    where=f"validation.metric={config.metric}",
-                    fix="log that number, or set validation.metric to the other one",
-                )
-            metrics[f"{name}-core/pointer_selector/acc/shots@{shots}"] = result.mean("accuracy")
-            metrics[f"{name}-aux/pointer_selector/probability/shots@{shots}"] = result.mean("probability")
-        value = float(np.mean([r.mean(config.metric) for r in results.values()])) if results else float("nan")
-        return {**metrics, f"{name}-core/pointer_selector/{config.metric}/mean": value}, value
+                what = f"query {query!r} has a candidate without vqa_correct, which validation counts"
+                raise RecipeError(what, where="data.candidates", fix="log that number")
+        if not results:
+            return {}, float("nan")
+        metrics = {f"{name}-core/pointer_selector/acc/shots@{s}": result.accuracy for s, result in results.items()}
+        value = float(np.mean(list(metrics.values())))
+        return {**metrics, f"{name}-core/pointer_selector/accuracy/mean": value}, value
 
 
 def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int, seed: int) -> Tensor:
@@ -252,13 +232,9 @@ def mmr_picks(data: PointerData, queries: np.ndarray, shots: int, balance: float
 
 
 def _similarities(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return cosines [B, K], -inf outside the pool, and the unit vectors of the pool [B, K, D].
-
-    Where pool examples carry more features than queries do (their label, for instance), the common first ones count.
-    """
+    """Return cosines [B, K], -inf outside the pool, and the unit vectors of the pool [B, K, D]."""
     query, pool, mask = query_inputs(data, queries)
-    width = min(query.shape[-1], pool.shape[-1])
-    query, pool = functional.normalize(query[..., :width], dim=-1), functional.normalize(pool[..., :width], dim=-1)
+    query, pool = functional.normalize(query, dim=-1), functional.normalize(pool, dim=-1)
     return (pool @ query[..., None]).squeeze(-1).masked_fill(~mask, float("-inf")), pool
 
 
@@ -286,7 +262,7 @@ def _baselines(data: PointerData, model: FrozenModel, shots: int) -> dict[str, R
         "mmr": model.outcome(data, queries, mmr_picks(data, queries, shots)),
         "oracle": model.oracle(data, queries, shots, ORACLE_SETS),
     }
-    mean = Result(queries, random.correct.double().mean(1).numpy(), random.probability.mean(1).numpy())
+    mean = Result(queries, random.correct.double().mean(1).numpy())
     return {"random": mean, **{name: _result(o, queries) for name, o in outcomes.items() if o is not None}}
 
 
@@ -295,13 +271,14 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     if not len(data.lengths):
         return {}
     starts, sizes, queries = data.group_starts[:-1], np.diff(data.group_starts), data.group_query
-    correct, probability = (data.scores[name].astype(float) for name in ("vqa_correct", "vqa_gt_prob"))
-    total, best = ([f.reduceat(x, starts) for x in (correct, probability)] for f in (np.add, np.maximum))
-    results = {"random": Result(queries, total[0] / sizes, total[1] / sizes), "oracle": Result(queries, *best)}
+    correct = data.scores["vqa_correct"].astype(float)
+    results = {
+        "random": Result(queries, np.add.reduceat(correct, starts) / sizes),
+        "oracle": Result(queries, np.maximum.reduceat(correct, starts)),
+    }
     score = data.scores["beam_score"]
     if not np.isnan(score).any():
-        first = _highest(score, data)
-        results["beam_score"] = Result(queries, correct[first], probability[first])
+        results["beam_score"] = Result(queries, correct[_highest(score, data)])
     return results
 
 
@@ -309,58 +286,36 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
 class Comparison:
     """A paired test at one number of shots.
 
-    `difference` is the mean of a - b and `low` to `high` its 95% interval by a bootstrap over clusters; `a_only` and
-    `b_only` count the queries that only one of the two gets right; `p_value` is that of the exact McNemar test,
-    two-sided, which takes queries for independent, and `p_holm` the same after Holm.
+    `difference` is the mean of a - b, `low` to `high` its 95% interval; `a_only` and `b_only` count the queries that
+    only one of the two gets right; `p_holm` is the p-value after Holm.
     """
 
     a: str
     b: str
     shots: int
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     a_only: int
     b_only: int
-    p_value: float
-    p_holm: float = math.nan
+    p_holm: float
 
 
-def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: np.ndarray) -> list[Comparison]:
+def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequence[int]) -> list[Comparison]:
     """Return paired tests of each pair at each number of shots that both have, with Holm's correction over all.
 
-    Args:
-        results: of every method.
-        pairs: names in `results`.
-        clusters: [Q], which queries are drawn together: queries about one image are not independent.
+    `clusters` [Q] says which queries are of one image: they are not independent.
     """
     rows: list[Comparison] = []
     for a, b in pairs:
         for shots in sorted(set(results[a]) & set(results[b])):
-            ours, theirs = results[a][shots].correct, results[b][shots].correct
-            if len(ours) == len(theirs) == len(clusters):
-                low, high = cluster_bootstrap(ours - theirs, clusters)
-                won, lost = int(((ours > 0) & (theirs <= 0)).sum()), int(((theirs > 0) & (ours <= 0)).sum())
-                p_value = mcnemar(won, lost).p_value
-                rows.append(Comparison(a, b, shots, float((ours - theirs).mean()), low, high, won, lost, p_value))
-    adjusted = holm([row.p_value for row in rows])
-    return [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
-
-
-def cluster_bootstrap(values: np.ndarray, clusters: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Return 95% percentile interval of the mean of `values` [Q], drawing whole clusters with replacement."""
-    _, number = np.unique(clusters, return_inverse=True)
-    sums, sizes = np.bincount(number, weights=values), np.bincount(number).astype(float)
-    interval = stats.bootstrap(
-        (sums, sizes),
-        lambda sums, sizes, axis: sums.sum(axis) / sizes.sum(axis),
-        paired=True,
-        n_resamples=BOOTSTRAP_DRAWS,
-        batch=500,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+            ours, theirs = results[a][shots], results[b][shots]
+            if np.array_equal(ours.queries, theirs.queries):
+                of = [clusters[query] for query in ours.queries]
+                test = paired_difference(theirs.correct, ours.correct, bounds=(0.0, 1.0), clusters=of)
+                gain = test.difference
+                rows.append(Comparison(a, b, shots, gain.value, gain.low, gain.high, test.won, test.lost, test.p_value))
+    return [replace(row, p_holm=p) for row, p in zip(rows, holm([row.p_holm for row in rows]), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -384,7 +339,7 @@ class Evaluation:
 
 def accuracies(results: Results) -> dict[str, dict[str, float]]:
     """Return mean accuracy by method and number of shots, for JSON."""
-    return {name: {str(s): r.mean("accuracy") for s, r in by.items()} for name, by in results.items()}
+    return {name: {str(s): r.accuracy for s, r in by.items()} for name, by in results.items()}
 
 
 def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part: str) -> Evaluation:
@@ -395,15 +350,15 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
     """
     if part not in ("test", "validation"):
         raise RecipeError(f"there is no part {part!r}", where="--part", fix="use one of test, validation")
-    selector, warm_up = "selector", "its warm-up"
-    policy, config = load_policy(folder)
-    policies = {selector: policy}
-    if mark := marked(folder, "warm_up.json"):
-        policies[warm_up] = load_policy(mark)[0]
-    policies |= {str(other): load_policy(other)[0] for other in against}
+    ours, warm_up = "selector", "its warm-up"
+    policy, config = selector.load(folder)
+    policies = {ours: policy}
+    if (folder / selector.WARM_UP).is_dir():
+        policies[warm_up] = selector.load(folder / selector.WARM_UP)[0]
+    policies |= {str(other): selector.load(other)[0] for other in against}
     prepared = prepare(recipe)
     data, shots = prepared.parts[part], recipe.validation.shots
-    here = data.queries.width, data.examples.width
+    here = data.queries.shape[1], data.examples.shape[1]
     results = baseline_results(data, prepared.model, shots)
     rivals = [name for name in ("nearest", "mmr", "beam_score") if name in results]
     for name, trained in policies.items():
@@ -415,8 +370,8 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
                 fix="evaluate on embeddings of the same encoder",
             )
         results[name] = measure(trained, data, prepared.model, shots)
-    pairs = [(selector, rival) for rival in (*rivals, *policies) if rival != selector]
+    pairs = [(ours, rival) for rival in (*rivals, *policies) if rival != ours]
     if warm_up in policies and "nearest" in results:
         pairs.append((warm_up, "nearest"))
-    clusters = data.query_rows  # queries that share an image share its embedding
+    clusters = data.query_rows.tolist()  # queries that share an image share its embedding
     return Evaluation(len(data), config["shot_num"], results, compare(results, pairs, clusters))

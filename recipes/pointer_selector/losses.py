@@ -15,7 +15,9 @@ from recipes.pointer_selector.config import PointerRecipe, RewardConfig
 from recipes.pointer_selector.dataset import PointerData
 
 QUALITY = "quality"
-"""The score that `reward.quality` names, stretched to 0 to 1 within its group, so that its scale is correctness's."""
+"""The score of beam search, stretched to 0 to 1 within its group, so that its scale is correctness's."""
+ADVANTAGE_FLOOR, ADVANTAGE_CLIP = 0.1, 5.0
+"""Least deviation that a z-score divides by, and the largest magnitude of an advantage."""
 TERMS: dict[str, tuple[str | None, float]] = {
     "combined": (QUALITY, 1.0),
     "hard_soft": ("vqa_acc_score", 1.0),
@@ -53,36 +55,21 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
     soft, weight = TERMS[config.mode]
     total = np.zeros(len(data.lengths))
     if soft:
-        total += config.alpha * (
-            rescaled(logged(config.quality), data.group_starts) if soft == QUALITY else logged(soft)
-        )
+        total += config.alpha * (rescaled(logged("beam_score"), data.group_starts) if soft == QUALITY else logged(soft))
     if weight:
         total += config.beta * weight * logged("vqa_correct")
     return total.astype(np.float32)
 
 
-def reward_notes(recipe: PointerRecipe) -> list[str]:
-    """Return a note for each of REWARD_ALPHA and REWARD_BETA that decides nothing, with the reason.
-
-    Ranks keep the order of the rewards only: a weight that scales the whole reward is lost in them, and so is the
-    balance of two terms while every right candidate stays above every wrong one.
-    """
+def unread_weights(recipe: PointerRecipe) -> list[str]:
+    """Return a note for each of REWARD_ALPHA and REWARD_BETA that the reward's mode does not read."""
     soft, weight = TERMS[recipe.reward.mode]
-    alpha, beta = "REWARD_ALPHA (reward.alpha)", "REWARD_BETA (reward.beta)"
-    by_rank = bool(recipe.grpo.epochs) and recipe.grpo.advantage == "rank"
-    rest = "the weights of RCE read" if recipe.rce.epochs else "nothing else reads"
-    if soft and weight:
-        if by_rank and 0 < recipe.reward.alpha < weight * recipe.reward.beta:
-            limit = f"{weight:g} times {beta}" if weight != 1 else beta
-            return [
-                f"grpo.advantage=rank gives the same advantages for every {alpha} between 0 and {limit}; {rest} both"
-            ]
-        return []
-    used, unused = (alpha, beta) if soft else (beta, alpha)
-    notes = [f"{unused} is not read: reward.mode={recipe.reward.mode} has no such term"]
-    if by_rank:
-        notes.append(f"{used} only scales the reward, which grpo.advantage=rank ignores; {rest} it")
-    return notes
+    names = {"REWARD_ALPHA (reward.alpha)": soft, "REWARD_BETA (reward.beta)": weight}
+    return [
+        f"{name} is not read: reward.mode={recipe.reward.mode} has no such term"
+        for name, term in names.items()
+        if not term
+    ]
 
 
 def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -114,7 +101,7 @@ def require_differences(values: np.ndarray, data: PointerData, mode: str) -> Non
         )
 
 
-def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, clip: float) -> tuple[Tensor, Tensor]:
+def group_advantages(rewards: Tensor, mask: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return advantages within each group; exactly 0 where a group has a single candidate or equal rewards.
 
     Args:
@@ -122,8 +109,6 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, 
         mask: [B, N], true where there is a candidate.
         kind: "zscore" divides by the group's deviation, "mean" subtracts the mean only (Dr. GRPO), "rank" spreads the
             ranks evenly over [-1, 1], ties sharing their mean rank.
-        floor: the least deviation that "zscore" divides by.
-        clip: the largest magnitude.
 
     Returns:
         The advantages [B, N], 0 at padding, and for each group [B] whether it has zero variance.
@@ -140,10 +125,8 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str, *, floor: float, 
         values = (rewards - mean).masked_fill(~mask, 0.0)
         if kind == "zscore":
             deviation = (values.square().sum(-1, keepdim=True) / count).sqrt()
-            values = values / deviation.clamp(min=floor)
-        elif kind != "mean":
-            raise ValueError(f"advantages are zscore, rank or mean, not {kind!r}")
-    values = values.clamp(-clip, clip).masked_fill(~mask | zero_variance[:, None], 0.0)
+            values = values / deviation.clamp(min=ADVANTAGE_FLOOR)
+    values = values.clamp(-ADVANTAGE_CLIP, ADVANTAGE_CLIP).masked_fill(~mask | zero_variance[:, None], 0.0)
     return values, zero_variance
 
 

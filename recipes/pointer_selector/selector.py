@@ -1,8 +1,12 @@
-"""Using a trained selector: `PointerSelector.from_pretrained(folder).select(query, pool, shots)`."""
+"""Trained selectors: saved, loaded, and used: `PointerSelector.from_pretrained(folder).select(query, pool, shots)`.
+
+A checkpoint is a folder with config.json and model.safetensors. An experiment's folder holds two, `warm_up` and `best`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,11 +15,56 @@ import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.checkpoints import load_policy
+from recipes.files import whole_folder
+from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy, beam, choose_device, greedy, sample
 
 Array: TypeAlias = np.ndarray | Tensor | Sequence[Any]
 METHODS = ("greedy", "beam", "sample")
+WARM_UP, BEST = "warm_up", "best"
+
+
+def save(folder: Path, policy: PointerPolicy, shot_num: int, mark: Mapping[str, Any]) -> None:
+    """Write a checkpoint; the folder is whole or absent, and a former one is replaced. `mark` says what it is of."""
+    from safetensors.torch import save_file
+
+    config = {
+        "policy": policy.config.model_dump(),
+        "query_width": policy.query_width,
+        "pool_width": policy.pool_width,
+        "shot_num": shot_num,
+        **mark,
+    }
+    weights = {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()}
+    with whole_folder(folder) as draft:
+        (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        save_file(weights, draft / "model.safetensors")
+
+
+def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
+    """Return the policy of a checkpoint, or of an experiment's best one, in evaluation mode, and its config.json.
+
+    Raises:
+        RecipeError: no checkpoint, a broken one, or one of another layout.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    checkpoint = Path(folder) / BEST if (Path(folder) / BEST).is_dir() else Path(folder)
+    if not (checkpoint / "model.safetensors").is_file():
+        fix = "give a folder that training wrote"
+        raise RecipeError("there is no trained selector here", where=str(folder), fix=fix)
+    try:
+        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+        policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
+        policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise RecipeError(
+            f"the selector cannot be read: {str(error).splitlines()[0]}",
+            where=str(checkpoint),
+            fix="it was cut off or written by another version; train again",
+        ) from error
+    return policy.eval(), config
 
 
 class PointerSelector:
@@ -40,7 +89,7 @@ class PointerSelector:
         Raises:
             RecipeError: there is none, or it is broken; or no GPU where one was asked for.
         """
-        policy, config = load_policy(folder)
+        policy, config = load(folder)
         return cls(policy.to(choose_device(device)), config["shot_num"])
 
     def select(

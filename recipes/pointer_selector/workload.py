@@ -9,7 +9,6 @@ classifier was trained on appear nowhere else. Pools are drawn from the training
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -22,14 +21,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.files import sha256, write_whole
+from recipes.files import sha256, write_json, write_whole
 from recipes.pointer_selector.config import WorkloadConfig
 from recipes.pointer_selector.dataset import PointerData, pool_rows
 
 LABELS = 10
+MAX_SHOTS, TEST_POOLS = 4, 2
+BEAM, SAMPLED, RANDOM, RETRIEVER_TEMPERATURE = 5, 7, 4, 0.1
+"""Candidates of a group by method, and the temperature of the retriever's softmax over cosine similarity."""
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
 FILES = {"candidates": "candidates.jsonl", "embeddings": "embeddings.safetensors", "frozen_model": "frozen_model.npz"}
-ARRAYS = ("prior", "query_features", "truth", "example_features", "example_labels", "constants")
+ARRAYS = ("prior", "query_features", "truth", "example_features", "example_labels")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,6 @@ class Outcome:
     correct: Tensor
     probability: Tensor  # of the right answer
     accuracy: Tensor  # 1 / rank of the right answer, a soft score between 0 and 1
-    answer: Tensor
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,22 @@ class FrozenModel:
     truth: Tensor
     example_features: Tensor
     example_labels: Tensor
-    prior_weight: float = PRIOR_WEIGHT
-    bandwidth: float = BANDWIDTH
 
     def votes(self, queries: Tensor, examples: Tensor) -> Tensor:
         """Return each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
         cosine = (self.example_features[examples] * self.query_features[queries][:, None]).sum(-1)
-        kernel = ((cosine - 1) / self.bandwidth).exp()
+        kernel = ((cosine - 1) / BANDWIDTH).exp()
         return kernel[..., None] * functional.one_hot(self.example_labels[examples], self.prior.shape[1])
 
     def from_votes(self, queries: Tensor, total: Tensor) -> Outcome:
         """Return outcomes from summed votes: query rows [B], total [B, ..., labels] -> [B, ...]."""
         between = [1] * (total.ndim - 2)
-        mass = total + self.prior_weight * self.prior[queries].view(len(queries), *between, -1)
+        mass = total + PRIOR_WEIGHT * self.prior[queries].view(len(queries), *between, -1)
         probability = mass / mass.sum(-1, keepdim=True)
         truth = self.truth[queries].view(len(queries), *between, 1).expand(*total.shape[:-1], 1)
         of_truth = probability.gather(-1, truth)
         rank = 1 + (probability > of_truth).sum(-1)
-        answer = probability.argmax(-1)
-        return Outcome(answer == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank, answer)
+        return Outcome(probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank)
 
     def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
         """Return outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
@@ -101,31 +99,20 @@ class FrozenModel:
         best = []
         for row, votes in zip(rows, self.votes(rows, examples), strict=True):
             outcome = self.from_votes(row[None], votes[sets].sum(1)[None])
-            # Numbers, since tensors this small keep the large blocks beside them from being given back.
             maxima = (outcome.correct.any(), outcome.probability.max(), outcome.accuracy.max())
             best.append([value.item() for value in maxima])
         correct, probability, accuracy = torch.tensor(best).unbind(-1)
-        return Outcome(correct.bool(), probability, accuracy, torch.full_like(rows, -1))
+        return Outcome(correct.bool(), probability, accuracy)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: Path) -> None:
         """Write the arrays as npz, without pickles."""
-        arrays = {name: getattr(self, name).numpy() for name in ARRAYS[:-1]}
-        np.savez_compressed(path, **arrays, constants=np.array([self.prior_weight, self.bandwidth]))
+        np.savez_compressed(path, **{name: getattr(self, name).numpy() for name in ARRAYS})
 
     @classmethod
-    def load(cls, path: str | Path) -> FrozenModel:
-        """Read what `save` wrote. Raises RecipeError if the file is something else."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: torch.from_numpy(file[name]) for name in ARRAYS}
-        except (OSError, ValueError, KeyError) as error:
-            raise RecipeError(
-                f"this is no frozen classifier: {error}",
-                where=str(path),
-                fix="make it with the data preparation script",
-            ) from error
-        prior_weight, bandwidth = arrays.pop("constants").tolist()
-        return cls(**arrays, prior_weight=prior_weight, bandwidth=bandwidth)
+    def load(cls, path: Path) -> FrozenModel:
+        """Read what `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            return cls(**{name: torch.from_numpy(file[name]) for name in ARRAYS})
 
 
 @dataclass(frozen=True)
@@ -197,7 +184,7 @@ def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
     rng = np.random.default_rng([config.seed, 2])
     rows = []
     train = data.parts["train"]
-    repeats = {"train": config.train_pools, "validation": config.test_pools, "test": config.test_pools}
+    repeats = {"train": 1, "validation": TEST_POOLS, "test": TEST_POOLS}
     for part, count in repeats.items():
         for repeat in range(count):
             for image in data.parts[part]:
@@ -210,69 +197,61 @@ def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
     return Draws(np.array(query), np.stack(pool), np.stack(shown), list(split), list(name))
 
 
-def propose(
-    similarity: Tensor, shots: int, config: WorkloadConfig, generator: torch.Generator
-) -> list[tuple[str, Tensor]]:
+def propose(similarity: Tensor, shots: int, generator: torch.Generator) -> list[tuple[str, Tensor]]:
     """Propose candidate sequences by method, [Q, n, shots] each; samples at one and at two times the temperature."""
-    scores = similarity / config.retriever_temperature
-    cool = config.sampled - config.sampled // 2
-    proposed = [("beam", beam(scores, shots, config.beam))]
-    if config.sampled:
-        proposed.append(("sample", draw(scores, shots, cool, generator)))
-        proposed.append(("sample", draw(scores / 2, shots, config.sampled - cool, generator)))
-    if config.random:
-        proposed.append(("random", draw(torch.zeros_like(scores), shots, config.random, generator)))
-    return [(method, pointers) for method, pointers in proposed if pointers.shape[1]]
+    scores = similarity / RETRIEVER_TEMPERATURE
+    cool = SAMPLED - SAMPLED // 2
+    return [
+        ("beam", beam(scores, shots, BEAM)),
+        ("sample", draw(scores, shots, cool, generator)),
+        ("sample", draw(scores / 2, shots, SAMPLED - cool, generator)),
+        ("random", draw(torch.zeros_like(scores), shots, RANDOM, generator)),
+    ]
 
 
-def build(folder: Path, config: WorkloadConfig) -> dict[str, Any]:
-    """Make the workload's three files and a manifest in `folder`; returns the manifest. Some 15 s on one core."""
+def prepare(folder: Path, config: WorkloadConfig) -> tuple[tuple[Path, Path, Path], FrozenModel]:
+    """Return the candidates, both tables and the frozen model in `folder`; what is not there is made.
+
+    Raises:
+        RecipeError: what is there was made with other settings.
+    """
+    files = {role: folder / name for role, name in FILES.items()}
+    manifest = folder / "manifest.json"
+    if not all(file.is_file() for file in (*files.values(), manifest)):
+        build(folder, config)
+    if json.loads(manifest.read_text(encoding="utf-8"))["workload"] != config.model_dump():
+        raise RecipeError(
+            "the workload there was made with other settings",
+            where=str(folder),
+            fix="remove the folder, set ARTIFACTS_DIR, or take the keys under workload back",
+        )
+    table = files["embeddings"]
+    return (files["candidates"], table, table), FrozenModel.load(files["frozen_model"])
+
+
+def build(folder: Path, config: WorkloadConfig) -> None:
+    """Make the workload's three files and, last, a manifest in `folder`. Some 15 s on one core."""
     data = digits(config)
     draws = draw_pools(data, config)
     items, slots = np.unique(draws.pool * LABELS + draws.shown, return_inverse=True)
-    item_images, item_labels = items // LABELS, items % LABELS
-    model = frozen_classifier(data, item_images, item_labels, config.seed)
-
+    slots = slots.reshape(draws.pool.shape)
+    model = frozen_classifier(data, items // LABELS, items % LABELS, config.seed)
     folder.mkdir(parents=True, exist_ok=True)
-    _save_embeddings(folder / FILES["embeddings"], data.pixels, items, config.embed_labels)
+    _save_embeddings(folder / FILES["embeddings"], data.pixels, items)
     model.save(folder / FILES["frozen_model"])
-    counts = _write_candidates(
-        folder / FILES["candidates"], model, draws, items, slots.reshape(draws.pool.shape), data.pixels, config
-    )
-    manifest = {
-        "source": "sklearn.datasets.load_digits",
-        "workload": config.model_dump(),
-        "queries": {part: draws.split.count(part) for part in ("train", "validation", "test")},
-        "images": {part: len(images) for part, images in data.parts.items()},
-        "candidates": counts,
-        "zero_shot_accuracy": float((model.prior.argmax(-1) == model.truth)[data.parts["test"]].float().mean()),
-        "sha256": {name: sha256(folder / name) for name in FILES.values()},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return manifest
+    _write_candidates(folder / FILES["candidates"], model, draws, items, slots, data.pixels, config.seed)
+    hashes = {name: sha256(folder / name) for name in FILES.values()}
+    manifest = {"source": "sklearn.datasets.load_digits", "workload": config.model_dump(), "sha256": hashes}
+    write_json(folder / "manifest.json", manifest)
 
 
-def manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of a workload that was made in `folder` and is whole, or None."""
-    path = folder / "manifest.json"
-    if not path.is_file() or not all((folder / name).is_file() for name in FILES.values()):
-        return None
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
-def _save_embeddings(path: Path, pixels: Tensor, items: np.ndarray, embed_labels: bool) -> None:
+def _save_embeddings(path: Path, pixels: Tensor, items: np.ndarray) -> None:
     from safetensors.torch import save_file
 
-    queries, examples = pixels, pixels[items // LABELS]
-    if embed_labels:
-        shown = functional.one_hot(torch.from_numpy(items % LABELS), LABELS).float()
-        examples = torch.cat([examples, shown], -1)
-        queries = functional.pad(queries, (0, LABELS))
     tensors = {
-        "query_embeddings": queries.contiguous(),
-        "query_ids": torch.arange(len(queries)),
-        "candidate_embeddings": examples.contiguous(),
+        "query_embeddings": pixels.contiguous(),
+        "query_ids": torch.arange(len(pixels)),
+        "candidate_embeddings": pixels[items // LABELS].contiguous(),
         "candidate_ids": torch.from_numpy(items),
     }
     save_file(tensors, path)  # no metadata: its order in the file is not the same from one write to the next
@@ -285,35 +264,33 @@ def _write_candidates(
     items: np.ndarray,
     slots: np.ndarray,
     pixels: Tensor,
-    config: WorkloadConfig,
-) -> dict[str, int]:
-    """Propose candidates for every query, ask the frozen model about each, and write them; returns counts by method.
+    seed: int,
+) -> None:
+    """Propose candidates for every query, ask the frozen model about each, and write them.
 
     `items` [I] are the ids of the example table, `slots` [Q, K] the rows of each query's pool in it.
     """
-    generator = torch.Generator().manual_seed(config.seed)
+    generator = torch.Generator().manual_seed(seed)
     rows = torch.from_numpy(draws.query)
     similarity = (pixels[torch.from_numpy(draws.pool)] @ pixels[rows][..., None]).squeeze(-1)
     votes = model.votes(rows, torch.from_numpy(slots))
     pools = items[slots].tolist()
     entries: list[dict[tuple[int, ...], dict[str, Any]]] = [{} for _ in pools]  # by slots, so that none is repeated
-    for shots in range(1, config.max_shots + 1):
-        for method, pointers in propose(similarity, shots, config, generator):
+    for shots in range(1, MAX_SHOTS + 1):
+        for method, pointers in propose(similarity, shots, generator):
             chosen = votes.gather(1, pointers.flatten(1)[..., None].expand(-1, -1, LABELS))
             outcome = model.from_votes(rows, chosen.view(*pointers.shape, LABELS).sum(-2))
-            total = log_prob(similarity / config.retriever_temperature, pointers)
-            columns = (pointers, total, outcome.correct, outcome.accuracy, outcome.probability, outcome.answer)
+            total = log_prob(similarity / RETRIEVER_TEMPERATURE, pointers)
+            columns = (pointers, total, outcome.correct, outcome.accuracy, outcome.probability)
             for pool, known, *lines in zip(pools, entries, *(column.tolist() for column in columns), strict=True):
-                for picks, log_probability, correct, accuracy, probability, answer in zip(*lines, strict=True):
+                for picks, log_probability, correct, accuracy, probability in zip(*lines, strict=True):
                     entry = {
                         "pointer": [pool[pick] for pick in picks],
                         "gen_method": method,
                         "beam_score": round(log_probability / shots, 5),
-                        "logprob_score": round(log_probability, 5),
                         "vqa_correct": int(correct),
                         "vqa_acc_score": round(accuracy, 5),
                         "vqa_gt_prob": round(probability, 6),
-                        "vqa_pred_answer": str(answer),
                     }
                     known.setdefault(tuple(picks), entry)
     lines = []
@@ -321,8 +298,6 @@ def _write_candidates(
         record = {"query_id": name, "embedding_id": str(image), "split": split, "pool": pool}
         lines.append(json.dumps({**record, "pointer_candidates": list(known.values())}))
     write_whole(path, "\n".join(lines) + "\n")
-    methods = Counter(entry["gen_method"] for known in entries for entry in known.values())
-    return {method: methods[method] for method in ("beam", "sample", "random")}
 
 
 # The retriever that proposes the logged candidates. It draws examples without replacement from

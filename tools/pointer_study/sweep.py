@@ -21,18 +21,14 @@ from typing import Any
 from recipes.config.layers import flatten, read
 from recipes.errors import RecipeError
 from recipes.files import write_whole
-from recipes.pointer_selector.checkpoints import load_policy
+from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import FOLDER, PointerRecipe, changed
 from recipes.pointer_selector.evaluation import measure
 from recipes.pointer_selector.policy import PointerPolicy, choose_device, use_threads
 from recipes.pointer_selector.preparation import Prepared, prepare
-from recipes.pointer_selector.training import EpochReport, Trainer
+from recipes.pointer_selector.training import FREE, EpochReport, Trainer
 
 ARMS = Path(__file__).with_name("arms.yaml")
-FREE = (
-    "name", "trainer.experiment_name", "trainer.logger", "trainer.project_name", "trainer.device", "trainer.threads",
-)  # fmt: skip
-"""Keys that decide no result."""
 CURVES = (
     "actor/rce_loss", "actor/rce_tau", "actor/pg_loss", "actor/kl_loss", "actor/kl_coef", "actor/pg_clipfrac",
     "actor/entropy", "actor/ratio_max", "critic/advantages/std", "critic/equal_groups",
@@ -72,7 +68,8 @@ class Trial:
     def digest(self) -> str:
         """Return a short name for everything that decides the result; a phase without epochs decides nothing."""
         epochs = {"rce.": self.recipe.rce.epochs, "grpo.": self.recipe.grpo.epochs}
-        free = (*FREE, *(phase for phase, count in epochs.items() if not count))
+        paths = ("data.candidates", "data.query_embeddings", "data.candidate_embeddings")  # of other data: other trials
+        free = (*(key for key in FREE if key not in paths), *(phase for phase, count in epochs.items() if not count))
         keys = {path: v for path, v in flatten(self.recipe.model_dump()).items() if not path.startswith(free)}
         keys["start"] = self.start.digest if self.start else None
         return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]
@@ -106,7 +103,7 @@ def run(trial: Trial, folder: Path) -> TrialResult:
         run(trial.start, folder)
     recipe, target = trial.recipe, folder / trial.digest
     if trial.start:
-        recipe = changed(recipe, {"trainer.start_from": str(folder / trial.start.digest)})
+        recipe = changed(recipe, {"trainer.start_from": str(folder / trial.start.digest / selector.BEST)})
     use_threads(recipe.trainer.threads)
     prepared = _prepared(json.dumps([recipe.data.model_dump(), recipe.workload.model_dump()]))
     epochs: list[dict[str, Any]] = []
@@ -117,15 +114,16 @@ def run(trial: Trial, folder: Path) -> TrialResult:
 
     started, cpu = time.perf_counter(), time.process_time()
     device = choose_device(recipe.trainer.device)
-    trainer = Trainer(recipe, prepared.parts, prepared.model, target, [], keep, device)
+    trainer = Trainer(recipe, prepared, target, device)
+    trainer.on_epoch = keep
     best = trainer.run().require_best()
     seconds, cpu_seconds = round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
 
     def accuracy(policy: PointerPolicy, part: str) -> dict[str, float]:
         results = measure(policy, prepared.parts[part], prepared.model, recipe.validation.shots)
-        return {str(shots): result.mean("accuracy") for shots, result in results.items()}
+        return {str(shots): result.accuracy for shots, result in results.items()}
 
-    chosen = load_policy(target)[0].to(device)
+    chosen = selector.load(target)[0].to(device)
     result = TrialResult(
         seed=recipe.trainer.seed,
         best=f"{best.phase} {best.epoch}",

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from pointer_testing import make_policy, write_data
 
-from recipes.pointer_selector.dataset import read_data
+from recipes.pointer_selector.candidates import read_data
 
 
 @pytest.fixture(autouse=True)

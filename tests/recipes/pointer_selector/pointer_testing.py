@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from recipes.pointer_selector.candidates import METHODS
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy
 
@@ -42,9 +41,12 @@ def write_data(folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6
         candidates = []
         for count in shots:
             for number in range(4):
-                candidate = {"gen_method": METHODS[number % 3], "vqa_correct": int(rng.random() < 0.5)}
+                candidate = {
+                    "gen_method": ("beam", "sample", "random")[number % 3],
+                    "vqa_correct": int(rng.random() < 0.5),
+                }
                 candidate |= {"pointer": rng.choice(ids, count, replace=False).tolist()}
-                candidate |= {"beam_score": float(rng.normal()), "logprob_score": float(rng.normal())}
+                candidate |= {"beam_score": float(rng.normal())}
                 candidate |= {"vqa_acc_score": float(rng.random()), "vqa_gt_prob": float(rng.random())}
                 candidates.append(candidate)
         split = ("train", "train", "validation", "test")[query % 4]
@@ -61,4 +63,4 @@ def write_data(folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6
 
 
 SMALL_WORKLOAD = {"frozen_images": 40, "train_images": 30, "validation_images": 10, "test_images": 10}
-SMALL_WORKLOAD |= {"pool_size": 8, "beam": 3, "sampled": 3, "random": 2}
+SMALL_WORKLOAD["pool_size"] = 8

@@ -11,22 +11,11 @@ from pointer_testing import SMALL_WORKLOAD, make_policy
 from recipes.pointer_selector.config import PointerRecipe, changed
 from recipes.pointer_selector.evaluation import (
     baseline_results,
-    cluster_bootstrap,
     evaluate,
     logged_log_probs,
     measure,
 )
 from tools.pointer_study import report, sweep
-
-RNG = np.random.default_rng(0)
-
-
-def test_the_bootstrap_has_the_width_of_the_standard_error():
-    values = RNG.normal(size=400)
-    low, high = cluster_bootstrap(values, np.arange(400))
-    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / np.sqrt(400), rel=0.06)
-    clustered = cluster_bootstrap(np.repeat(values, 4), np.repeat(np.arange(400), 4))
-    assert clustered == pytest.approx((low, high))  # four copies of a query are worth one
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +24,7 @@ def recipe(tmp_path_factory):
     patch.setenv("ARTIFACTS_DIR", str(tmp_path_factory.mktemp("artifacts")))
     values = {f"workload.{name}": value for name, value in SMALL_WORKLOAD.items()}
     values |= {"policy.hidden": 16, "rce.epochs": 1, "grpo.epochs": 1, "grpo.kl.beta": 0.0, "grpo.level": "step"}
-    yield changed(PointerRecipe(), {**values, "validation.train_queries": 5, "reward.mode": "probability"})
+    yield changed(PointerRecipe(), {**values, "validation.train_queries": 5})
     patch.undo()
 
 
@@ -76,7 +65,7 @@ def test_without_a_model_the_most_likely_logged_candidate_counts(data):
     baselines = baseline_results(data, None, [1, 2, 3])
     results = measure(policy, data, None, [2, 3])
     assert list(results) == [2]  # nothing is logged for 3
-    total = logged_log_probs(policy, data, 3).sum(-1).numpy()
+    total = logged_log_probs(policy, data, batch_size=3).sum(-1).numpy()
     for query, correct in zip(results[2].queries, results[2].correct, strict=True):
         rows = np.flatnonzero((data.candidate_query == query) & (data.lengths == 2))
         outcomes = data.scores["vqa_correct"][rows]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from pointer_testing import SMALL_WORKLOAD
+from safetensors.torch import load_file
 
 from recipes.pointer_selector import workload
+from recipes.pointer_selector.candidates import read_data
 from recipes.pointer_selector.config import SplitConfig, WorkloadConfig
-from recipes.pointer_selector.dataset import pool_rows, read_data
+from recipes.pointer_selector.dataset import pool_rows
 from recipes.pointer_selector.preparation import by_split
-from recipes.pointer_selector.workload import FrozenModel
 
 CONFIG = WorkloadConfig(**SMALL_WORKLOAD)
 
@@ -21,41 +22,35 @@ CONFIG = WorkloadConfig(**SMALL_WORKLOAD)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workload")
-    manifest = workload.build(folder, CONFIG)
-    table = folder / "embeddings.safetensors"
-    return (
-        folder,
-        manifest,
-        read_data(folder / "candidates.jsonl", table, table),
-        FrozenModel.load(folder / "frozen_model.npz"),
-    )
+    files, model = workload.prepare(folder, CONFIG)
+    return files, read_data(*files), model
 
 
 def test_no_image_is_in_two_splits_and_pools_are_training_images(made):
-    data = made[2]
+    data = made[1]
     images = {
         name: {int(q.split("-")[0]) for q in part.query_ids} for name, part in by_split(data, SplitConfig()).items()
     }
     images["frozen"] = set(range(CONFIG.frozen_images))
     assert sum(map(len, images.values())) == len(set.union(*images.values()))
-    items = np.array(list(data.examples.index)) // workload.LABELS
-    assert set(items[data.pool_rows]) <= images["train"]
+    items = load_file(made[0][1])["candidate_ids"].numpy() // workload.LABELS
+    assert set(items[np.concatenate(data.pools)]) <= images["train"]
     for query, name in enumerate(data.query_ids):  # no query is in its own pool
         assert int(name.split("-")[0]) not in items[pool_rows(data, np.array([query]))[0]]
 
 
 def test_the_frozen_model_follows_its_formula(made):
-    _, _, data, model = made
+    _, data, model = made
     examples = pool_rows(data, np.array([3]))[0]
     row, picks = int(data.query_rows[3]), [4, 0, 2]
-    mass = [model.prior_weight * float(p) for p in model.prior[row]]
+    mass = [workload.PRIOR_WEIGHT * float(p) for p in model.prior[row]]
     for slot in picks:
         cosine = float(model.example_features[examples[slot]] @ model.query_features[row])
-        mass[int(model.example_labels[examples[slot]])] += math.exp((cosine - 1) / model.bandwidth)
+        mass[int(model.example_labels[examples[slot]])] += math.exp((cosine - 1) / workload.BANDWIDTH)
     outcome = model.outcome(data, np.array([3]), torch.tensor([picks]))
     truth = int(model.truth[row])
     assert float(outcome.probability) == pytest.approx(mass[truth] / sum(mass), rel=1e-5)
-    assert int(outcome.answer) == int(np.argmax(mass))
+    assert bool(outcome.correct) == (int(np.argmax(mass)) == truth)
     assert float(outcome.accuracy) == pytest.approx(1 / (1 + sum(m > mass[truth] for m in mass)))
     for number in range(0, len(data.lengths), 97):  # what was logged is the model's
         query = data.candidate_query[number : number + 1]
@@ -66,5 +61,6 @@ def test_the_frozen_model_follows_its_formula(made):
 
 
 def test_the_same_seed_makes_the_same_files(made, tmp_path):
-    manifest = made[1]
-    assert workload.build(tmp_path / "again", CONFIG)["sha256"] == manifest["sha256"]
+    again, _ = workload.prepare(tmp_path / "again", CONFIG)
+    for first, second in zip(made[0], again, strict=True):
+        assert first.read_bytes() == second.read_bytes()
