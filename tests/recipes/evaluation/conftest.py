@@ -108,7 +108,9 @@ def scripted_text(index: int, sample: int, skill: float, salt: str = "") -> str:
 
 
 class ScriptedSampler:
-    """A `Sampler` without a model; `first` are texts for the first answer to a row."""
+    """A `Sampler` without a model; `first` are texts for the first answer to a row, `ending` ends every other one."""
+
+    ending = ""
 
     def __init__(self, skill: float, salt: str = "", first: dict[int, str] | None = None) -> None:
         self.skill, self.salt, self.first = skill, salt, first or {}
@@ -118,7 +120,9 @@ class ScriptedSampler:
     def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
         for question in questions:
             self.asked.append(question.row)
-            texts = [scripted_text(question.row, sample, self.skill, self.salt) for sample in range(sampling.n)]
+            texts = [
+                scripted_text(question.row, sample, self.skill, self.salt) + self.ending for sample in range(sampling.n)
+            ]
             texts[0] = self.first.get(question.row, texts[0])
             lengths = [len(text.split()) for text in texts]
             logprobs = [None if sampling.greedy else -0.25 * length for length in lengths]
