@@ -38,15 +38,6 @@ def value(tree: Tree) -> Fraction | None:
     return {"+": left.__add__, "-": left.__sub__, "*": left.__mul__, "/": left.__truediv__}[op](right)
 
 
-def random_tree(rng: random.Random, numbers: list[int]) -> Tree:
-    """One tree over a shuffle of the numbers."""
-    order = rng.sample(numbers, len(numbers))
-    while len(order) > 1:
-        at = rng.randrange(len(order) - 1)
-        order[at : at + 2] = [(rng.choice("+-*/"), order[at], order[at + 1])]
-    return order[0]
-
-
 NOTATIONS = {
     "ascii": {"+": "+", "-": "-", "*": "*", "/": "/"},
     "unicode": {"+": "+", "-": "−", "*": "×", "/": "÷"},

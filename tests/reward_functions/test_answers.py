@@ -69,11 +69,3 @@ def test_responses_that_are_no_text(response):
     assert gsm8k.compute_score("", response, "72")["reason"] == "no_answer"
     assert number_game.compute_score("", response, "2")["reason"] == "no_answer"
     assert dispatch.compute_score("qa", response, "Paris")["reason"] == "no_answer"
-
-
-@pytest.mark.parametrize(
-    "number", ["9" * 5000, "0" * 101 + "1", "1e999999999", "1E5", "NaN", "inf", "0x48", "７２²", "1_000"]
-)
-def test_what_is_no_number_is_not_read(number):
-    for text in (f"#### {number}", f"\\boxed{{{number}}}", f"<answer>{number}</answer>"):
-        assert not gsm8k.compute_score("", text, "72")["accuracy"]

@@ -51,19 +51,6 @@ def test_agrees_with_brute_force_on_every_expression(numbers):
             assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
 
 
-PROBLEMS = st.tuples(st.lists(st.integers(1, 99), min_size=3, max_size=4), st.integers(0, 2**32))
-
-
-def solved(problem: tuple[list[int], int]) -> tuple[random.Random, object, int, dict]:
-    """A random problem that its own random tree solves: (rng, tree, target, truth)."""
-    numbers, seed = problem
-    rng = random.Random(seed)
-    tree = brute.random_tree(rng, numbers)
-    exact = brute.value(tree)
-    assume(exact is not None and exact.denominator == 1)
-    return rng, tree, int(exact), {"target": int(exact), "numbers": rng.sample(numbers, len(numbers))}
-
-
 PLAIN = (
     *(ast.Expression, ast.Constant, ast.UnaryOp, ast.UAdd, ast.USub),
     *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div),
@@ -130,15 +117,3 @@ def test_against_tinyzero():
     response = "<answer>1000001/1000000</answer>"
     assert public.tinyzero_score("Assistant:" + response, 1, gold["numbers"]) == 1.0
     assert score(response, gold)["reason"] == "wrong_value"
-
-
-@settings(max_examples=150, deadline=None)
-@given(problem=PROBLEMS, data=st.data())
-def test_plain_answers_are_judged_as_tinyzero_judges_them(problem, data):
-    """ASCII expressions on one line, right or wrong, without the cases listed above: the same verdict."""
-    rng, tree, _, gold = solved(problem)
-    other = brute.random_tree(rng, gold["numbers"])
-    shown = data.draw(st.sampled_from([tree, other]))
-    text = " ".join(brute.render(shown, "ascii", rng).split()).replace("[", "(").replace("]", ")")
-    theirs = public.tinyzero_score(f"Assistant:<answer>{text}</answer>", gold["target"], gold["numbers"])
-    assert (score(f"<answer>{text}</answer>", gold)["score"] == 1.0) == (theirs == 1.0)
