@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -10,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recipes.config import Recipe
-from recipes.config.variables import positive_number
 from recipes.errors import RecipeError
 
 ADDRESS = "RAY_ADDRESS"
@@ -38,8 +38,15 @@ def check_cluster(recipe: Recipe) -> list[str]:
 
 
 def wait_minutes() -> float:
-    """Minutes that the launcher waits for machines. Raises RecipeError for what is no positive number."""
-    return positive_number(os.environ, WAIT, "for example 10") or WAIT_MINUTES
+    """Minutes that the launcher waits for machines. Raises RecipeError for what is no number of minutes."""
+    text = os.environ.get(WAIT, "").strip()
+    try:
+        minutes = float(text) if text else WAIT_MINUTES
+    except ValueError:
+        minutes = -1.0
+    if not 0 <= minutes < math.inf:
+        raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
+    return minutes
 
 
 def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:

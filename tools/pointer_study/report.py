@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recipes import drawing
 from recipes.statistics import mean_over_seeds
 from tools.pointer_study.sweep import TrialResult
 
@@ -95,7 +96,7 @@ def markdown(rows: Sequence[Row], baselines: Baselines, against: str) -> str:
     shots = list(rows[0].test)
     head = ["arm", "seeds", *(f"{s}-shot" for s in shots)]
     head += ["mean", f"minus {against}", "validation", "last epoch", "best"]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for name, values in baselines.items():
         cells = [f"{100 * values[s]:.1f}" if s in values else "" for s in shots]
         mean = f"{100 * over_shots({s: values[s] for s in shots}):.1f}" if all(cells) else ""
@@ -104,7 +105,7 @@ def markdown(rows: Sequence[Row], baselines: Baselines, against: str) -> str:
         cells = [row.arm, str(len(row.seeds)), *(_percent(row.test[s]) for s in shots)]
         cells += [_percent(row.mean), _percent(row.difference, sign=True), _percent(row.validation)]
         lines.append([*cells, _percent(row.last_epoch), ", ".join(row.best)])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return drawing.markdown(head, lines) + "\n"
 
 
 def _percent(value: MeanInterval | None, sign: bool = False) -> str:

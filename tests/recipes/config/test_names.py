@@ -36,10 +36,7 @@ def test_a_key_by_every_name(written, key):
     [
         # endings, as the headings of documents have them
         ("n", ["write its whole name: worker.rollout.n or worker.rollout.val_override_config.n"]),
-        ("rollout.n", ["write its whole name: worker.rollout.n"]),
         ("actor.ppo_mini_batch_size", [f"write its whole name: {ACTOR}.global_batch_size"]),
-        ("ppo_micro_batch_size_per_gpu", [f"write its whole name: {ACTOR}.micro_batch_size_per_device_for_update"]),
-        ("actor.optim.lr", [f"write its whole name: {ACTOR}.optim.lr"]),
         ("over_sample_rate", ["write its whole name: actor_rollout_ref.rollout.over_sample_rate"]),
         # other words for one of its parts
         ("optim.learning_rate", [f"write {ACTOR}.optim.lr"]),
