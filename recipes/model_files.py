@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-_CACHED_BYTES = 1 << 20
-"""A larger file, as a tokenizer is, does not stay in memory."""
 
 
 def local_model(name: str | None) -> Path | None:
@@ -37,28 +33,12 @@ def local_model(name: str | None) -> Path | None:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The object in a JSON file, which callers leave as it is; empty where the file is missing or has no object.
-
-    A small file is read once as long as it does not change.
-    """
-    try:
-        state = file.stat()
-    except OSError:
-        return {}
-    return _parse(file) if state.st_size > _CACHED_BYTES else _parse_once(file, state.st_mtime_ns, state.st_size)
-
-
-def _parse(file: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where the file is missing or has no object."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-@lru_cache(maxsize=32)
-def _parse_once(file: Path, _mtime_ns: int, _size: int) -> dict[str, Any]:
-    return _parse(file)
 
 
 def model_config(folder: Path | None) -> dict[str, Any]:

@@ -290,9 +290,8 @@ class Change(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The changes of one resumption: its time, and the last step that was made before."""
+    """The changes of one resumption, after the last step that was made before."""
 
-    time: str
     after_step: int
     changes: tuple[Change, ...]
 
@@ -313,7 +312,7 @@ def read_changes(run: Path) -> list[Changed]:
         try:
             entry = json.loads(line)
             changes = tuple(Change(**change) for change in entry["changes"])
-            found.append(Changed(entry["time"], entry["after_step"], changes))
+            found.append(Changed(entry["after_step"], changes))
         except (ValueError, KeyError, TypeError):
             continue
     return found
