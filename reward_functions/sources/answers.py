@@ -56,9 +56,7 @@ def find(response: str) -> Statement:
     """The statement of a response; thinking, closed or not, is not searched."""
     text, thinking, _ = response.rpartition("</think>")[2].partition("<think>")
     marks = [(text.rfind(mark), mark) for mark in ("####", "\\boxed{", "<answer>")]
-    for match in _PHRASE.finditer(text):
-        marks[3:] = [(match.start(), match[0])]
-    at, mark = max(marks)
+    at, mark = max(*marks, *(_last_phrase(text, word) for word in ("answer", "Answer", "ANSWER")))
     if at == -1:
         line = _line(text.rstrip().rpartition("\n")[2])
         return Statement(line, "truncated" if thinking else "last" if line else "no_answer", text)
@@ -69,6 +67,16 @@ def find(response: str) -> Statement:
     if not rest.strip():
         return Statement("", "truncated", text)
     return Statement(_line(rest if mark == "####" else rest.lstrip(" \t\n*_")), "line", text)
+
+
+def _last_phrase(text: str, word: str) -> tuple[int, str]:
+    """The last phrase that begins with a word, by `rfind`, since a search that ignores case takes ten times as long."""
+    at = text.rfind(word)
+    while at != -1:
+        if match := _PHRASE.match(text, at):
+            return at, match[0]
+        at = text.rfind(word, 0, at)
+    return -1, ""
 
 
 def _line(text: str) -> str:
