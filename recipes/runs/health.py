@@ -113,21 +113,18 @@ def _changed(first: float, last: float, factor: float) -> bool:
 
 
 def _numbers(run: Evidence) -> Verdict:
-    broken = [
-        (step.step, name)
+    broken = {
+        name: step.step
         for step in run.steps
         for name, value in step.data.items()
         if name.startswith(("actor/", "critic/"))
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
-    ]
+    }
     if not broken:
         return Verdict("ok", f"every value of {counted(len(run.steps), 'step')} is finite")
-    (first, _), (last, _) = broken[0], broken[-1]
-    names = ", ".join(dict.fromkeys(name for _, name in broken))
+    last = max(broken.values())
     recent = last >= run.steps[-run.bounds.window :][0].step
-    return Verdict(
-        "failure" if recent else "warning", f"{names}: not a number, first at step {first}, last at step {last}"
-    )
+    return Verdict("failure" if recent else "warning", f"{', '.join(broken)}: not a number, last at step {last}")
 
 
 def _entropy(run: Evidence) -> Verdict:
