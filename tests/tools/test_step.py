@@ -91,3 +91,13 @@ def _app():
     app = typer.Typer()
     app.command()(step.command)
     return app
+
+
+def test_the_start_and_the_first_step_are_shown_since_the_medians_leave_them_out():
+    printed = "note: fine\n[   33 s] policy ready\nstep 1\n[  134 s] ready: generating\n"
+    steps = [Step(0, {"val-core/x": 1.0}), metrics_at(1, 77.0), metrics_at(2, 25.0)]
+    shown = step.start_of(printed, 211.2, steps).splitlines()
+    assert shown[:2] == ["[   33 s] policy ready", "[  134 s] ready: generating"]
+    assert shown[2].startswith("[  211 s] first step done, in 77.0 s: generate 2.0, ")
+    assert "reference 1.0, update 4.0" in shown[2]
+    assert step.start_of(printed, None, []).splitlines() == shown[:2]
