@@ -46,7 +46,7 @@ def write_data(folder: Path, *, queries: int = 12, pool: int = 6, width: int = 6
                     "vqa_correct": int(rng.random() < 0.5),
                 }
                 candidate |= {"pointer": rng.choice(ids, count, replace=False).tolist()}
-                candidate |= {"beam_score": float(rng.normal())}
+                candidate |= {"beam_score": float(rng.normal()), "another_key": float(rng.normal())}
                 candidate |= {"vqa_acc_score": float(rng.random()), "vqa_gt_prob": float(rng.random())}
                 candidates.append(candidate)
         split = ("train", "train", "validation", "test")[query % 4]
