@@ -20,7 +20,7 @@ from typing import Any
 
 from recipes.config.layers import flatten, read
 from recipes.errors import RecipeError
-from recipes.files import write_whole
+from recipes.files import sha256, write_whole
 from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import FOLDER, PointerRecipe, changed
 from recipes.pointer_selector.evaluation import measure
@@ -68,9 +68,11 @@ class Trial:
     def digest(self) -> str:
         """Return a short name for everything that decides the result; a phase without epochs decides nothing."""
         epochs = {"rce.": self.recipe.rce.epochs, "grpo.": self.recipe.grpo.epochs}
-        paths = ("data.candidates", "data.query_embeddings", "data.candidate_embeddings")  # of other data: other trials
-        free = (*(key for key in FREE if key not in paths), *(phase for phase, count in epochs.items() if not count))
+        free = (*FREE, *(phase for phase, count in epochs.items() if not count))
         keys = {path: v for path, v in flatten(self.recipe.model_dump()).items() if not path.startswith(free)}
+        data = self.recipe.data
+        files = (data.candidates, data.query_embeddings, data.candidate_embeddings)
+        keys["files"] = [sha256(Path(file)) for file in files if file]
         keys["start"] = self.start.digest if self.start else None
         return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]
 
