@@ -311,3 +311,44 @@ def test_every_shipped_recipe_fits_eight_h100(monkeypatch, task):
     lines = memory.check_memory(recipe)
     known = "memory of a GPU, estimated" if plans.plan_of(recipe) else recipe.worker.actor.model.model_path
     assert any(known in line for line in lines), lines
+
+
+def test_unequal_gpus_are_told_and_the_smallest_counts(monkeypatch):
+    recipe = recipe_on(monkeypatch, H100, 2)
+    assert not [line for line in memory.check_memory(recipe) if "not equal" in line]
+    answers = {"gpu": "0, GPU-a, 4, 143771\n1, GPU-b, 4, 81559\n2, GPU-c, 4, 143771\n", "compute": ""}
+    monkeypatch.undo()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(
+        gpus, "nvidia_smi", lambda query, *_: answers.get(query.partition("query-")[2].split("=")[0].split("-")[0], "")
+    )
+    monkeypatch.setattr(plans, "host_memory", lambda: 1 << 40)
+    lines = memory.check_memory(load("countdown", arguments=["trainer.n_gpus_per_node=2"], environ={}, hardware="gpu"))
+    assert any("not equal: 85.5 GB (GPU 1), 150.8 GB (GPU 0). Each gets" in line for line in lines), lines
+    assert any(line.startswith("memory of a GPU, estimated") and "of 86 GB" in line for line in lines), lines
+
+
+def training_on_the_host(plan) -> dict[str, float]:
+    (training,) = (phase for phase in estimates.host_phases(plan) if phase.name == estimates.HOST)
+    return training.parts
+
+
+def test_the_host_holds_the_reference_in_the_format_that_it_computes_in(monkeypatch):
+    def bytes_of_a_number(*arguments: str, **environ: str) -> float:
+        plan = plans.plan_of(recipe_on(monkeypatch, H200, 1, *arguments, **environ))
+        return training_on_the_host(plan)["reference"] / plan.shape.parameters
+
+    ref = "worker.ref.fsdp"
+    assert bytes_of_a_number() == bytes_of_a_number(f"{ref}.torch_dtype=fp32") == 2
+    assert bytes_of_a_number(f"{ref}.mp_param_dtype=fp32") == 4
+    assert bytes_of_a_number(f"{ref}.mp_param_dtype=fp32", f"{ref}.torch_dtype=bf16") == 2
+    assert bytes_of_a_number(ENGINE="easyr1") == 2
+    assert bytes_of_a_number(f"{ref}.torch_dtype=fp32", ENGINE="easyr1") == 4
+
+
+def test_a_model_is_being_saved_only_where_whole_models_are(monkeypatch):
+    def saved(*arguments: str) -> float:
+        return training_on_the_host(plans.plan_of(recipe_on(monkeypatch, H200, 1, *arguments)))["model being saved"]
+
+    assert saved() > 0
+    assert saved("trainer.save_freq=-1") == saved("trainer.save_hf_model=false") == 0
