@@ -316,19 +316,35 @@ def _summary(table: Table) -> str:
 
 
 def page(table: Table) -> str:
-    """Markdown: summary, the keys that differ, the aligned ones in one line, where the official values are from."""
-    differing = sorted((row for row in table.rows if row.status != "aligned"), key=lambda row: row.status == "hardware")
+    """Markdown: summary, the keys that differ, the others in one line each, where the official values are from."""
+    differing = sorted(differences(table), key=lambda row: row.status == "hardware")
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
     rows = [[*row_cells(row), *cells(row)[-2:]] for row in differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [origins(table)]
     notes += [f"- Outside the schema: `{key}: {cell_text(value)}` ({why})." for key, (value, why) in outside.items()]
-    return "\n\n".join((_summary(table), markdown(heads, rows), f"Aligned: {aligned(table)}.", "\n".join(notes))) + "\n"
+    lists = [f"Aligned: {listed(aligned(table))}.", f"No example has these: {listed(ours_alone(table))}."]
+    return "\n\n".join((_summary(table), markdown(heads, rows), *lists, "\n".join(notes))) + "\n"
 
 
-def aligned(table: Table) -> str:
-    """The keys that are as in every example that has them, each with its value."""
-    return ", ".join(f"`{row.key}` {cell_text(row.ours)}" for row in table.rows if row.status == "aligned")
+def aligned(table: Table) -> list[Row]:
+    """The keys that are as in every example that has them."""
+    return [row for row in table.rows if row.status == "aligned"]
+
+
+def ours_alone(table: Table) -> list[Row]:
+    """The keys that no example has."""
+    return [row for row in table.rows if row.status != "aligned" and all(value is ABSENT for value in row.official)]
+
+
+def differences(table: Table) -> list[Row]:
+    """The keys that an example has with another value."""
+    return [row for row in table.rows if row not in aligned(table) and row not in ours_alone(table)]
+
+
+def listed(rows: Iterable[Row]) -> str:
+    """Keys with our values, on one line."""
+    return ", ".join(f"`{row.key}` {cell_text(row.ours)}" for row in rows)
 
 
 def origins(table: Table) -> str:

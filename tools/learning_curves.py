@@ -163,6 +163,10 @@ def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
     return Learning(curves, mean, mean_over_seeds(changes), pass_at_k(reports))
 
 
+PASS = "pass@"
+"""How the names of the figures pass@k in a report begin."""
+
+
 def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:
     """pass@k before and after; of several reports the mean over seeds (Student's t), of one its own intervals.
 
@@ -172,14 +176,15 @@ def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:
     entries: dict[int, list[dict[str, Any]]] = {}
     for report in reports:
         comparison = json.loads(report.read_text(encoding="utf-8")).get("comparison") or {}
-        if not comparison.get("pass_at_k"):
+        found = [entry for entry in comparison.get("further", ()) if entry["name"].startswith(PASS)]
+        if not found:
             raise RecipeError(
                 "the report has no pass@k of two models",
                 where=str(report),
                 fix="python scripts/eval.py TASK --model_path TRAINED --base_model_path BASE --rollout_n 16",
             )
-        for entry in comparison["pass_at_k"]:
-            entries.setdefault(entry["k"], []).append(entry)
+        for entry in found:
+            entries.setdefault(int(entry["name"].removeprefix(PASS)), []).append(entry)
 
     def over_questions(interval: dict[str, Any]) -> Interval:
         return Interval(interval["value"], interval["low"], interval["high"], "over questions")

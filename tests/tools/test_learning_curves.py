@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from scipy.stats import t
 
-from tools.learning_curves import draw, learning
+from recipes.evaluation.comparison import Further
+from recipes.statistics import Interval
+from tools.learning_curves import draw, learning, pass_at_k
 
 
 def write_run(folder, validations, steps=(), shift=0):
@@ -63,3 +66,11 @@ def test_a_run_without_ids_has_a_curve_and_nothing_paired(tmp_path):
     (curve,) = learning([run]).curves
     assert (curve.paired, curve.validation[20].value) == (None, 0.5)
     assert "not paired: run, step 0" in " ".join(curve.notes)
+
+
+def test_pass_at_k_is_read_from_a_comparisons_report(tmp_path):
+    interval = Interval(0.5, 0.4, 0.6, "any")
+    further = [Further(name, interval, interval, interval, 0.01, 0.02) for name in ("mean_score", "pass@1", "pass@16")]
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"comparison": {"further": [asdict(each) for each in further]}}))
+    assert {k: each.after.value for k, each in pass_at_k([report]).items()} == {1: 0.5, 16: 0.5}

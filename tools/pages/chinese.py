@@ -7,7 +7,18 @@ from pathlib import Path
 from recipes.config import layers
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
-from recipes.official import Row, Table, aligned, compare, examples, origins, row_cells
+from recipes.official import (
+    Row,
+    Table,
+    aligned,
+    compare,
+    differences,
+    examples,
+    listed,
+    origins,
+    ours_alone,
+    row_cells,
+)
 
 KINDS = {"task": "任务", "hardware": "硬件"}
 REASONS = layers.read(Path(__file__).with_name("reasons_zh.yaml"))
@@ -21,10 +32,10 @@ def block(task: str = "", *against: str) -> str:
     """
     table = compare(task, examples(against))
     table.require_reasons()
-    differing = [row for row in table.rows if row.status != "aligned"]
-    rows = [_cells(row, task) for row in sorted(differing, key=lambda row: row.status == "hardware")]
+    rows = [_cells(row, task) for row in sorted(differences(table), key=lambda row: row.status == "hardware")]
     heads = ("键", "我们", *(each.title for each in table.official), "因何不同", "原因")
-    return "\n\n".join((_summary(table), markdown(heads, rows), f"相同的键：{aligned(table)}。", origins(table)))
+    lists = (f"相同的键：{listed(aligned(table))}。", f"示例没有的键：{listed(ours_alone(table))}。")
+    return "\n\n".join((_summary(table), markdown(heads, rows), *lists, origins(table)))
 
 
 def _cells(row: Row, task: str) -> list[str]:

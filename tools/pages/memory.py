@@ -63,15 +63,12 @@ SIZES, COUNTS = (24, 48, 80, 141), (1, 2, 4, 8)
 
 
 def fits_table() -> str:
-    """One table for each size of a GPU: what is chosen for every model, with all weights trained and with adapters."""
-    head = [f"{count}" for count in COUNTS] + [f"LoRA, {count}" for count in COUNTS]
+    """A table with all weights trained and one with adapters: what is chosen for each model and number of GPUs."""
+    heads = ("model", *(f"{count} x {size}" for size in SIZES for count in COUNTS))
     parts = []
-    for size in SIZES:
-        rows = [
-            (name, *(cell(name, count, size, lora) for lora in (0, fit.LORA_RANK) for count in COUNTS))
-            for name in MODELS
-        ]
-        parts.append(f"### GPUs of {size} GB\n\n" + markdown(("model", *head), rows))
+    for title, lora in (("All weights trained", 0), (f"LoRA of rank {fit.LORA_RANK}", fit.LORA_RANK)):
+        rows = [(name, *(cell(name, count, size, lora) for size in SIZES for count in COUNTS)) for name in MODELS]
+        parts.append(f"### {title}: GPUs x GB\n\n" + markdown(heads, rows))
     return "\n\n".join(parts)
 
 

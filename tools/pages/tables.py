@@ -161,42 +161,49 @@ def _first_paragraph(text: str | None) -> str:
 
 
 def results_table(results: Sequence[Path]) -> str:
-    """One row a recipe, from the JSON files of `tools.learning_curves`: what was run and what it brought."""
+    """One row for each file of `tools.learning_curves`: accuracy at each validation, what was gained, and pass@k."""
     rows = []
     for path in results:
         result = json.loads(path.read_text(encoding="utf-8"))
         curves, change = result["curves"], result["change"]
-        steps = list(result["mean"])
         paired = change if len(curves) > 1 else (curves[0]["paired"] or {}).get("difference")
         points = f"{100 * change['value']:+.1f}, not paired"
         if paired:
             points = f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})"
-        seconds = [curve["seconds"] for curve in curves if curve.get("seconds")]
+        tests = [curve["paired"]["mcnemar"] for curve in curves if curve["paired"]]
+        minutes = [f"{curve['seconds'] / 60:.0f}" for curve in curves if curve.get("seconds")]
+        last = [curve["validation"][max(curve["validation"], key=int)]["value"] for curve in curves]
         rows.append(
             (
-                f"`{result['command']}`",
+                f"`{path.stem}`",
                 result["machine"],
-                str(len(curves)),
-                steps[-1],
-                f"{min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min" if seconds else "-",
-                f"{result['mean'][steps[0]]['value']:.3f}",
-                f"{result['mean'][steps[-1]]['value']:.3f}",
+                ", ".join(minutes) or "-",
+                "<br>".join(f"{step}: {at['value']:.3f}" for step, at in result["mean"].items()),
+                ", ".join(f"{value:.3f}" for value in last),
                 points,
+                ", ".join(f"{test['won']}:{test['lost']}" for test in tests) or "-",
+                "<br>".join(
+                    f"{k}: {100 * each['before']['value']:.1f}% to {100 * each['after']['value']:.1f}%"
+                    for k, each in (result["pass_at_k"] or {}).items()
+                )
+                or "-",
                 result["learned"],
             )
         )
-    header = (
-        "command",
-        "machine",
-        "seeds",
-        "steps",
-        "time",
-        "before",
-        "after",
-        "points, 95% interval",
-        "what was learned",
+    return markdown(
+        (
+            "run",
+            "machine",
+            "minutes, each seed",
+            "step: accuracy, mean of the seeds",
+            "last step, each seed",
+            "points gained, 95% interval",
+            "won:lost, each seed",
+            "pass@k",
+            "what was learned",
+        ),
+        rows,
     )
-    return markdown(header, rows)
 
 
 def learning_table() -> str:
