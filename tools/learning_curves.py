@@ -84,6 +84,7 @@ def learning_curve(folder: Path) -> Curve:
         )
     first, last = min(dumps), max(dumps)
     compared = pair(dumps[first], dumps[last])
+    test = McNemar(compared.won, compared.lost, compared.p_value) if compared else None
     notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
     notes += [] if compared else [f"not paired: {why_not(dumps[first], dumps[last])}"]
     training = [
@@ -95,9 +96,7 @@ def learning_curve(folder: Path) -> Curve:
         run=folder.name,
         validation={step: mean_of(dump) for step, dump in dumps.items()},
         training=training,
-        paired=FirstToLast(first, last, compared.questions, compared.difference, compared.mcnemar)
-        if compared
-        else None,
+        paired=FirstToLast(first, last, compared.questions, compared.difference, test) if compared and test else None,
         notes=notes,
         seconds=_seconds(folder),
     )

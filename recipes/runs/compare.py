@@ -14,31 +14,13 @@ from recipes.errors import RecipeError, counted
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.responses import NO_IDS, Dump, Response, read_dump, validation_files
-from recipes.statistics import SIGNIFICANCE, Interval, McNemar, mean_with_interval, paired_difference
+from recipes.statistics import SIGNIFICANCE, Interval, Paired, mean_with_interval, paired_difference
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Curve = dict[int, Interval]
 TRAINING = ("training score", "entropy", "KL")
-
-
-@dataclass(frozen=True)
-class Paired:
-    """Two validations on the questions that both answered: rows with one id, one prompt and one ground truth.
-
-    Attributes:
-        questions: how many those are.
-        difference: second minus first.
-        mcnemar: questions won and lost; the exact test for single answers that are right or wrong, otherwise those
-            whose mean rose or fell, and the p-value of flipped signs.
-        others: ids that both have with another prompt or ground truth.
-    """
-
-    questions: int
-    difference: Interval
-    mcnemar: McNemar
-    others: int = 0
 
 
 def mean_of(dump: Dump) -> Interval:
@@ -50,13 +32,12 @@ def mean_of(dump: Dump) -> Interval:
 
 
 def pair(first: Dump, second: Dump) -> Paired | None:
-    """Compare two validations; None where they cannot be paired, as `why_not` tells."""
-    same, others = _common(first, second)
+    """Compare two validations on the questions of both; None where they cannot be paired, as `why_not` tells."""
+    same, _ = common(first, second)
     if first.measure != second.measure or not same:
         return None
     before, after = ([_mean(dump.answers[row]) for row in same] for dump in (first, second))
-    test = paired_difference(before, after, bounds=first.bounds)
-    return Paired(len(same), test.difference, McNemar(test.won, test.lost, test.p_value), others)
+    return paired_difference(before, after, bounds=first.bounds)
 
 
 def why_not(first: Dump, second: Dump) -> str:
@@ -66,14 +47,14 @@ def why_not(first: Dump, second: Dump) -> str:
             return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
     if first.measure != second.measure:
         return f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
-    _, others = _common(first, second)
+    _, others = common(first, second)
     if others:
         return f"the {counted(others, 'row')} with the same id have another prompt or ground truth: other questions"
     return "the validations share no question"
 
 
-def _common(first: Dump, second: Dump) -> tuple[list[str], int]:
-    """Ids of the questions that both have, and the number of ids that stand for different questions."""
+def common(first: Dump, second: Dump) -> tuple[list[str], int]:
+    """Ids with one prompt and one ground truth in both, and the number of ids that stand for different questions."""
     both = [row for row in first.answers if row in second.answers]
     same = [row for row in both if _question(first.answers[row]) == _question(second.answers[row])]
     return same, len(both) - len(same)
@@ -124,8 +105,9 @@ def compared(first: Run, second: Run) -> Compared:
         unpaired = "" if paired else why_not(one[step], other[step])
         for run, dump in ((first, one[step]), (second, other[step])):
             notes += [f"{run.name}, validation of step {step}: {note}" for note in dump.notes if note != NO_IDS]
-        if paired and paired.others:
-            notes.append(f"{counted(paired.others, 'row')} with the same id have other questions, and are not paired")
+        others = common(one[step], other[step])[1]
+        if paired and others:
+            notes.append(f"{counted(others, 'row')} with the same id have other questions, and are not paired")
     curves = tuple({at: mean_of(dump) for at, dump in dumps.items()} for dumps in (one, other))
     measures = {dump.measure for dumps in (one, other) for dump in dumps.values()}
     return Compared(
@@ -205,7 +187,7 @@ def verdict(result: Compared) -> str:
         return result.unpaired
     if result.paired is None:
         return f"step {result.step} is not paired, so that only the intervals compare: {result.unpaired}"
-    change, test = result.paired.difference, result.paired.mcnemar
+    change, test = result.paired.difference, result.paired
     scale, unit, digits = (100, " points", 1) if result.measure == "accuracy" else (1, "", 3)
     ends = "no interval"
     if change.low is not None and change.high is not None:

@@ -137,7 +137,7 @@ def test_countdown_makes_a_step_is_interrupted_and_goes_on(tmp_path):
     assert not {each.row_id for each in trained.responses} & {each.row_id for each in second.responses}, "so does data"
     assert steps[1].get("actor/reward_kl_penalty") == 0 != steps[2].get("actor/reward_kl_penalty"), "one reference"
     again = pair(first, read_dump(validated))  # the resumed run validates the step that it starts from
-    assert (again.questions, again.mcnemar.won, again.mcnemar.lost) == (len(rows), 0, 0)
+    assert (again.questions, again.won, again.lost) == (len(rows), 0, 0)
 
 
 def test_gsm8k_makes_a_step_with_a_signal(tmp_path):
