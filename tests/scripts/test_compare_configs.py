@@ -19,7 +19,7 @@ def test_the_table_is_shown_or_written_as_markdown(call, tmp_path):
     page = tmp_path / "deep" / "page.md"
     options = ["--against", "verl:qwen3_8b_gsm8k", "--output", page, "--check"]
     assert call("countdown", *options).exit_code == 0
-    assert "| `data.rollout_batch_size` | `64` | `1024` | prompts, so" in page.read_text(encoding="utf-8")
+    assert "| `data.rollout_batch_size` | `64` | `1024` | task | prompts, so" in page.read_text(encoding="utf-8")
 
 
 def test_check_fails_where_a_reason_is_missing(call, tmp_path):
