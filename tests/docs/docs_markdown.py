@@ -55,9 +55,24 @@ def pages() -> list[Path]:
 
 
 def links(page: Path) -> list[str]:
-    """The targets of the page's links, without anchors and without those that leave the repository."""
-    targets = (target.split("#")[0] for target in LINK.findall(page.read_text(encoding="utf-8")))
-    return [target for target in targets if target and ":" not in target]
+    """The targets of the page's links, without those that leave the repository; `file#anchor`, or `#anchor` alone."""
+    return [target for target in LINK.findall(page.read_text(encoding="utf-8")) if ":" not in target]
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    """Return whether the file of a link exists and has its anchor."""
+    name, _, anchor = target.partition("#")
+    file = page.parent / name if name else page
+    return file.exists() and (not anchor or anchor in anchors(file))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page: its headings as GitHub spells them, and those that are set by hand."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S), flags=re.M)
+    plain = [re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).strip().lower() for heading in headings]
+    spelt = {re.sub(r"[^\w\- ]", "", name).replace(" ", "-") for name in plain}
+    return spelt | set(re.findall(r'<a id="([^"]+)"', text))
 
 
 def named_paths(page: Path) -> list[str]:
