@@ -12,7 +12,7 @@ import pytest
 
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.evaluation.scoring import Reward
+from recipes.engines.reward_function import Call, in_file
 from recipes.paths import ROOT
 from recipes.preflight.reward_trial import Question, TrialRow, try_reward
 from recipes.python_files import awaited
@@ -40,8 +40,8 @@ def path(tmp_path):
 
 
 def test_a_reward_keeps_its_client_between_responses(path):
-    reward = Reward(path)
-    assert [reward.score_raw("x", text, "4", {}).value for text in ("a", "ab", "abc")] == [2.0, 3.0, 4.0]
+    reward = in_file(path)
+    assert [reward.score(Call("x", text, "4", {})).score for text in ("a", "ab", "abc")] == [2.0, 3.0, 4.0]
     rows = [TrialRow("x", "4", {}), TrialRow("x", "5", {})]
     assert try_reward(Question(path, "verl", rows)) == []
     for _ in range(2):
