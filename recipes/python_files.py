@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.machinery
 import importlib.util
 import os
 import re
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -40,14 +41,22 @@ def name_of(location: str) -> str:
     return function or Path(path).stem
 
 
+class _FromSource(importlib.machinery.SourceFileLoader):
+    """Compile the file as it is now: kept bytecode stands for a file of the same size changed in the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def loaded(path: str | Path, name: str) -> ModuleType:
     """Run a Python file as the module `name`. Raises ImportError for a file of another kind."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if Path(path).suffix != ".py":
         raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
+    loader = _FromSource(name, str(path))
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader, origin=str(path)))
+    module.__file__ = str(path)
     sys.modules[name] = module  # dataclasses and pickle look a module up by its name
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

@@ -3,7 +3,9 @@
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-python="$("$ROOT/scripts/setup_env.sh")"
+machine="${HARDWARE:-}"
+case "${DRY_RUN:-0}" in 0 | false | no | off) ;; *) machine=auto ;; esac # to print a command takes no other machine's gigabytes
+python="$(HARDWARE="$machine" "$ROOT/scripts/setup_env.sh")"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONSAFEPATH=1 # a folder named recipes where the user stands must not hide ours
 exec "$python" -m recipes.sft "$@"

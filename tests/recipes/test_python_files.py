@@ -15,7 +15,7 @@ from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_function import Call, in_file
 from recipes.paths import ROOT
 from recipes.preflight.reward_trial import Question, TrialRow, try_reward
-from recipes.python_files import awaited
+from recipes.python_files import awaited, loaded
 
 KEEPS_A_CLIENT = """
 import asyncio
@@ -90,7 +90,7 @@ def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on(error):
 
 INTERRUPTED = """
 import asyncio, os, signal, threading
-from recipes.python_files import awaited
+from recipes.python_files import awaited, loaded
 ended = threading.Event()
 
 async def wait():
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_the_wait_and_the_reward():
 
 FORKS = """
 import os
-from recipes.python_files import awaited
+from recipes.python_files import awaited, loaded
 
 async def four():
     return 4
@@ -135,3 +135,10 @@ def test_a_fork_has_a_loop_of_its_own():
         [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.stdout, done.stderr) == ("4 4\n", "")
+
+
+def test_a_file_that_changes_within_a_second_is_read_anew(tmp_path):
+    path = tmp_path / "reward.py"
+    for value in (1, 2, 3):  # of the same size
+        path.write_text(f"VALUE = {value}\n")
+        assert value == loaded(path, "changing_reward").VALUE

@@ -115,7 +115,7 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
 def test_the_modules_that_are_imported_while_ray_starts_do_not_import_it():
     """Ray's C++ code reads variables at its import that are not known before it has started."""
     imports = "\n".join(f"import {name}" for name in main.BEFORE_RAY)
-    code = f"import sys\n{imports}\nassert 'ray' not in sys.modules"
+    code = f"import sys\nimport recipes\n{imports}\nassert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

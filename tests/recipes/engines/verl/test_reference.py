@@ -18,6 +18,7 @@ transformer_impl = pytest.importorskip("verl.workers.engine.fsdp.transformer_imp
 
 RANK = """
 import json, sys, threading
+import recipes
 from types import SimpleNamespace
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
