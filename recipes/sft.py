@@ -166,11 +166,19 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
     """
     from transformers import AutoTokenizer  # takes seconds, and only a start needs it
 
-    tokenizer = AutoTokenizer.from_pretrained(chosen.settings.model.path)
-    limit, kept, long = int(chosen.settings.data.max_length), [], 0
+    data, model = chosen.settings.data, chosen.settings.model
+    tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=bool(model.trust_remote_code))
+    template = dict(OmegaConf.select(chosen.settings, "data.apply_chat_template_kwargs") or {})
+    limit, kept, long = min(int(data.max_length), int(data.max_token_len_per_gpu)), [], 0
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
         for number, row in enumerate(pq.read_table(file, columns=["prompt", "extra_info"]).to_pylist()):
+            if "<image>" in str(row["prompt"]):
+                raise RecipeError(
+                    f"row {number} has an image, and a warm start trains on text alone",
+                    where=f"{file}: prompt",
+                    fix="train this recipe with GRPO, or start from a model that already answers",
+                )
             worked = (row["extra_info"] or {}).get(WORKED)
             if not isinstance(worked, str) or not worked.strip():
                 raise RecipeError(
@@ -180,7 +188,7 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
                     "or train with GRPO alone",
                 )
             messages = [*row["prompt"], {"role": "assistant", "content": worked}]
-            if len(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)) > limit:
+            if len(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False, **template)) > limit:
                 long += 1
             else:
                 kept.append({"messages": messages})
@@ -188,7 +196,7 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
         raise RecipeError(
             f"no row is at most {limit} tokens long",
             where="data.max_length",
-            fix="raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH",
+            fix="raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller",
         )
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(kept), chosen.rows)
@@ -237,6 +245,7 @@ def run(chosen: Plan, console: Console) -> int:
     chosen = Plan(recipe, chosen.settings)
     rows, long = write_rows(chosen)
     console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.settings.data.max_length} tokens)")
+    _check_steps(chosen, rows)
     log, metrics = folder / "train.log", folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)  # of an attempt that made no model
     shutil.rmtree(checkpoint_dir(chosen.experiment), ignore_errors=True)
@@ -254,10 +263,12 @@ def run(chosen: Plan, console: Console) -> int:
     try:
         code = _follow(trainer, metrics, console)
     except KeyboardInterrupt:
-        os.killpg(trainer.pid, signal.SIGTERM)
-        trainer.wait()
         console.print("stopped; the same command starts again from the beginning")
         return 130
+    finally:
+        if trainer.poll() is None:
+            os.killpg(trainer.pid, signal.SIGTERM)
+            trainer.wait()
     saved = next(checkpoint_dir(chosen.experiment).glob("global_step_*/huggingface"), None)
     if code or saved is None:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
@@ -275,6 +286,25 @@ def run(chosen: Plan, console: Console) -> int:
     return 0
 
 
+def _check_steps(chosen: Plan, rows: int) -> None:
+    """Refuse a batch without rows, and more steps than the epochs have: verl saves at the last step it was promised."""
+    settings = chosen.settings
+    steps = rows // int(settings.data.train_batch_size) * int(settings.trainer.total_epochs)
+    if steps < 1:
+        raise RecipeError(
+            f"{rows:,} worked answers are fewer than one update's {settings.data.train_batch_size}",
+            where="data.train_batch_size",
+            fix=f"TRAIN_BATCH_SIZE={max(1, rows // 4)}",
+        )
+    asked = OmegaConf.select(settings, "trainer.total_training_steps")
+    if asked is not None and int(asked) > steps:
+        raise RecipeError(
+            f"{asked} steps are more than the {steps} of {settings.trainer.total_epochs} epochs",
+            where="MAX_STEPS (trainer.total_training_steps)",
+            fix=f"MAX_STEPS={steps} or fewer, or a larger TOTAL_EPOCHS",
+        )
+
+
 def _follow(trainer: subprocess.Popen[bytes], metrics: Path, console: Console) -> int:
     """Print a line of the newest metrics now and then until the trainer ends. Returns its exit code."""
     start, shown = time.monotonic(), None
@@ -284,6 +314,8 @@ def _follow(trainer: subprocess.Popen[bytes], metrics: Path, console: Console) -
         if newest and newest != shown and newest[0].endswith("}"):
             shown, entry = newest, json.loads(newest[0])
             data = entry["data"]
+            if "train/loss" not in data:  # a line of a validation
+                continue
             console.print(
                 f"step {entry['step']} | loss {data['train/loss']:.4f} | grad-norm {data['train/grad_norm']:.3f} | "
                 f"lr {data['train/lr']:.2g} | {time.monotonic() - start:.0f} s"

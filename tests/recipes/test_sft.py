@@ -68,6 +68,28 @@ def test_rows_without_worked_answers_are_refused(tmp_path, monkeypatch):
     assert "extra_info.solution" in caught.value.where
 
 
+def test_steps_that_the_epochs_do_not_have_are_refused(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+    with pytest.raises(RecipeError) as caught:
+        sft._check_steps(chosen, rows=63)
+    assert "TRAIN_BATCH_SIZE" in caught.value.fix
+    chosen.settings.trainer.total_training_steps = 7
+    with pytest.raises(RecipeError) as caught:
+        sft._check_steps(chosen, rows=128)
+    assert "MAX_STEPS=6" in caught.value.fix
+    sft._check_steps(chosen, rows=192)
+
+
+def test_images_are_refused(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+    rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    rows[0]["prompt"][0]["content"] = "<image>5 + 3?"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    with pytest.raises(RecipeError) as caught:
+        sft.write_rows(chosen)
+    assert "image" in caught.value.what
+
+
 @pytest.mark.trainer
 def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     environ = {**os.environ, **TINY, "ARTIFACTS_DIR": str(tmp_path), "MAX_STEPS": "6", "PYTHONPATH": str(ROOT)}
