@@ -237,6 +237,13 @@ def run(chosen: Plan, console: Console) -> int:
             where=str(relative_to_cwd(chosen.model)),
             fix="EXPERIMENT_NAME=another_name, or remove the folder",
         )
+    checkpoints = checkpoint_dir(chosen.experiment)
+    if (folder / "config.yaml").exists() or (checkpoints.exists() and not chosen.rows.exists()):
+        raise RecipeError(
+            f"{chosen.experiment} is a run of GRPO, whose metrics and checkpoints a warm start would replace",
+            where=f"EXPERIMENT_NAME: {relative_to_cwd(folder)}, {relative_to_cwd(checkpoints)}",
+            fix="EXPERIMENT_NAME=another_name",
+        )
     versions.check(recipe.hardware)
     for remark in check_model(recipe):
         console.print(f"note: {remark}")
@@ -248,7 +255,7 @@ def run(chosen: Plan, console: Console) -> int:
     _check_steps(chosen, rows)
     log, metrics = folder / "train.log", folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)  # of an attempt that made no model
-    shutil.rmtree(checkpoint_dir(chosen.experiment), ignore_errors=True)
+    shutil.rmtree(checkpoints, ignore_errors=True)
     console.print(f"warm start of {chosen.settings.model.path}; verl's own output goes to {relative_to_cwd(log)}")
     environment = {
         **os.environ,
@@ -269,7 +276,7 @@ def run(chosen: Plan, console: Console) -> int:
         if trainer.poll() is None:
             os.killpg(trainer.pid, signal.SIGTERM)
             trainer.wait()
-    saved = next(checkpoint_dir(chosen.experiment).glob("global_step_*/huggingface"), None)
+    saved = next(checkpoints.glob("global_step_*/huggingface"), None)
     if code or saved is None:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
         raise RecipeError(
@@ -279,7 +286,7 @@ def run(chosen: Plan, console: Console) -> int:
         )
     chosen.model.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(saved, chosen.model)
-    shutil.rmtree(checkpoint_dir(chosen.experiment))
+    shutil.rmtree(checkpoints)
     shown = relative_to_cwd(chosen.model)
     console.print(f"model     {shown}")
     console.print(f"probe     {script_command('eval.py', recipe.name, '--model_path', str(shown), 'analyse')}")

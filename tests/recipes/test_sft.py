@@ -10,6 +10,7 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from recipes import sft
 from recipes.data.rows import make_row
@@ -88,6 +89,17 @@ def test_images_are_refused(tmp_path, monkeypatch):
     with pytest.raises(RecipeError) as caught:
         sft.write_rows(chosen)
     assert "image" in caught.value.what
+
+
+@pytest.mark.parametrize("file", ["runs/gsm8k_sft/config.yaml", "checkpoints/gsm8k_sft/global_step_2/data.pt"])
+def test_a_run_of_grpo_is_not_replaced(tmp_path, monkeypatch, file):
+    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("kept")
+    with pytest.raises(RecipeError) as caught:
+        sft.run(chosen, Console())
+    assert "EXPERIMENT_NAME" in caught.value.fix
+    assert (tmp_path / file).read_text() == "kept"
 
 
 @pytest.mark.trainer
