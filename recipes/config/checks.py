@@ -247,9 +247,6 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-_BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
-
-
 class Unread(NamedTuple):
     """Keys that nothing reads, the key that decides it, why, and what to do."""
 
@@ -274,7 +271,7 @@ def _unread(recipe: Recipe) -> Iterator[Unread]:
             if given not in (None, recipe.value(key)):
                 why = f"KL is in the loss, which takes algorithm.{own}, {given}"
                 yield Unread((key,), f"algorithm.{own}", why, f"set {own.upper()} instead")
-    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in _BY_DEVIATION:
+    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in kl.BY_DEVIATION:
         why = f"algorithm.adv_estimator {algorithm.adv_estimator} divides by no group's deviation"
         fix = "set ALGORITHM=dr_grpo, or leave it out"
         yield Unread(("algorithm.norm_adv_by_std",), "algorithm.adv_estimator", why, fix)

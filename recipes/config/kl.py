@@ -84,8 +84,12 @@ BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algori
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
 
 
+BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
+"""Estimators of advantages that divide by the standard deviation of the group, where `norm_adv_by_std` is true."""
+
+
 def remarks(recipe: Recipe) -> list[str]:
-    """A warning for each estimator that does not do in its place what a KL penalty is for."""
+    """Warn of an estimator that is no KL penalty in its place, and of KL in rewards that are divided by a deviation."""
     terms: dict[Place, Term | None] = {"reward": in_reward(recipe), "loss": in_loss(recipe)}
     lines = []
     for place, term in terms.items():
@@ -95,7 +99,20 @@ def remarks(recipe: Recipe) -> list[str]:
                 f"KL in the {place} by {term.estimator} has {gradient.text} ({gradient.why}; {SOURCES}); "
                 f"use {BETTER[place]}"
             )
-    return lines
+    return lines + _of_equal_scores(recipe)
+
+
+def _of_equal_scores(recipe: Recipe) -> list[str]:
+    """KL that becomes a full-size advantage in groups without variance; verl and EasyR1 subtract it, then divide."""
+    algorithm, term = recipe.algorithm, in_reward(recipe)
+    divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
+    if not term or not term.coefficient or not divided or algorithm.online_filtering:
+        return []
+    return [
+        "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL is "
+        "left, which becomes an advantage of full size, and where few groups are mixed most of the gradient pulls back "
+        "to the reference. USE_KL_LOSS=true puts KL in the loss; NORM_ADV_BY_STD=false or ONLINE_FILTERING=true help too"
+    ]
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
