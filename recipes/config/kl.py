@@ -111,7 +111,7 @@ def _of_equal_scores(recipe: Recipe) -> list[str]:
     return [
         "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL is "
         "left, which becomes an advantage of full size, and where few groups are mixed most of the gradient pulls back "
-        "to the reference. USE_KL_LOSS=true puts KL in the loss; NORM_ADV_BY_STD=false or ONLINE_FILTERING=true help too"
+        "to the reference. USE_KL_LOSS=true (in the loss) helps, as do NORM_ADV_BY_STD=false and ONLINE_FILTERING=true"
     ]
 
 
