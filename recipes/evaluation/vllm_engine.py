@@ -17,6 +17,7 @@ from recipes.config import visible_gpus
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import structured
 from recipes.engines.cpu import settings, vllm_distribution
+from recipes.engines.verl import upstream
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
@@ -184,6 +185,8 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
         ) from error
     from safetensors import SafetensorError
 
+    if not on_gpu:
+        upstream.models_inspected_here()
     # If vLLM reads a prompt in two steps, it turns the request's random generator back. CPU generators cannot do that.
     on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
     of_gpu = {

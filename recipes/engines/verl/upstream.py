@@ -330,11 +330,13 @@ def linear_weights_that_can_be_replaced() -> None:
     "cpu vllm",
     gain="one start of Python with vLLM's imports less, once on a machine: 8 to 12 s on two cores",
     pull_request="vLLM: inspect a model's class in this process where the platform has no CUDA.",
+    needed=True,
 )
 def models_inspected_here() -> None:
     """vLLM starts a new interpreter to look at a model's class, "to avoid initializing CUDA".
 
-    vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`). Without a GPU there is no CUDA.
+    vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`). Without a GPU there is no CUDA. The new
+    interpreter also fails beside a torch for which torchvision's library was not built (recipes/torchvision_operators.py).
     """
     registry = "vllm.model_executor.models.registry"
     information = _owner(f"{registry}:_ModelInfo")
