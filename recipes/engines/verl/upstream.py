@@ -336,7 +336,7 @@ def models_inspected_here() -> None:
     """vLLM starts a new interpreter to look at a model's class, "to avoid initializing CUDA".
 
     vllm/model_executor/models/registry.py:1031 (`_run_in_subprocess`). Without a GPU there is no CUDA. The new
-    interpreter also fails beside a torch for which torchvision's library was not built (recipes/torchvision_operators.py).
+    interpreter also fails beside a torch that torchvision's library was not built for (torchvision_operators.py).
     """
     registry = "vllm.model_executor.models.registry"
     information = _owner(f"{registry}:_ModelInfo")
