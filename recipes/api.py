@@ -13,8 +13,8 @@ from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
 from recipes.errors import RecipeError, did_you_mean
-from recipes.evaluation.options import Options
-from recipes.evaluation.result import Result
+from recipes.evaluation.cli import Options, evaluated
+from recipes.evaluation.report import Result
 from recipes.paths import run_dir
 from recipes.runs.metrics import Step, read_history, validations
 
@@ -79,8 +79,6 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     Raises:
         RecipeError: what a user can mend.
     """
-    from recipes.evaluation.cli import evaluated
-
     known = [field.name for field in fields(Options)]
     if unknown := [name for name in options if name not in known]:
         raise RecipeError(f"unknown option {unknown[0]}", where="evaluate", fix=did_you_mean(unknown[0], known))

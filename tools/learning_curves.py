@@ -174,16 +174,19 @@ def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:
     """
     entries: dict[int, list[dict[str, Any]]] = {}
     for report in reports:
-        comparison = json.loads(report.read_text(encoding="utf-8")).get("comparison") or {}
-        found = [entry for entry in comparison.get("further", ()) if entry["name"].startswith(PASS)]
+        content = json.loads(report.read_text(encoding="utf-8"))
+        change = ((content.get("comparison") or {}).get("differences") or {}).get("sampled", {})
+        found = [name for name in change if name.startswith(PASS)]
         if not found:
             raise RecipeError(
                 "the report has no pass@k of two models",
                 where=str(report),
                 fix="python scripts/eval.py TASK --model_path TRAINED --base_model_path BASE --rollout_n 16",
             )
-        for entry in found:
-            entries.setdefault(int(entry["name"].removeprefix(PASS)), []).append(entry)
+        base, trained = (content["models"][label]["passes"]["sampled"]["figures"] for label in ("base", "trained"))
+        for name in found:
+            entry = {"base": base[name], "trained": trained[name], "difference": change[name]}
+            entries.setdefault(int(name.removeprefix(PASS)), []).append(entry)
 
     def over_questions(interval: dict[str, Any]) -> Interval:
         return Interval(interval["value"], interval["low"], interval["high"], "over questions")

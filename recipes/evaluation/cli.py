@@ -1,4 +1,4 @@
-"""The command line of the evaluation, and of the logs of a run's completions."""
+"""The command line of the evaluation: each field of `Options` is an option, which typer reads from its annotation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -16,16 +16,98 @@ from rich.table import Table
 from rich.text import Text
 
 from recipes.errors import RecipeError, counted, reported_errors
-from recipes.evaluation.options import MODES, Options
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
-    from recipes.evaluation.completions import RolloutStep
-    from recipes.evaluation.result import Result
+    from recipes.evaluation.report import Result
 
 COLOURS = {"good": "green", "weak": "yellow", "bad": "red", "plain": "cyan"}
-MOST_LINES = 20
 WIDTH = 130
+MODES = ("reward", "analyse")
+
+
+def _option(*names: str, help: str, **rules: Any) -> Any:
+    return typer.Option(*(f"--{name}" for name in names), help=help, show_default=False, **rules)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a command; None and "" leave a value to the recipe or the run."""
+
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TASK] [reward|analyse]",
+            help="a recipe in configs/; reward: how good is the model? analyse: is there a signal for GRPO?",
+            show_default=False,
+        ),
+    ] = field(default=None)
+    model_path: Annotated[str, _option("model_path", help="folder, checkpoint, or name on the hub or server")] = ""
+    base_model_path: Annotated[str, _option("base_model_path", help="model before training, to compare with")] = ""
+    run: Annotated[
+        Path | None,
+        _option("run", help="artifacts/runs/NAME: its data and reward, and its last checkpoint against its base"),
+    ] = None
+    data_path: Annotated[
+        Path | None,
+        _option("data_path", "data", help="data file; default: the recipe's test set, for analyse its training set"),
+    ] = None
+    reward_path: Annotated[
+        str, _option("reward_path", "reward_func", help="reward file, or file:function; default: the recipe's")
+    ] = ""
+    prompt_key: Annotated[str, _option("prompt_key", help="column of --data_path with the question")] = ""
+    answer_key: Annotated[str, _option("answer_key", help="column of --data_path with the gold answer")] = ""
+    data_source: Annotated[str, _option("data_source", help="of rows of --data_path that name none")] = ""
+    limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones")] = None
+    sample_seed: Annotated[int | None, _option("sample_seed", help="with --limit: draw them with this seed")] = None
+    rollout_n: Annotated[int | None, _option("rollout_n", help="answers a question; default: the recipe's n")] = None
+    temperature: Annotated[float | None, _option("temperature", help="of sampling; default: the recipe's")] = None
+    top_p: Annotated[float | None, _option("top_p", help="nucleus; default: the recipe's")] = None
+    top_k: Annotated[int | None, _option("top_k", help="most likely tokens to draw from; -1 for all")] = None
+    max_tokens: Annotated[int | None, _option("max_tokens", help="longest response; default: the recipe's")] = None
+    seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap")] = 0
+    filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
+    batch_size: Annotated[int | None, _option("batch_size", help="prompts a step; default: the recipe's")] = None
+    api_base: Annotated[str, _option("api_base", help="OpenAI-compatible server, such as http://host:8000/v1")] = ""
+    served_model: Annotated[str, _option("served_model", help="the model's name there; default: --model_path")] = ""
+    base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""
+    base_served_model: Annotated[str, _option("base_served_model", help="default: --base_model_path")] = ""
+    concurrency: Annotated[int, _option("concurrency", help="requests to a server in flight", min=1)] = 16
+    logprobs: Annotated[bool, _option("logprobs/--no_logprobs", help="ask a server for them: entropy, lengths")] = True
+    tensor_parallel_size: Annotated[int | None, _option("tensor_parallel_size", help="GPUs a model", min=1)] = None
+    gpu_memory_utilization: Annotated[float, _option("gpu_memory_utilization", help="share of a GPU for vLLM")] = 0.85
+    dtype: Annotated[str, _option("dtype", help="precision; auto: the model's, float32 on a CPU")] = "auto"
+    output_dir: Annotated[Path | None, _option("output_dir", help="of the report; default: under artifacts")] = None
+    overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
+    fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
+
+    @property
+    def words(self) -> list[str]:
+        """Return the options that change the recipe, as arguments of a launcher."""
+        given = {
+            "reward_func": self.reward_path,
+            "prompt_key": self.prompt_key,
+            "answer_key": self.answer_key,
+            "data_source": self.data_source,
+        }
+        return [word for name, value in given.items() if value for word in (f"--{name}", value)]
+
+    @property
+    def analyse(self) -> bool:
+        """Return whether this is the signal probe."""
+        return "analyse" in (self.arguments or ())
+
+    @property
+    def task(self) -> str:
+        """The task that is named, or "". Raises RecipeError for more than one."""
+        tasks = [argument for argument in self.arguments or () if argument not in MODES]
+        if len(tasks) > 1:
+            raise RecipeError(
+                f"{tasks[1]} is neither an option nor one of {', '.join(MODES)}",
+                where="the arguments",
+                fix="see --help",
+            )
+        return tasks[0] if tasks else ""
 
 
 def make_app(task: str | None = None) -> typer.Typer:
@@ -107,7 +189,7 @@ def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def print_result(result: Result, folder: Path) -> None:
     """The table of figures, the verdict and the paths, on standard output."""
     from recipes.evaluation.metrics import metric_of
-    from recipes.evaluation.report.page import table
+    from recipes.evaluation.report import table
 
     console = _console()
     figures = Table(title=f"{result.task}: {result.asked}", title_justify="left")
@@ -138,11 +220,6 @@ def _notes(result: Result) -> list[str]:
     if result.probe:
         groups, count = result.sampled.groups, result.sampled.questions
         notes.append("groups: " + ", ".join(f"{groups[outcome] / count:.1%} {outcome}" for outcome in groups))
-    if result.comparison and (reach := result.comparison.reach):
-        notes.append(
-            f"within {counted(reach.n, 'sample')}: {counted(len(reach.newly_solved), 'question')} newly solved, "
-            f"{len(reach.no_longer_solved)} no longer"
-        )
     notes += [
         f"the reward could not judge {counted(failed, 'response')} ({name}), counted as failed with score 0; "
         f"the first: {first}"
@@ -155,41 +232,3 @@ def _notes(result: Result) -> list[str]:
             f"({kept.not_probed} kept without a probe)"
         )
     return notes
-
-
-def collect(rollouts: Path, task: str, reward_path: str, output: Path | None) -> None:
-    """Write the completion logs of a run's rollouts and print one line per step.
-
-    Args:
-        rollouts: a folder of dumps, or one dump.
-        task: names the recipe whose reward scores again; empty: take the logged scores.
-        reward_path: a reward file instead of the recipe's.
-        output: folder of the logs; None: `completions/<rollouts' name>` beside the rollouts.
-    """
-    from recipes.config import load
-    from recipes.evaluation.completions import split_rollouts
-    from recipes.evaluation.scoring import Reward, recipe_reward
-
-    if not rollouts.exists():
-        raise RecipeError(f"there is no {rollouts}", where="the first argument", fix="name a run's rollouts folder")
-    reward = Reward(reward_path) if reward_path else recipe_reward(load(task)) if task else None
-    target = output or rollouts.absolute().parent / "completions" / rollouts.stem
-    _print_steps(split_rollouts(rollouts, target, reward, task), target)
-
-
-def _print_steps(steps: list[RolloutStep], target: Path) -> None:
-    figures = Table()
-    for name in ("step", "mean score", "success", "fail", "scored", "score differs"):
-        figures.add_column(name, justify="right")
-    for step in steps:
-        numbers = (*(step.counts[kind] for kind in ("success", "fail", "scored")), step.differs)
-        figures.add_row(step.step, f"{step.mean_score:.3f}", *map(str, numbers))
-    console = _console()
-    console.print(figures)
-    lines = [f"step {step.step}: the last line is half written and left out" for step in steps if step.torn]
-    if any(step.differs for step in steps):
-        lines.append(
-            "some logged scores are not what the reward file gives now: it changed since, or training used another"
-        )
-    for line in [*lines, f"logs: {target}"]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,16 +16,14 @@ from recipes import paths
 from recipes.errors import RecipeError, counted
 from recipes.evaluation.cache import ResponseFile, generate_missing, hash_file, responses_for
 from recipes.evaluation.comparison import Headline, compare
-from recipes.evaluation.completions import CompletionLog, JsonLines
+from recipes.evaluation.figures import draw_all
 from recipes.evaluation.metrics import Collector, PassSummary
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, target_folder
 from recipes.evaluation.probe import TRUNCATION_HARMS, probe, write_filtered
 from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
-from recipes.evaluation.report.figures import draw_all
-from recipes.evaluation.report.page import write_report
-from recipes.evaluation.report.samples import Samples
-from recipes.evaluation.result import ModelResult, Result
+from recipes.evaluation.report import ModelResult, Result, write_report
+from recipes.evaluation.samples import Samples
 from recipes.evaluation.sampling import Sampler, Sampling
 from recipes.evaluation.scoring import Scored
 from recipes.files import whole_folder
@@ -74,27 +72,16 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     if plan.fresh:
         for each in passes:
             each.file.forget()
-    seconds: dict[str, float] = {}
-    with _timed(seconds, "generate"):
-        generated = _generate(plan, passes, questions, progress)
+    generated = _generate(plan, passes, questions, progress)
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
-        with _timed(seconds, "score"), progress("score", len(questions)) as advance:
+        with progress("score", len(questions)) as advance:
             _score(plan, passes, questions, folder, samples, advance)
         _refuse_all_failed(passes)
-        with _timed(seconds, "statistics"):
-            result = _result(plan, identity, passes, questions, generated, seconds, target)
-        with _timed(seconds, "figures"):
-            figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
+        result = _result(plan, identity, passes, questions, generated, target)
+        figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
         write_report(folder, result, samples.entries(plan.data, questions), figures)
     return result, target
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    yield
-    seconds[stage] = round(time.perf_counter() - begin, 3)
 
 
 def _generate(
@@ -133,9 +120,12 @@ def _score(
     advance: Callable[[int], None],
 ) -> None:
     """Score every response once; it goes to its collector, to the logs, and to the samples if it is picked."""
+    (folder / "completions").mkdir()
     with ExitStack() as stack:
-        logs = {each.key: stack.enter_context(CompletionLog(folder / "completions", each.key)) for each in passes}
-        table = stack.enter_context(JsonLines(folder / "questions.jsonl"))
+        logs = {
+            each.key: stack.enter_context(_json_lines(folder / "completions" / f"{each.key}.jsonl")) for each in passes
+        }
+        table = stack.enter_context(_json_lines(folder / "questions.jsonl"))
         for each in passes:
             stack.callback(each.file.close)
         for question in questions:
@@ -144,18 +134,34 @@ def _score(
                 responses = each.file.read(question.row).responses
                 one = scored[each.key] = Scored(responses, plan.reward.score(question, responses))
                 figures[each.key] = each.collector.add(*one)
-                _log(logs[each.key], question, one)
-            table.write({"row": question.row, "passes": figures})
+                for number, (response, score) in enumerate(zip(*one, strict=True)):
+                    logs[each.key](
+                        {
+                            "row": question.row,
+                            "data_source": question.data_source,
+                            "sample": number,
+                            "tokens": response.tokens,
+                            "truncated": response.truncated,
+                            "prompt": question.text,
+                            "ground_truth": question.ground_truth,
+                            "response": response.text,
+                            "score": score.value,
+                            "accuracy": score.accuracy,
+                            "reason": score.reason,
+                            "parts": score.parts,
+                            "failure": score.failure,
+                        }
+                    )
+            table({"row": question.row, "passes": figures})
             samples.add(question, scored)
             advance(1)
 
 
-def _log(log: CompletionLog, question: Question, scored: Scored) -> None:
-    shared = {"row": question.row, "data_source": question.data_source}
-    asked = {"prompt": question.text, "ground_truth": question.ground_truth}
-    for number, (response, score) in enumerate(zip(*scored, strict=True)):
-        own = {"sample": number, "tokens": response.tokens, "truncated": response.truncated}
-        log.add(response.text, score, {**shared, **own, **asked})
+@contextmanager
+def _json_lines(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that writes one record to a JSONL file; NaN and infinity are refused, since JSON has neither."""
+    with path.open("w", encoding="utf-8") as file:
+        yield lambda record: print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
 
 
 def _refuse_all_failed(passes: Sequence[Pass]) -> None:
@@ -175,7 +181,6 @@ def _result(
     passes: Sequence[Pass],
     questions: Sequence[Question],
     generated: dict[str, int],
-    seconds: dict[str, float],
     target: Path,
 ) -> Result:
     collectors = {each.key: each.collector for each in passes}
@@ -216,7 +221,6 @@ def _result(
         probe=judged,
         comparison=compared,
         filtered=filtered,
-        seconds=seconds,
     )
 
 

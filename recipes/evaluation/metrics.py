@@ -30,7 +30,7 @@ class Metric:
 
     Attributes:
         label: for tables.
-        style: how it is written, a key of `recipes.evaluation.report.page.FORMATS`.
+        style: how it is written, a key of `recipes.evaluation.report.FORMATS`.
         bounds: the smallest and largest value of a question; None: no such bound.
     """
 

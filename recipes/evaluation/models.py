@@ -18,7 +18,6 @@ from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.model_files import weight_files
 
 EXPORTED = ("huggingface", "actor/huggingface", "global_step_*/actor/huggingface", "*/global_step_*/actor/huggingface")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -43,42 +42,48 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
     """The folder of a model: a path, a run's checkpoints (the last whole step), or a name on the hub.
 
     Raises:
-        RecipeError: there is none, it is not a model, it has no weights, or the folder holds the checkpoints of several
-            runs. For a step that does not exist the message lists the steps of its own run.
+        RecipeError: there is none, it has no weights, or the folder holds the checkpoints of several runs. For a step
+            that does not exist the message lists the steps of its own run.
     """
-    path = Path(asked).expanduser().absolute()
-    if not path.exists():
-        step = next((folder for folder in (path, *path.parents) if folder.name.startswith("global_step_")), None)
-        if step is None:
-            return _from_hub(asked, option)
+    path, note = Path(asked).expanduser().absolute(), ""
+    step = next((folder for folder in (path, *path.parents) if folder.name.startswith("global_step_")), None)
+    if not path.exists() and step:
         raise RecipeError(
             f"there is no {asked}; the checkpoints of {step.parent.name}: {_listed(step.parent)}",
             where=option,
             fix=f"name one of them, or {step.parent}, whose last whole step is taken",
         )
-    if (path / "config.json").exists():
-        return Model(_with_weights(path, option))
-    models = _exported(path)
+    if not path.exists():
+        path = _downloaded(asked, option)
+    elif not (path / "config.json").exists():
+        root, path = path, _last_whole(path, option)
+        note = f"{asked} is a checkpoint's root; evaluating {path}, its last whole model"
+        if path.parents[2] != root and len(_exported(root)) > 1:
+            raise RecipeError(
+                f"{asked} holds several models: {_listed(root)}",
+                where=option,
+                fix=f"name one of them, or the folder of one run, whose last whole step is taken; the last is {path}",
+            )
+    if weight_files(path):
+        return Model(path, note)
+    merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {path.parent} --target_dir {path}"
+    sharded = any(path.parent.glob("model_world_size_*.pt"))
+    raise RecipeError(
+        f"{path} has a config.json but no weights",
+        where=option,
+        fix=merge if sharded else "train with trainer.save_hf_model=true, or name another folder",
+    )
+
+
+def _last_whole(root: Path, option: str) -> Path:
+    """The last model whose save ended: the engine names a step after everything else of it is written."""
+    models, named = _exported(root), last_checkpoint(root)
     if not models:
         raise RecipeError(
-            f"{asked} is not a model: it has no config.json, and no actor/huggingface below it",
+            f"{root} is not a model: it has no config.json, and no actor/huggingface below it",
             where=option,
             fix="name a folder with config.json, weights and tokenizer, such as global_step_<n>/actor/huggingface",
         )
-    last = _last_whole(path, models)
-    if len(models) > 1 and last.parents[2] != path:
-        raise RecipeError(
-            f"{asked} holds {len(models)} models: {_listed(path)}",
-            where=option,
-            fix=f"name one of them, or the folder of one run, whose last whole step is taken; the last is {last}",
-        )
-    note = f"{asked} is a checkpoint's root; evaluating {last}, its {'last whole' if len(models) > 1 else 'only'} model"
-    return Model(_with_weights(last, option), note)
-
-
-def _last_whole(run: Path, models: list[Path]) -> Path:
-    """The last model whose save ended: the engine names a step after everything else of it is written."""
-    named = last_checkpoint(run)
     whole = [model for model in models if weight_files(model) and (named is None or _step(model) <= named.step)]
     return (whole or models)[-1]
 
@@ -99,35 +104,20 @@ def _listed(root: Path) -> str:
     return ", ".join(str(folder.relative_to(root)) for folder in _exported(root)) or "none"
 
 
-def _with_weights(folder: Path, option: str) -> Path:
-    if weight_files(folder):
-        return folder
-    shards = next(folder.parent.glob("model_world_size_*.pt"), None)
-    raise RecipeError(
-        f"{folder} has a config.json but no weights",
-        where=option,
-        fix=f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
-        if shards
-        else "train with trainer.save_hf_model=true, or name another folder",
-    )
-
-
-def _from_hub(asked: str, option: str) -> Model:
-    if not HUB_ID.fullmatch(asked):
-        raise RecipeError(f"there is no model {asked}", where=option, fix="name a folder, or owner/name on the hub")
+def _downloaded(name: str, option: str) -> Path:
+    """The folder of a model of the hub, downloaded where it is not in the hub's cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        folder = snapshot_download(asked, ignore_patterns=["*.pth", "original/*", "*.gguf"])
+        return Path(snapshot_download(name, ignore_patterns=["*.pth", "original/*", "*.gguf"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RecipeError(
-            f"there is no folder {asked}, and the Hugging Face hub did not give such a model",
+            f"there is no folder {name}, and the Hugging Face hub gave no model of that name",
             where=option,
-            fix=f"check the name and the network ({reason})",
+            fix=f"check the name, which is owner/name on the hub, and the network ({reason})",
         ) from error
-    return Model(_with_weights(Path(folder), option))
 
 
 @dataclass(frozen=True)

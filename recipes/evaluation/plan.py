@@ -26,7 +26,7 @@ from recipes.evaluation.vllm_engine import Engine
 from recipes.paths import command_line
 
 if TYPE_CHECKING:
-    from recipes.evaluation.options import Options
+    from recipes.evaluation.cli import Options
 
 TEMPLATE_ARGUMENTS = "data.apply_chat_template_kwargs."
 """Begins verl's keys with arguments of the chat template."""

@@ -40,7 +40,6 @@ def refused(script, tmp_path, monkeypatch):
         ("data_prep_number_game", ["--source", "hub", "--hub_path", "/does/not/exist"], "has no train*.parquet"),
         ("data_prep_number_game", ["--reward_path", "none.py"], "there is no reward file none.py"),
         ("compare_configs", ["countdown", "--against", "easyr1:3bb"], "unknown official example"),
-        ("collect_completions", ["nowhere"], "there is no"),
     ],
 )
 def test_wrong_options(refused, name, arguments, message):

@@ -8,7 +8,6 @@ from dataclasses import asdict
 import pytest
 from scipy.stats import t
 
-from recipes.evaluation.comparison import Further
 from recipes.statistics import Interval
 from tools.learning_curves import draw, learning, pass_at_k
 
@@ -69,8 +68,8 @@ def test_a_run_without_ids_has_a_curve_and_nothing_paired(tmp_path):
 
 
 def test_pass_at_k_is_read_from_a_comparisons_report(tmp_path):
-    interval = Interval(0.5, 0.4, 0.6, "any")
-    further = [Further(name, interval, interval, interval, 0.01, 0.02) for name in ("mean_score", "pass@1", "pass@16")]
+    figures = {name: asdict(Interval(0.5, 0.4, 0.6, "any")) for name in ("mean_score", "pass@1", "pass@16")}
+    models = {label: {"passes": {"sampled": {"figures": figures}}} for label in ("base", "trained")}
     report = tmp_path / "report.json"
-    report.write_text(json.dumps({"comparison": {"further": [asdict(each) for each in further]}}))
+    report.write_text(json.dumps({"models": models, "comparison": {"differences": {"sampled": figures}}}))
     assert {k: each.after.value for k, each in pass_at_k([report]).items()} == {1: 0.5, 16: 0.5}

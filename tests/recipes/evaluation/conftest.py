@@ -249,7 +249,7 @@ def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
 @pytest.fixture(scope="session")
 def pages(reports) -> dict[str, str]:
     """The HTML page of each report."""
-    from recipes.evaluation.report.page import html_page
+    from recipes.evaluation.report import html_page
 
     return {kind: html_page(*content) for kind, content in reports.items()}
 

@@ -15,7 +15,7 @@ def test_what_is_no_model(make_model, tmp_path):
     shards = make_model("run/global_step_5/actor/huggingface", weights=None)
     (shards.parent / "model_world_size_1_rank_0.pt").write_bytes(b"")
     for asked, what, fix in (
-        (tmp_path / "none", "there is no model", "owner/name"),
+        (tmp_path / "none", "there is no folder", "owner/name"),
         (bare, "no weights", "trainer.save_hf_model=true"),
         (shards, "no weights", "verl.model_merger merge"),
     ):
@@ -30,7 +30,7 @@ def test_the_only_model_of_a_checkpoint_is_taken_and_named(make_model, tmp_path,
     folder = make_model("run/global_step_5/actor/huggingface")
     model = find_model(str(tmp_path / asked))
     assert (model.folder, model.name) == (folder, "run global_step_5")
-    assert f"evaluating {folder}, its only model" in model.note
+    assert f"evaluating {folder}" in model.note
 
 
 def test_a_run_is_its_last_whole_step(make_model, tmp_path):
@@ -54,7 +54,7 @@ def test_a_missing_step_lists_those_of_its_own_run(make_model, tmp_path):
     with pytest.raises(RecipeError, match="checkpoints of untrained: none") as error:
         find_model(f"{tmp_path}/untrained/global_step_60/actor/huggingface")
     assert "global_step_7" not in str(error.value)
-    with pytest.raises(RecipeError, match="holds 3 models"):
+    with pytest.raises(RecipeError, match="holds several models"):
         find_model(str(tmp_path))
 
 

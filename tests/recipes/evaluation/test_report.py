@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 
 from recipes.evaluation.metrics import metric_of
-from recipes.evaluation.report.page import table
+from recipes.evaluation.report import table
 
 KINDS = ("analyse", "evaluation", "comparison")
 

@@ -14,9 +14,9 @@ import pytest
 from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.evaluation import plan, vllm_engine
+from recipes.evaluation.cli import Options
 from recipes.evaluation.models import Subject
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
@@ -88,7 +88,6 @@ REAL = """
 import sys, json
 from pathlib import Path
 from recipes.evaluation.questions import load_questions
-from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 model, data = Path(sys.argv[1]), Path(sys.argv[2])

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, and the JSON with every number."""
+"""The result of an evaluation, and its report: one HTML file that needs nothing else, and the JSON of the result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from recipes.drawing import STYLE_SHEET, templates
 from recipes.errors import counted
-from recipes.evaluation.metrics import metric_of
-from recipes.evaluation.probe import RANGES
-from recipes.evaluation.report.figures import Figure
-from recipes.evaluation.report.samples import Sample
-from recipes.evaluation.result import Result
+from recipes.evaluation.comparison import Comparison, Headline
+from recipes.evaluation.figures import Figure
+from recipes.evaluation.metrics import PassSummary, metric_of
+from recipes.evaluation.probe import RANGES, Filtered, Probe
+from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
 from recipes.statistics import Interval
 
@@ -32,6 +32,71 @@ ABSENT = "–"
 LONGEST_TEXT = 20_000
 # Control characters are no HTML, and those that turn the direction of writing can disguise text.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """A model with its passes, "greedy" and "sampled"; the other fields are those of its `Subject`."""
+
+    name: str
+    asked: str
+    hash: str
+    generator: str
+    source: str
+    note: str
+    passes: dict[str, PassSummary]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished evaluation.
+
+    Attributes:
+        kind: "analyse", "evaluation" or "comparison".
+        identity: everything that decides the figures, see `EvaluationPlan.identity`.
+        made_by: command, commit, time in UTC, and the versions of the packages that took part.
+        generated: pass -> questions that were not in the cache.
+        models: by label: "model", or "base" and "trained".
+        headline: the one sentence at the top.
+        probe, filtered: of the signal probe; `comparison`: of two models.
+    """
+
+    kind: str
+    task: str
+    identity: dict[str, Any]
+    made_by: dict[str, Any]
+    generated: dict[str, int]
+    models: dict[str, ModelResult]
+    headline: Headline
+    probe: Probe | None
+    comparison: Comparison | None
+    filtered: Filtered | None
+
+    @property
+    def sampled(self) -> PassSummary:
+        """The sampled pass of the first model."""
+        return next(iter(self.models.values())).passes["sampled"]
+
+    @property
+    def asked(self) -> str:
+        """The number of questions, and of different ones where some repeat."""
+        count, different = self.sampled.questions, self.sampled.different
+        return counted(count, "question") + ("" if different == count else f", {different:,} of them different")
+
+    @property
+    def scored(self) -> bool:
+        """Return whether the score is the measure, since the reward states no accuracy."""
+        return any(summary.measure == "score" for model in self.models.values() for summary in model.passes.values())
+
+    @property
+    def failures(self) -> list[tuple[str, int, str]]:
+        """Of each pass in which the reward failed: its name, the number of responses, and the first error."""
+        return [
+            (f"{label}, {name}", summary.failures, summary.first_failure)
+            for label, model in self.models.items()
+            for name, summary in model.passes.items()
+            if summary.failures
+        ]
 
 
 def write_report(folder: Path, result: Result, samples: list[Sample], figures: list[Figure]) -> None:
@@ -84,9 +149,9 @@ def table(result: Result) -> list[Line]:
     """
     passes = [model.passes for model in result.models.values()]
     compared = result.comparison
-    p_values = {("sampled", test.name): f"{test.p_holm:.2g}" for test in compared.further} if compared else {}
+    p_values = {("sampled", name): f"{p:.2g}" for name, p in compared.p_values.items()} if compared else {}
     if compared:
-        p_values["greedy", compared.primary.measure] = f"{compared.primary.paired.p_value:.2g}"
+        p_values["greedy", compared.measure] = f"{compared.primary.p_value:.2g}"
     lines = {}
     for decoding in [name for name in ("greedy", "sampled") if name in passes[0]]:
         summaries = [each[decoding] for each in passes]
@@ -164,9 +229,7 @@ def _facts(result: Result) -> dict[str, str]:
         if identity[name]:
             facts[f"Sampling, {name}"] = _listed(identity[name])
     facts["Versions"] = _listed(made["versions"])
-    spent = ", ".join(f"{name} {value:.1f} s" for name, value in result.seconds.items())
-    generated = counted(sum(result.generated.values()), "group")
-    facts["Time spent"] = f"{spent}; {generated} generated, the others from the cache"
+    facts["Generated"] = f"{counted(sum(result.generated.values()), 'group')}, the others from the cache"
     return facts
 
 

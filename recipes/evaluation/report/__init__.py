@@ -1,1 +1,0 @@
-"""The report of an evaluation: figures, sampled questions, and the page."""
