@@ -25,7 +25,7 @@ from recipes.preflight import cluster, resume
 from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
 from recipes.runs.summary import close
-from recipes.runs.supervise import Limits, resumed_history, train
+from recipes.runs.supervise import resumed_history, train, watchdog_seconds
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -57,7 +57,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     Returns:
         The exit code of the launcher.
     """
-    limits = Limits.from_environment(os.environ)
+    limit_s = watchdog_seconds(os.environ)
     console.print(preflight.heading(recipe))
     notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
     make_missing(recipe, console.print)
@@ -76,7 +76,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             cluster.wait_for_nodes(recipe, console.print)
             resume.record(recipe, begin)
-            outcome = train(recipe, files, command, variables, history, total, limits, console)
+            outcome = train(recipe, files, command, variables, history, total, limit_s, console)
         return close(recipe, files, total, outcome, console, task, overrides)
 
 

@@ -59,7 +59,6 @@ class Options:
     answer_key: Annotated[str, _option("answer_key", help="column of --data_path with the gold answer")] = ""
     data_source: Annotated[str, _option("data_source", help="of rows of --data_path that name none")] = ""
     limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones")] = None
-    sample_seed: Annotated[int | None, _option("sample_seed", help="with --limit: draw them with this seed")] = None
     rollout_n: Annotated[int | None, _option("rollout_n", help="answers a question; default: the recipe's n")] = None
     temperature: Annotated[float | None, _option("temperature", help="of sampling; default: the recipe's")] = None
     top_p: Annotated[float | None, _option("top_p", help="nucleus; default: the recipe's")] = None
@@ -67,7 +66,6 @@ class Options:
     max_tokens: Annotated[int | None, _option("max_tokens", help="longest response; default: the recipe's")] = None
     seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap")] = 0
     filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
-    batch_size: Annotated[int | None, _option("batch_size", help="prompts a step; default: the recipe's")] = None
     api_base: Annotated[str, _option("api_base", help="OpenAI-compatible server, such as http://host:8000/v1")] = ""
     served_model: Annotated[str, _option("served_model", help="the model's name there; default: --model_path")] = ""
     base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""

@@ -65,7 +65,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     Returns:
         The result, and the folder with the report.
     """
-    questions = load_questions(plan.data, limit=plan.limit, sample_seed=plan.sample_seed)
+    questions = load_questions(plan.data, plan.limit)
     identity = plan.identity(len(questions))
     target = target_folder(plan, identity)
     passes = passes_of(plan, clusters_of(questions))

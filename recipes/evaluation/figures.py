@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recipes.drawing import BAD, BLUE, GOOD, SLATE, STYLE, draw_means, inline
+from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline
 from recipes.evaluation.metrics import Collector
 
 # Small enough that the text can be read where a phone shrinks it, in inches.
@@ -39,7 +39,6 @@ def draw_all(passes: Passes) -> list[Figure]:
     has = {
         "accuracy": all(each.measure == "accuracy" for each in every),
         "means": every[0].sampling.n > 1,
-        "lengths": all("mean_tokens" in each.columns for each in every),
     }
     figures = []
     with mpl.rc_context(STYLE):
@@ -67,24 +66,17 @@ def _pass_at_k(axes: Any, passes: Passes) -> None:
 
 
 def _means(axes: Any, passes: Passes) -> None:
+    """One outline a model, the last one filled."""
     values = {label: collector.columns["mean_score"] for label, collector in passes.items()}
     every = np.concatenate(list(values.values()))
     bins = np.linspace(min(every.min(), 0.0), max(every.max(), 1.0), BINS + 1)
-    _histogram(axes, values, bins, "mean score of a group", "questions")
-
-
-def _lengths(axes: Any, passes: Passes) -> None:
-    values = {label: np.concatenate(list(collector.lengths.values())) for label, collector in passes.items()}
-    longest = max(each.max() for each in values.values())
-    bins = np.linspace(0, longest, min(2 * BINS, int(longest)) + 1)
-    only = next(iter(passes.values())) if len(passes) == 1 else None
-    if only and only.measure == "accuracy":
-        parts, colours = [only.lengths[True], only.lengths[False]], [GOOD, BAD]
-        axes.hist(parts, bins, stacked=True, color=colours, alpha=0.75, label=["right", "wrong"])
-        axes.set_xlabel("tokens")
-        axes.set_ylabel("responses")
-    else:
-        _histogram(axes, values, bins, "tokens", "responses")
+    for name, each in values.items():
+        style = {"histtype": "stepfilled", "alpha": 0.75} if name != "base" else {"histtype": "step", "linewidth": 1.8}
+        axes.hist(each, bins, weights=np.full(len(each), 1 / len(each)), color=COLOURS[name], label=name, **style)
+    axes.set_xlabel("mean score of a group")
+    axes.set_ylabel("share of questions")
+    axes.grid(axis="x", visible=False)
+    _percent(axes.yaxis)
 
 
 def _reasons(axes: Any, passes: Passes) -> None:
@@ -101,17 +93,6 @@ def _reasons(axes: Any, passes: Passes) -> None:
     axes.set_xlim(right=1.2 * axes.get_xlim()[1])
     axes.grid(axis="y", visible=False)
     _percent(axes.xaxis)
-
-
-def _histogram(axes: Any, values: Mapping[str, np.ndarray], bins: np.ndarray, label: str, unit: str) -> None:
-    """One outline a model, the last one filled."""
-    for name, each in values.items():
-        style = {"histtype": "stepfilled", "alpha": 0.75} if name != "base" else {"histtype": "step", "linewidth": 1.8}
-        axes.hist(each, bins, weights=np.full(len(each), 1 / len(each)), color=COLOURS[name], label=name, **style)
-    axes.set_xlabel(label)
-    axes.set_ylabel(f"share of {unit}")
-    axes.grid(axis="x", visible=False)
-    _percent(axes.yaxis)
 
 
 def _percent(axis: Any) -> None:
@@ -131,6 +112,5 @@ FIGURES = {
         "A group at either end has no variance and gives no signal; the signal is in between.",
         _means,
     ),
-    "lengths": ("Response lengths", "A pile at the right edge is answers that the limit cut off.", _lengths),
     "reasons": ("Reasons", "The reward's code for each response; docs of the rewards explain them.", _reasons),
 }

@@ -6,7 +6,6 @@ A new metric is one entry in `METRICS` and one in `question_figures`.
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -160,7 +159,6 @@ class Collector:
         self.questions: list[dict[str, float]] = []
         self.flat: list[bool] = []
         self.reasons: Counter[str] = Counter()
-        self.lengths = {right: array("l") for right in (True, False, None)}
         self.failures, self.first_failure = 0, ""
 
     def add(self, responses: Sequence[Response], scores: Sequence[Score]) -> dict[str, float]:
@@ -169,9 +167,7 @@ class Collector:
         self.questions.append(figures)
         self.flat.append(is_flat(score.value for score in scores))
         self.reasons.update(score.reason for score in scores)
-        for response, score in zip(responses, scores, strict=True):
-            if response.tokens is not None:
-                self.lengths[score.right].append(response.tokens)
+        for score in scores:
             if score.failure:
                 self.failures += 1
                 self.first_failure = self.first_failure or score.failure

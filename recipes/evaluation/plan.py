@@ -40,7 +40,7 @@ class EvaluationPlan:
     Attributes:
         task: names the folder of the reports.
         subjects: one model, or base and trained in that order.
-        data: parquet file; `limit` rows of it, the first ones or with `sample_seed` random ones.
+        data: parquet file; `limit`: its first rows are asked.
         reward: scores the responses.
         sampled, greedy: the passes; `greedy` is None for the signal probe.
         batch: prompts per training step, for the probe's effective batch.
@@ -58,7 +58,6 @@ class EvaluationPlan:
     sampled: Sampling
     greedy: Sampling | None
     limit: int | None = None
-    sample_seed: int | None = None
     batch: int | None = None
     engine: Engine = field(default_factory=Engine)
     filter_out: Path | None = None
@@ -100,7 +99,6 @@ class EvaluationPlan:
             "models": {subject.label: subject.model_hash for subject in self.subjects},
             "data": {"path": str(self.data), "sha256": hash_file(self.data), "questions": questions},
             "limit": self.limit,
-            "sample_seed": self.sample_seed,
             "reward": {
                 "path": str(self.reward.path),
                 "sha256": self.reward.sha256,
@@ -144,8 +142,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         sampled=sampled,
         greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0, top_k=-1),
         limit=options.limit,
-        sample_seed=options.sample_seed,
-        batch=_given(options.batch_size, recipe.data.rollout_batch_size) if options.analyse else None,
+        batch=recipe.data.rollout_batch_size if options.analyse else None,
         engine=_engine(options, recipe, data),
         filter_out=options.filter_out,
         output=options.output_dir,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,13 +51,11 @@ class Question:
         return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
 
 
-def load_questions(path: Path, *, limit: int | None = None, sample_seed: int | None = None) -> list[Question]:
-    """The first `limit` rows of a parquet file, or with `sample_seed` that many drawn at random, in the file's order.
-
-    Images stay in the file until `with_images` reads them.
+def load_questions(path: Path, limit: int | None = None) -> list[Question]:
+    """The rows of a parquet file, or its first ones. Images stay in the file until `with_images` reads them.
 
     Raises:
-        RecipeError: the file is missing, is not such a parquet file, is empty, or has a row without a gold answer.
+        RecipeError: it is no such parquet file, is empty, or has a row without a gold answer.
     """
     file = _open(path)
     total = file.metadata.num_rows
@@ -66,11 +63,9 @@ def load_questions(path: Path, *, limit: int | None = None, sample_seed: int | N
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
     if limit is not None and limit < 1:
         raise RecipeError(f"--limit {limit} leaves nothing to ask", where="--limit", fix="use 1 or more")
-    count = min(limit or total, total)
-    drawn = range(count) if sample_seed is None else random.Random(sample_seed).sample(range(total), count)
     there = file.schema_arrow.names
     columns = [name for name in (*COLUMNS, *OPTIONAL) if name in there]
-    records = _records(file, columns, set(drawn), ROWS_AT_ONCE)
+    records = _records(file, columns, set(range(min(limit or total, total))), ROWS_AT_ONCE)
     return [_question(path, row, record, has_images="images" in there) for row, record in records]
 
 
@@ -109,19 +104,14 @@ def _open(path: Path) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise RecipeError(
-            f"there is no data file {path}", where="--data_path", fix="prepare the data, or name the file"
-        )
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise RecipeError(f"{path} is not a parquet file", where="--data_path", fix=str(error)) from error
     missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
     if missing:
-        gold = ", which holds the gold answers" if "reward_model" in missing else ""
         raise RecipeError(
-            f"{path} has no column {missing[0]}{gold}",
+            f"{path} has no column {missing[0]}",
             where="--data_path",
             fix="use a file that a data_prep script wrote",
         )
@@ -143,12 +133,9 @@ def _records(
 
 
 def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool) -> Question:
-    where = f"{path}, row {row}"
     gold = (record["reward_model"] or {}).get("ground_truth")
     if gold is None:
-        raise RecipeError("the row has no gold answer", where=where, fix="prepare the data again")
-    if not record["prompt"]:
-        raise RecipeError("the row has no prompt", where=where, fix="prepare the data again")
+        raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix="prepare the data again")
     messages = [{"role": message["role"], "content": message["content"]} for message in record["prompt"]]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     return Question(

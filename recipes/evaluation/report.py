@@ -220,9 +220,7 @@ def _facts(result: Result) -> dict[str, str]:
         facts[label.capitalize()] = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
         if model.note:
             facts[f"{label.capitalize()}, note"] = model.note
-    seed = identity["sample_seed"]
-    chosen = "the first rows" if seed is None else f"rows drawn with seed {seed}"
-    data, which = identity["data"], chosen if identity["limit"] else "all rows"
+    data, which = identity["data"], "the first rows" if identity["limit"] else "all rows"
     facts["Data"] = f"{data['path']}, {result.asked} ({which}), sha256 {data['sha256'][:16]}"
     facts["Reward"] = f"{identity['reward']['path']}, sha256 {identity['reward']['sha256'][:16]}"
     for name in ("greedy", "sampled"):

@@ -63,17 +63,12 @@ def report(
 def compare(
     first: Annotated[str, typer.Argument(help="a run")],
     second: Annotated[str, typer.Argument(help="another one, or the same recipe with another setting")],
-    output: Annotated[Path | None, typer.Option(help="an SVG file with the curves")] = None,
 ) -> None:
     """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
-    from recipes.runs.compare import compared, draw, table
+    from recipes.runs.compare import compared, table
 
     with reported_errors():
-        result = compared(*(runs.read(runs.find(name)) for name in (first, second)))
-        Console().print(table(result))
-        if output:
-            draw(result, output)
-            print(f"wrote {relative_to_cwd(output.absolute())}")
+        Console().print(table(compared(*(runs.read(runs.find(name)) for name in (first, second)))))
 
 
 @app.command()

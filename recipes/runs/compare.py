@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from recipes.config.schema import Recipe, leaves
-from recipes.drawing import BLUE, STYLE, WEAK, draw_means
 from recipes.errors import RecipeError, counted
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
@@ -197,21 +195,3 @@ def verdict(result: Compared) -> str:
         f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
         f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
     )
-
-
-def draw(result: Compared, path: Path) -> None:
-    """Held-out means of both with intervals, and their training scores, as SVG. The same runs give the same file."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({**STYLE, "svg.hashsalt": "compare"}):
-        figure = Figure(figsize=(7.2, 5.4))
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-        for run, curve, colour in zip(result.runs, result.curves, (BLUE, WEAK), strict=True):
-            draw_means(upper, curve, colour, run.name)
-            lower.plot(*zip(*run.series("critic/score/mean"), strict=True), color=colour)
-        upper.set(ylabel=f"held-out {result.measure}", **({"ylim": (0, 1)} if result.measure == "accuracy" else {}))
-        lower.set(ylabel="training score", xlabel="step")
-        upper.legend(loc="lower right")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="svg", metadata={"Date": None})

@@ -23,7 +23,6 @@ from recipes.runs import rollout_mismatch
 from recipes.runs.folder import Run
 from recipes.runs.metrics import Step, mean_validation, number
 from recipes.runs.responses import Groups, Responses
-from recipes.statistics import SIGNIFICANCE
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
@@ -253,7 +252,7 @@ def _reward_and_validation(run: Evidence) -> Verdict:
         raise Unknown("every question has the same value in each validation")
     scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= steps[-1]]
     before, now = map(fmean, run.windows(scores))
-    gain = max(now - before, _rise(scores))
+    gain = now - before
     best = max(measured, key=lambda each: each.value)
     falls = best.value - last.value > max(run.bounds.reward_gain, UNSURE * math.hypot(best.error, last.error))
     first = best if falls else measured[0]
@@ -264,17 +263,6 @@ def _reward_and_validation(run: Evidence) -> Verdict:
         f"training score {number(before)} -> {number(now)}, validation {last.measure} {number(first.value)} -> "
         f"{number(last.value)} on {counted(last.groups, 'question')}, to step {steps[-1]}",
     )
-
-
-def _rise(series: Series) -> float:
-    """Rise of the fitted line from the first step to the last; 0 where it may be noise.
-
-    The windows of a short run have much of its rise inside them.
-    """
-    from scipy.stats import linregress
-
-    line = linregress([step for step, _ in series], [value for _, value in series])
-    return line.slope * (series[-1][0] - series[0][0]) if line.pvalue < SIGNIFICANCE else 0.0
 
 
 def _step_time(run: Evidence) -> Verdict:

@@ -98,7 +98,9 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"CUDA out of memory|CUDA Error: out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
-        "a GPU's memory ran out: lower GPU_MEMORY_UTILIZATION or worker.actor.max_token_len_per_device",
+        "a GPU's memory ran out: in vLLM lower GPU_MEMORY_UTILIZATION; in log-probabilities or the update lower "
+        "worker.actor.max_token_len_per_device; in the optimiser's step set worker.actor.strategy=fsdp2 "
+        "worker.actor.fsdp.enable_cpu_offload=true",
     ),
     (
         r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
@@ -146,34 +148,6 @@ HINTS: tuple[tuple[str, str], ...] = (
         "the hub did not answer: set MODEL_PATH to a folder, or HF_ENDPOINT to a mirror",
     ),
 )
-
-OUT_OF_GPU_MEMORY = re.compile(r"(torch\.|torch\.cuda\.)?OutOfMemoryError\b|.*CUDA Error: out of memory")
-"""An exception's line: torch's, and that of vLLM's own allocator."""
-GPU_PHASES: tuple[tuple[str, str, str], ...] = (
-    (
-        r"optimizer_step|adam",
-        "the optimiser's step",
-        "worker.actor.strategy=fsdp2 worker.actor.fsdp.enable_cpu_offload=true, or use more GPUs",
-    ),
-    (
-        r"update_weights|wake_up|EngineCore|gpu_worker|gpu_model_runner|vllm_async_server",
-        "generation (vLLM)",
-        "lower GPU_MEMORY_UTILIZATION, or set worker.actor.offload.offload_params=true "
-        "worker.actor.offload.offload_optimizer=true",
-    ),
-    (
-        r"compute_(ref_)?log_prob|infer_batch",
-        "log-probabilities",
-        "lower worker.actor.max_token_len_per_device_for_experience, or set worker.actor.use_fused_kernels=true",
-    ),
-    (
-        r"update_actor|train_(mini_)?batch|backward",
-        "the update",
-        "lower worker.actor.max_token_len_per_device, or set worker.actor.model.enable_gradient_checkpointing=true",
-    ),
-    (r"init_model|from_pretrained", "loading", "free the GPU (`nvidia-smi` names who holds it), or use more GPUs"),
-)
-"""Functions or files in the traceback of an error of memory -> phase, and the two changes that help most there."""
 
 
 class TrainerError(NamedTuple):
@@ -242,25 +216,10 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
     if error.startswith(_SILENT):
         error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
-    hint = _hint_of_memory(frames) if OUT_OF_GPU_MEMORY.match(error) else ""
+    hint = _hint(error) or _hint(tail)
     if any(_REWARD_FRAME in frame for frame in frames):
         hint = "a reward has to give every response a number: mend it, then type the same command again"
-    return TrainerError(error, frames[-1] if frames else "", speaker, hint or _hint(error) or _hint(tail))
-
-
-def _hint_of_memory(frames: Iterable[str]) -> str:
-    """The phase in which a GPU's memory ran out, by the functions of the traceback, and what helps; else nothing."""
-    found = (
-        f"a GPU's memory ran out in {phase}: {knobs}"
-        for names, phase, knobs in GPU_PHASES
-        if any(re.search(names, frame) for frame in frames)
-    )
-    return next(found, "")
-
-
-def is_alarming(line: Line) -> bool:
-    """Return whether a line tells of an exception; one that the trainer survives is followed by more lines."""
-    return line.text.startswith(_START) or "EngineDeadError" in line.text or "The actor died" in line.text
+    return TrainerError(error, frames[-1] if frames else "", speaker, hint)
 
 
 def _raised(lines: list[Line]) -> list[_Raised]:

@@ -1,4 +1,4 @@
-"""The end of a run: the closing table, why it failed, and what to type next."""
+"""The end of a run: the closing table, why it failed, what to type next, and the model card."""
 
 from __future__ import annotations
 
@@ -10,17 +10,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.config import Recipe
+import yaml
+
+from recipes.config import Recipe, path_keys, to_yaml
+from recipes.config.checks import ENGINES
+from recipes.config.rewards import shown_reward
 from recipes.config.variables import read_arguments, variable_names
+from recipes.data.manifests import find_manifest
+from recipes.drawing import templates
 from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint
-from recipes.paths import ROOT, relative_to_cwd, run_dir, script_command
-from recipes.runs import model_card, rollout_mismatch
+from recipes.files import write_whole
+from recipes.model_files import local_model
+from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
+from recipes.runs import rollout_mismatch
+from recipes.runs.compare import mean_of, shown, title
 from recipes.runs.folder import RunFiles
 from recipes.runs.metrics import Step, number, read_history, validations
+from recipes.runs.responses import read_dump, validation_files
 from recipes.runs.supervise import Outcome
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+CARD = "README.md"
+"""The name under which hubs show a model's card."""
 
 
 def close(
@@ -43,8 +56,8 @@ def close(
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
     commands = next_commands(recipe, task, checkpoint, total, os.environ, overrides)
-    if checkpoint:
-        commands += model_card.closing_lines(recipe, checkpoint)
+    if checkpoint and checkpoint.model:
+        commands.append(("model card", str(relative_to_cwd(write_card(recipe, checkpoint.model, checkpoint.step)))))
     history = read_history(files.metrics)
     console.print(table(summary(history, total, checkpoint, files.log, commands, best_checkpoint(place))))
     return 0
@@ -114,7 +127,10 @@ def next_commands(
     name = recipe.trainer.experiment_name or recipe.name
     commands = [("report", script_command("monitor.py", "report", name))]
     if checkpoint and checkpoint.model:
+        model = relative_to_cwd(checkpoint.model)
         commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name))))))
+        commands.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
+        commands.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
@@ -171,3 +187,63 @@ def exit_reason(code: int) -> str:
     if number in signal.valid_signals():
         return f"the trainer was ended by {signal.Signals(number).name}"
     return f"the trainer ended with exit code {code}"
+
+
+def serve_arguments(recipe: Recipe, model: Path) -> list[str]:
+    """Arguments of `vllm serve` for a checkpoint, with as much context as the run trained with."""
+    return [str(model), "--served-model-name", recipe.name, "--max-model-len", str(recipe.longest)]
+
+
+def write_card(recipe: Recipe, model: Path, step: int) -> Path:
+    """Write the card into the folder of a step's weights; one that is there stays, since somebody may have edited it.
+
+    Returns:
+        The card.
+    """
+    path = model / CARD
+    if not path.exists():
+        write_whole(path, card(recipe, step))
+    return path
+
+
+def card(recipe: Recipe, step: int) -> str:
+    """The card as Markdown with the hub's metadata."""
+    experiment = recipe.trainer.experiment_name or recipe.name
+    base = str(recipe.worker.actor.model.model_path)
+    files = {at: file for at, file in validation_files(run_dir(experiment)).items() if at <= step}
+    ends = {at: read_dump(files[at]) for at in sorted({min(files), max(files)})} if files else {}
+    rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
+    template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")
+    return template.render(
+        licence=licence_of(base),
+        on_hub=not Path(base).is_dir(),
+        experiment=experiment,
+        base_model=os.path.relpath(base, ROOT) if Path(base).is_relative_to(ROOT) else base,
+        step=step,
+        recipe=recipe,
+        algorithm=recipe.algorithm.preset or recipe.algorithm.adv_estimator,
+        engine=ENGINES[recipe.engine],
+        heading=title(next((dump.measure for dump in ends.values()), "accuracy")),
+        validations=[(at, shown(mean_of(dump), dump.measure)) for at, dump in ends.items()],
+        data=[(path.name, find_manifest(path)) for path in rows],
+        serve=shlex.join(["vllm", "serve", *serve_arguments(recipe, Path("."))]),
+        reward=shown_reward(recipe),
+        commit=git_commit(),
+        configuration=to_yaml(recipe).replace(f"{artifacts()}/", "artifacts/").replace(f"{ROOT}/", "").strip(),
+    )
+
+
+def licence_of(model: str) -> str:
+    """The licence that a local model's card states; `unknown` without one. The repository's own models have its own."""
+    from huggingface_hub import metadata_load
+
+    folder = local_model(model)
+    if folder is None:
+        return "unknown"
+    if folder.resolve().is_relative_to(ROOT / "recipes"):
+        return "apache-2.0"
+    try:
+        fields = metadata_load(folder / CARD) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return "unknown"  # no card, or one whose metadata is broken
+    return str(fields.get("license") or "unknown")

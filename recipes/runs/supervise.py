@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
 import signal
 import time
@@ -14,16 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, to_yaml
+from recipes.config.rewards import functions
 from recipes.config.variables import positive_number
-from recipes.engines.checkpoints import withdraw_stop
+from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
 from recipes.errors import counted
 from recipes.paths import ROOT, relative_to_cwd
+from recipes.python_files import contents
 from recipes.runs import rollout_mismatch
-from recipes.runs.best import BestCheckpoint
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
-from recipes.runs.log import LogReader, TrainerError, first_error, is_alarming, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, mark_lost_step, per_token, read_history
+from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
+from recipes.runs.metrics import (
+    MetricsFollower,
+    Step,
+    mark_lost_step,
+    mean_validation,
+    measure_of,
+    number,
+    per_token,
+    read_history,
+)
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.responses import Responses
 from recipes.runs.terminal import Progress
@@ -32,86 +45,52 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WATCHDOG_MINUTES = 5.0
-BUSY = 16.0
-"""A run that works without a word is given so many times as long: on GPUs a hung NCCL call keeps a core busy."""
 STARTING = 4.0
 """Before its first step a run has measured nothing of itself, and is given so many times as long."""
 LONGER = 20.0
-"""A silence that is so many times the longest one that the run came back from is a hang, however long that is."""
+"""Idleness that is so many times the longest one that the run came back from is a hang, however long that is."""
 IDLE_SHARE = 0.2
 """Of one core: what Ray's daemons use while nothing happens stays below."""
-_SAME_MOMENT_S = 2.0
-"""A step that is read so soon after an exception may have been completed before it."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The shortest seconds without a sign of life after which a run is given up, once it has made a step.
-
-    Each is `STARTING` times as long before, and never shorter than `LONGER` times what the run has come back from.
-
-    Attributes:
-        idle_s: no new line, no new metrics, and the processes use next to no CPU.
-        silent_s: neither line nor metrics, however busy.
-        alarmed_s: silent and idle after a line that reports an exception.
-    """
-
-    idle_s: float
-    silent_s: float
-    alarmed_s: float = 60.0
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Limits:
-        """WATCHDOG_MINUTES, by default 5, when idle, and `BUSY` times that when busy."""
-        minutes = positive_number(environ, "WATCHDOG_MINUTES", "for example 30") or WATCHDOG_MINUTES
-        return cls(idle_s=60 * minutes, silent_s=60 * BUSY * minutes)
-
-
-@dataclass
-class _Spell:
-    """A stretch of time that repeats: when the present one began, and the longest that has ended."""
-
-    since: float | None = None
-    longest: float = 0.0
-
-    def lasted(self, now: float) -> float:
-        return 0.0 if self.since is None else now - self.since
-
-    def end(self, now: float) -> None:
-        self.longest, self.since = max(self.longest, self.lasted(now)), None
+def watchdog_seconds(environ: Mapping[str, str]) -> float:
+    """The limit of the watchdog: WATCHDOG_MINUTES, by default 5."""
+    return 60 * (positive_number(environ, "WATCHDOG_MINUTES", "for example 30") or WATCHDOG_MINUTES)
 
 
 class Watchdog:
-    """Decides whether a run hangs, by what it has measured of the run; times are seconds on a clock that goes forward.
+    """Decides whether a run hangs: no new line, no new metrics, and processes that use next to no CPU.
+
+    A collective that hangs keeps a core busy; torch ends it at verl's `nccl_timeout`. Times are seconds on a clock that
+    goes forward.
 
     Args:
+        limit_s: such a time is a hang, once the run has made a step; before, `STARTING` times that; and never less than
+            `LONGER` times what the run has come back from.
         window_s: over how many seconds CPU use is averaged.
         crowding: runnable threads of the whole machine for each of its cores, where more than one; a run that has to
             share the cores uses that part of them.
     """
 
     def __init__(
-        self, limits: Limits, now: float, window_s: float = 20.0, crowding: Callable[[], float] = lambda: 1.0
+        self, limit_s: float, now: float, window_s: float = 20.0, crowding: Callable[[], float] = lambda: 1.0
     ) -> None:
-        self._limits, self._crowding = limits, crowding
-        self._window = min(window_s, limits.alarmed_s, limits.idle_s)
-        self._silence, self._idleness = _Spell(now), _Spell()
-        self._alarmed_at: float | None = None
-        self._stepped = False
+        self._limit, self._crowding = limit_s, crowding
+        self._window = min(window_s, limit_s)
+        self._signed = now
+        self._idle_since: float | None = None
+        self._longest, self._stepped = 0.0, False
         self._cpu: deque[tuple[float, float]] = deque()
 
-    def note_output(self, now: float, alarming: bool) -> None:
-        """Note new lines; `alarming` if one of them reports an exception."""
-        self._sign(now)
-        if alarming:
-            self._alarmed_at = now
+    def note_output(self, now: float) -> None:
+        """Note new lines."""
+        self._end_idleness(now)
+        self._signed = now
 
     def note_step(self, now: float) -> None:
-        """Note a completed step: what was raised before it did no harm, unless both came about at once."""
-        self._sign(now)
+        """Note a completed step."""
+        self.note_output(now)
         self._stepped = True
-        if self._alarmed_at is not None and now - self._alarmed_at > _SAME_MOMENT_S:
-            self._alarmed_at = None
 
     def note_cpu(self, now: float, seconds: float) -> None:
         """Note the CPU time that the run's processes have used together."""
@@ -119,34 +98,28 @@ class Watchdog:
         while len(self._cpu) > 2 and now - self._cpu[1][0] >= self._window:
             self._cpu.popleft()
         if not self._is_idle():
-            self._idleness.end(now)
-        elif self._idleness.since is None:
-            self._idleness.since = max(self._cpu[0][0], self._silence.since or 0.0)
+            self._end_idleness(now)
+        elif self._idle_since is None:
+            self._idle_since = max(self._cpu[0][0], self._signed)
 
     def verdict(self, now: float) -> str | None:
         """Return why the run has to be ended; None while it may go on."""
-        patience = 1.0 if self._stepped else STARTING
-        idle, silent = self._idleness.lasted(now), self._silence.lasted(now)
-        measured = LONGER * self._idleness.longest
-        if self._alarmed_at is not None and idle >= max(patience * self._limits.alarmed_s, measured):
-            return f"an exception in a worker, then {idle:.0f} s without output and work: nothing answers the trainer"
-        if idle >= max(patience * self._limits.idle_s, measured):
-            return f"no output and no work for {idle / 60:.0f} minutes"
-        if silent >= max(patience * self._limits.silent_s, LONGER * self._silence.longest):
-            return f"no output for {silent / 60:.0f} minutes"
-        return None
+        idle = self._idle_for(now)
+        if idle < max((1.0 if self._stepped else STARTING) * self._limit, LONGER * self._longest):
+            return None
+        return f"no output and no work for {idle / 60:.0f} minutes"
 
-    def _sign(self, now: float) -> None:
-        self._silence.end(now)
-        self._idleness.end(now)
-        self._silence.since = now
+    def _idle_for(self, now: float) -> float:
+        return 0.0 if self._idle_since is None else now - self._idle_since
+
+    def _end_idleness(self, now: float) -> None:
+        self._longest, self._idle_since = max(self._longest, self._idle_for(now)), None
 
     def _is_idle(self) -> bool:
-        (since, before), (now, after) = (self._cpu[0], self._cpu[-1]) if len(self._cpu) > 1 else ((0, 0), (0, 0))
-        span = now - since
+        (since, before), (now, after) = self._cpu[0], self._cpu[-1]
         share = IDLE_SHARE / max(1.0, self._crowding())
         # A process that ended takes its seconds along, so the sum may fall: that is work too.
-        return span >= self._window * 0.5 and abs(after - before) < share * span
+        return now - since >= self._window * 0.5 and abs(after - before) < share * (now - since)
 
 
 def crowding() -> float:
@@ -212,7 +185,7 @@ class _Follower:
         """Take in what is new; at the last look no step waits for its responses."""
         now = time.monotonic()
         if lines := self._log.read():
-            self._watchdog.note_output(now, any(is_alarming(line) for line in lines))
+            self._watchdog.note_output(now)
         for phase in filter(None, map(phase_of, lines)):
             self._progress.phase(phase)
         if steps := self._metrics.poll():
@@ -235,7 +208,7 @@ def supervise(
     offset: int,
     metrics: MetricsFollower,
     progress: Progress,
-    limits: Limits,
+    limit_s: float,
     on_step: Sequence[Callable[[Step], str | None]] = (),
 ) -> Outcome:
     """Watch until the trainer ends; afterwards no process of the run is left.
@@ -245,10 +218,10 @@ def supervise(
         log: its log, and `offset` where this attempt begins in it.
         metrics: follows the attempt's metrics.
         progress: prints to the user.
-        limits: of the watchdog.
+        limit_s: of the watchdog.
         on_step: called with each step after its line; a text that one returns is a fault, which ends the run.
     """
-    watchdog = Watchdog(limits, time.monotonic(), crowding=crowding)
+    watchdog = Watchdog(limit_s, time.monotonic(), crowding=crowding)
     new = _Follower(LogReader(log, offset), metrics, watchdog, progress, on_step)
     looked_at_processes, hung = 0.0, None
     with _caught_signals() as caught:
@@ -296,6 +269,44 @@ def _caught_signals() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
+class BestCheckpoint:
+    """Keeps the saved step with the highest mean validation as `best/` (`trainer.keep_best`).
+
+    verl saves, then validates, then logs: when a step's validation is seen here, its checkpoint is there if it saves.
+
+    Args:
+        recipe: of the run.
+        log: prints a line to the user.
+    """
+
+    def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
+        self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
+        self._reward = reward_digest(recipe)
+
+    def add_step(self, step: Step) -> None:
+        """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
+        value, last = mean_validation(step), last_checkpoint(self._folder)
+        if value is None or not math.isfinite(value) or last is None or last.step != step.step:
+            return
+        best, chosen_by = best_checkpoint(self._folder), {"metric": measure_of(step), "reward": self._reward}
+        if best and best.chosen_by == chosen_by and value <= best.value:
+            return
+        try:
+            kept = keep_best(last, {**chosen_by, "value": value})
+        except OSError as error:
+            self._log(f"warning: the best checkpoint, step {step.step}, could not be kept: {error}")
+        else:
+            shown = f"{measure_of(step)} {number(value)}, kept in {relative_to_cwd(kept)}"
+            self._log(f"best so far: step {step.step}, validation {shown}")
+
+
+def reward_digest(recipe: Recipe) -> str:
+    """A digest of the reward: its files, arguments, weights and length penalty."""
+    reward = recipe.worker.reward
+    parts = [contents(functions(recipe)), reward.reward_function_kwargs, reward.reward_weights]
+    return hashlib.sha256(json.dumps([*parts, reward.overlong_buffer.model_dump()], default=str).encode()).hexdigest()
+
+
 def resumed_history(recipe: Recipe, files: RunFiles, last: int, console: Console) -> list[Step]:
     """The steps up to the checkpoint of step `last`. Raises RecipeError where one of them saw another image in vLLM."""
     if not last:
@@ -314,7 +325,7 @@ def train(
     variables: Mapping[str, str],
     history: list[Step],
     total: int | None,
-    limits: Limits,
+    limit_s: float,
     console: Console,
 ) -> Outcome:
     """Start the trainer and watch it until it ends.
@@ -324,7 +335,7 @@ def train(
         variables: its environment beyond the launcher's own.
         history: the steps that it goes on from.
         total: steps of the run, where known.
-        limits: of the watchdog.
+        limit_s: of the watchdog.
     """
     bounds = rollout_mismatch.bounds(recipe, os.environ)
     withdraw_stop(Path(str(recipe.trainer.save_checkpoint_path)))
@@ -340,7 +351,8 @@ def train(
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]
     responses = written.training.of if recipe.trainer.rollout_data_dir else None
-    with shared_memory_cleared(), Progress(console, total, responses) as progress:
+    progress = Progress(console, total, responses)
+    with shared_memory_cleared():
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(
             child=Child(command, {**os.environ, **variables}, files.log, ROOT),
@@ -348,6 +360,6 @@ def train(
             offset=offset,
             metrics=MetricsFollower(files.attempt, files.metrics, recipe),
             progress=progress,
-            limits=limits,
+            limit_s=limit_s,
             on_step=on_step,
         )

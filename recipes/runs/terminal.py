@@ -6,7 +6,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FROM_S = 0.05
 SILENCE_S = (10.0, 60.0)
-"""Seconds between two lines where there is no terminal: until the first step, and after it."""
+"""Seconds between two lines: until the first step, and after it."""
 
 
 def time_left(recent: Sequence[Step], total: int | None) -> str:
@@ -91,8 +90,8 @@ def validation_line(step: Step) -> str | None:
     return f"validation at step {step.step}: {measure_of(step)} {means}" if means else None
 
 
-class Progress(AbstractContextManager["Progress"]):
-    """Prints lines; on a terminal a spinner below them says what is going on now, and for how long.
+class Progress:
+    """Prints lines: phases, steps, validations, and in every silence what is going on now, and for how long.
 
     Args:
         console: where to.
@@ -113,15 +112,6 @@ class Progress(AbstractContextManager["Progress"]):
         self._activity = ""
         self._said = self._started
         self._recent: deque[Step] = deque(maxlen=20)
-        self._status = console.status("starting") if console.is_terminal else None
-
-    def __enter__(self) -> Progress:
-        (self._status or nullcontext()).__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
 
     def phase(self, name: str) -> None:
         """Say that a phase of the start begins; once for each."""
@@ -155,16 +145,13 @@ class Progress(AbstractContextManager["Progress"]):
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def tick(self) -> None:
-        """Refresh the spinner's text; without a terminal, print it where nothing was printed for a while."""
-        text = f"{self._activity}, {self._clock() - self._since:.0f} s"
-        if self._status and self._activity:
-            self._status.update(text)
-        elif self._activity and self._clock() - self._said >= SILENCE_S[bool(self._recent)]:
-            self.note(f"[{self._clock() - self._started:5.0f} s] {text}")
+        """Say what is going on where nothing was printed for a while."""
+        now = self._clock()
+        if self._activity and now - self._said >= SILENCE_S[bool(self._recent)]:
+            self.note(f"[{now - self._started:5.0f} s] {self._activity}, {now - self._since:.0f} s")
 
     def _now(self, activity: str) -> None:
         self._activity, self._since = activity, self._clock()
-        self.tick()
 
 
 LIGHTS: dict[Status, tuple[str, str]] = {

@@ -67,7 +67,6 @@ def test_a_group_is_summed_up():
     )
     assert collector.reasons == {"correct": 1, "wrong_value": 2, "": 1}
     assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
-    assert [sorted(collector.lengths[right]) for right in (True, False)] == [[4], [2, 6, 8]]
 
 
 def test_a_reward_without_an_accuracy_has_its_score_alone():

@@ -63,7 +63,7 @@ def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
     no_parquet.write_text("question,answer\n")
     pq.write_table(pq.read_table(empty).slice(0, 0), empty)
     bare = make_data(name="bare", rows=[{key: value for key, value in make_row(0).items() if key != "reward_model"}])
-    for path, what in ((no_parquet, "not a parquet file"), (empty, "is empty"), (bare, "holds the gold answers")):
+    for path, what in ((no_parquet, "not a parquet file"), (empty, "is empty"), (bare, "reward_model")):
         with pytest.raises(RecipeError, match=what):
             load_questions(path)
     for gold in ({"style": "rule", "ground_truth": None}, None):

@@ -47,5 +47,5 @@ def test_the_page_holds_the_numbers_of_the_json(reports, pages, kind):
                     assert ends == pytest.approx([figure["low"], figure["high"]], abs=digits)
     assert result.headline.text in shown
     figures = {figure.name: figure.svg for figure in reports[kind][2]}
-    assert set(figures) >= {"accuracy", "means", "lengths", "reasons"}
+    assert set(figures) >= {"accuracy", "means", "reasons"}
     assert not re.search(r"(?:fill|stroke): ?#(?!fff|000)", "".join(figures.values())), "colours are the page's"

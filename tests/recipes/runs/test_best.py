@@ -7,8 +7,8 @@ import pytest
 from recipes.config import check, load
 from recipes.engines.checkpoints import best_checkpoint
 from recipes.errors import RecipeError
-from recipes.runs.best import BestCheckpoint
 from recipes.runs.metrics import Step
+from recipes.runs.supervise import BestCheckpoint
 
 
 def recipe(folder, *arguments):

@@ -131,6 +131,7 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
         ("", "RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
         ("(raylet) A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
         ("(EngineCore pid=9) torch.OutOfMemoryError: CUDA out of memory.", "EngineDeadError: ended", "GPU_MEMORY_UTIL"),
+        ("", "Exception: wake_up failed: CUDA Error: out of memory at /csrc/cumem_allocator.cpp", "GPU_MEMORY_UTIL"),
     ],
 )
 def test_known_errors_come_with_advice(before, error, advice):
@@ -138,31 +139,3 @@ def test_known_errors_come_with_advice(before, error, advice):
     found = first_error(lines(f"{before}\n{ODD.replace('ValueError: odd', error)}"))
     assert error.removeprefix("ray.exceptions.") in found.error
     assert advice in found.hint
-
-
-def test_memory_that_ran_out_is_named_with_its_phase_and_two_changes_that_help():
-    """The optimiser's step is inside the update, and is what ran out."""
-    functions = ("engine_workers.py", "update_actor"), ("transformer_impl.py", "optimizer_step"), ("adamw.py", "step")
-    frames = "".join(
-        f'(WorkerDict pid=1)   File "{file}", line 1, in {name}\n(Other pid=2) working\n' for file, name in functions
-    )
-    start = "(WorkerDict pid=1) Traceback (most recent call last):\n"
-    found = first_error(lines(f"{start}{frames}(WorkerDict pid=1) torch.OutOfMemoryError: CUDA out of memory.\n"))
-    assert "fsdp.enable_cpu_offload=true" in found.hint
-    assert "more GPUs" in found.hint
-
-
-def test_vllms_allocator_without_memory_is_generation_without_memory():
-    """As vLLM 0.24.0 wrote it on a GPU that another program had filled meanwhile."""
-    allocator = "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:163"
-    found = first_error(
-        lines(
-            "Traceback (most recent call last):\n"
-            '  File "verl/workers/engine_workers.py", line 823, in update_weights\n'
-            '    await self.rollout.resume(tags=["kv_cache"])\n'
-            '  File "vllm/v1/engine/core_client.py", line 1130, in _call_utility_async\n'
-            "    return await future\n"
-            f"Exception: Call to wake_up method failed: Worker failed with error '{allocator}', please check\n"
-        )
-    )
-    assert "ran out in generation (vLLM): lower GPU_MEMORY_UTIL" in found.hint

@@ -102,16 +102,14 @@ def test_the_report_shows_what_was_changed_on_the_way(make_run):
     assert "worker.actor.optim.lr: 0.0001 -&gt; 3e-05" in (folder / "report.html").read_text()
 
 
-def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_run, tmp_path):
+def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_run):
     make_run("one")
     make_run("two", right=(10, 12, 12), arguments=("worker.actor.optim.lr=3e-5",))
-    svg = tmp_path / "curves.svg"
-    code, text = cli("compare", "one", "two", "--output", str(svg))
+    code, text = cli("compare", "one", "two")
     assert code == 0
     assert "75.0 (59.8 to 85.8)" in text
     assert "step 12, 40 questions: two - one = -45.0 points" in text
     assert re.search(r"worker\.actor\.optim\.lr +0\.0001 +3e-05", text)
-    assert svg.read_text().lstrip().startswith("<?xml")
 
 
 def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
