@@ -29,6 +29,7 @@ from rich.console import Console
 from recipes.config import Recipe, dry_run, load
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
+from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError, did_you_mean, reported_errors
@@ -162,24 +163,28 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
         (rows written, rows left out because they are longer than prompt and response may be together).
 
     Raises:
-        RecipeError: a row has no worked answer, or no row is short enough.
+        RecipeError: a row has no worked answer, or an image; a template that does not begin a conversation with its
+            prompt; no row is short enough.
     """
     from transformers import AutoTokenizer  # takes seconds, and only a start needs it
 
     data, model = chosen.settings.data, chosen.settings.model
     tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=bool(model.trust_remote_code))
     template = dict(OmegaConf.select(chosen.settings, "data.apply_chat_template_kwargs") or {})
+    template |= {"tokenize": True, "return_dict": False}
     limit, kept, long = min(int(data.max_length), int(data.max_token_len_per_gpu)), [], 0
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
-        for number, row in enumerate(pq.read_table(file, columns=["prompt", "extra_info"]).to_pylist()):
-            if "<image>" in str(row["prompt"]):
+        pictures = chosen.recipe.data.image_key
+        there = [name for name in ("prompt", "extra_info", pictures) if name in pq.read_schema(file).names]
+        for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
+            if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
                 raise RecipeError(
                     f"row {number} has an image, and a warm start trains on text alone",
-                    where=f"{file}: prompt",
+                    where=f"{file}: {pictures if row.get(pictures) else 'prompt'}",
                     fix="train this recipe with GRPO, or start from a model that already answers",
                 )
-            worked = (row["extra_info"] or {}).get(WORKED)
+            worked = (row.get("extra_info") or {}).get(WORKED)
             if not isinstance(worked, str) or not worked.strip():
                 raise RecipeError(
                     f"row {number} has no worked answer, which a warm start imitates",
@@ -188,7 +193,16 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
                     "or train with GRPO alone",
                 )
             messages = [*row["prompt"], {"role": "assistant", "content": worked}]
-            if len(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False, **template)) > limit:
+            whole = tokenizer.apply_chat_template(messages, **template)
+            prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **template)
+            if whole[: len(prompt)] != prompt:
+                raise RecipeError(
+                    f"row {number}: with its answer, the chat template writes the prompt itself in other tokens",
+                    where=f"chat template of {model.path}; {file}",
+                    fix="set data.apply_chat_template_kwargs so that answers begin where the prompt ends (a reasoning "
+                    "model's enable_thinking), or give the model another template",
+                )
+            if len(whole) > limit:
                 long += 1
             else:
                 kept.append({"messages": messages})

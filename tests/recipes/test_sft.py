@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from recipes import sft
+from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import make_row
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -81,14 +83,55 @@ def test_steps_that_the_epochs_do_not_have_are_refused(tmp_path, monkeypatch):
     sft._check_steps(chosen, rows=192)
 
 
-def test_images_are_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("prompt", "images"), [("<image>5 + 3?", []), ("5 + 3?", [{"bytes": b"\x89PNG"}])])
+def test_images_are_refused(tmp_path, monkeypatch, prompt, images):
     chosen = written(tmp_path, monkeypatch, ["#### 8"])
     rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
-    rows[0]["prompt"][0]["content"] = "<image>5 + 3?"
+    rows[0]["prompt"][0]["content"] = prompt
+    rows[0]["images"] = images
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     with pytest.raises(RecipeError) as caught:
         sft.write_rows(chosen)
-    assert "image" in caught.value.what
+    assert "train.parquet" in caught.value.where
+
+
+QWEN3 = (
+    "{% for each in messages %}{{ '<|im_start|>' + each.role + '\n' }}"
+    "{% if each.role == 'assistant' and loop.last and not loop.first %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+    "{{ each.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+"""What Qwen3's template does with messages without tools or reasoning."""
+
+
+def with_template(tmp_path, monkeypatch, template: str) -> sft.Plan:
+    """A plan over one row, for a model with this chat template."""
+    chosen = written(tmp_path, monkeypatch, ["3 + 4 * 5"])
+    chosen.settings.model.path = str(shutil.copytree(ROOT / "recipes/tasks/countdown/tiny", tmp_path / "model"))
+    (tmp_path / "model" / "chat_template.jinja").write_text(template)
+    return chosen
+
+
+@pytest.mark.parametrize(("thinking", "trained"), [(True, "<think>\n\n</think>\n\n3 + 4"), (False, "3 + 4")])
+def test_the_answer_is_trained_on_behind_the_prompt_that_is_sampled(tmp_path, monkeypatch, thinking, trained):
+    chosen = with_template(tmp_path, monkeypatch, QWEN3)
+    chosen.settings.data.apply_chat_template_kwargs = {"enable_thinking": thinking}
+    assert sft.write_rows(chosen) == (1, 0)
+    tokenizer = chat_tokenizer(chosen.settings.model.path)
+    from verl.trainer.sft_trainer import create_sft_dataset  # behind recipes, which completes torchvision
+
+    row = create_sft_dataset(str(chosen.rows), chosen.settings.data, tokenizer, None)[0]
+    answer = tokenizer.decode(row["input_ids"][row["loss_mask"].bool()])
+    assert answer.startswith(trained)
+    assert "<|im_start|>" not in answer
+
+
+def test_a_template_that_changes_the_prompt_names_row_and_template(tmp_path, monkeypatch):
+    shortened = "{% if add_generation_prompt %}{{ messages[0].content }}{% else %}{{ messages[-1].content }}{% endif %}"
+    with pytest.raises(RecipeError) as caught:
+        sft.write_rows(with_template(tmp_path, monkeypatch, shortened))
+    assert "row 0" in caught.value.what
+    assert str(tmp_path / "model") in caught.value.where
 
 
 @pytest.mark.parametrize("file", ["runs/gsm8k_sft/config.yaml", "checkpoints/gsm8k_sft/global_step_2/data.pt"])

@@ -1,0 +1,38 @@
+"""Rows of verl's supervised trainer, tokenised as whole conversations.
+
+verl tokenises each message alone and stops where that is not the conversation: Qwen3's template puts an empty `<think>`
+block in front of the last answer only (verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+
+
+class WholeConversations(MultiTurnSFTDataset):
+    """Trains on the last message, the answer: on every token behind the prompt that the model is sampled with."""
+
+    tokenizer: Any
+    apply_chat_template_kwargs: Any
+
+    def _process_single_message(
+        self,
+        index: int,
+        message: dict[str, Any],
+        full_message: list[dict[str, Any]],
+        tools: Any = None,
+        enable_thinking: bool | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Tokens, loss mask and attention mask: the conversation's for its last message, none for those before."""
+        if index + 1 < len(full_message):
+            none = torch.zeros(0, dtype=torch.long)
+            return none, none, none, {}
+        template = {"tokenize": True, "return_dict": False, **self.apply_chat_template_kwargs}
+        if enable_thinking is not None:
+            template["enable_thinking"] = enable_thinking
+        ids = torch.tensor(self.tokenizer.apply_chat_template(full_message, **template))
+        prompt = self.tokenizer.apply_chat_template(full_message[:-1], add_generation_prompt=True, **template)
+        return ids, (torch.arange(len(ids)) >= len(prompt)).long(), torch.ones_like(ids), {}
