@@ -12,6 +12,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import settings
 
+import recipes  # noqa: F401  # before verl: it completes torchvision
+
 # A shell without job control starts background jobs with SIGINT ignored, and every process below inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -25,7 +25,8 @@ RIGHT = 1.0 - 1e-9
 SHOWN = 80
 """Characters of a response in a message."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
-_PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
+_PLAIN = (str, int, float, bool, type(None))
+"""Types of a part: verl averages numbers over a validation and leaves texts alone."""
 
 
 class RewardError(RecipeError):
@@ -144,7 +145,8 @@ class Contract:
         parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
         for name, value in parts.items():
             if not isinstance(value, _PLAIN):
-                raise self._error(f"the reward's {name!r} is {_shown(value)}, which no log can hold", response)
+                what = f"the reward's {name!r} is {_shown(value)}, neither a number, a text nor None"
+                raise RewardError(what, where=self.where(response), fix=f"return {name} as one of these, or leave it out")
         return Answer(score, accuracy, parts)
 
     def raised(self, error: BaseException, response: str) -> RewardError:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from verl.trainer.sft_trainer import create_sft_dataset
 
 from recipes import sft
 from recipes.data.lengths import chat_tokenizer
@@ -118,8 +119,6 @@ def test_the_answer_is_trained_on_behind_the_prompt_that_is_sampled(tmp_path, mo
     chosen.settings.data.apply_chat_template_kwargs = {"enable_thinking": thinking}
     assert sft.write_rows(chosen) == (1, 0)
     tokenizer = chat_tokenizer(chosen.settings.model.path)
-    from verl.trainer.sft_trainer import create_sft_dataset  # behind recipes, which completes torchvision
-
     row = create_sft_dataset(str(chosen.rows), chosen.settings.data, tokenizer, None)[0]
     answer = tokenizer.decode(row["input_ids"][row["loss_mask"].bool()])
     assert answer.startswith(trained)

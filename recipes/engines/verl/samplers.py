@@ -33,6 +33,8 @@ class BoundedReplayBuffer(ReplayBuffer):
     """
 
     filter_groups_metric: str | None
+    pending_keys: dict[str, set[str]]
+    running_keys: dict[str, set[str]]
     failure_keys: dict[str, set[str]]
     sync_refill_failed_groups: bool
 
@@ -41,7 +43,7 @@ class BoundedReplayBuffer(ReplayBuffer):
     ) -> None:
         given = sampler_kwargs or {}
         groups = given.get("filter_groups") or {}
-        self._most = int(groups.get("max_num_gen_batches") or 0) if groups.get("enable") else 0
+        self._most = max(0, int(groups.get("max_num_gen_batches") or 0)) if groups.get("enable") else 0
         self._replaced = 0
         self._refill = refill_fn
         refill = None if refill_fn is None else self._refill_within_bounds
@@ -80,15 +82,26 @@ class BoundedReplayBuffer(ReplayBuffer):
         return super()._dapo_filtered_keys(partition_id)
 
     def _refill_within_bounds(self, prompts: int) -> Any:
-        size = self.train_batch_size or 1
-        if self._most > 0 and self._replaced + prompts > (self._most - 1) * size:
+        """Submit fresh prompts, as many of them as the bound leaves."""
+        prompts = min(prompts, self._left()) if self._most else prompts
+        self._replaced += prompts
+        return self._refill(prompts) if prompts else None
+
+    def _left(self) -> int:
+        """Prompts that the step may still draw."""
+        return (self._most - 1) * (self.train_batch_size or 1) - self._replaced
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> Any:
+        """verl's pause, taken where too few groups can be trained on. Raises RuntimeError where no more will come."""
+        in_flight = self.pending_keys[partition_id] or self.running_keys[partition_id]
+        if self._most and partition_id != "val" and not in_flight and not self._left():
+            size = self.train_batch_size
             raise RuntimeError(
                 f"dynamic sampling: {self._most} batches of {size} prompts did not give {size} groups whose responses "
                 f"differ in {self.filter_groups_metric!r}. The task is too hard or too easy for the model, or the "
                 "reward is constant: see trainer.max_try_make_batch and algorithm.filter_key"
             )
-        self._replaced += prompts
-        return self._refill(prompts)
+        return super()._wait_for_next_poll(partition_id, last_debug_time)
 
 
 def _filtering(given: Any) -> dict[str, Any]:

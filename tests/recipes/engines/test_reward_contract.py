@@ -76,7 +76,7 @@ def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, a
         {"score": 10.0, "acc": 10.0},
         {"score": 1.0, "accuracy": -0.5},
         {"score": 1.0, "acc": 1.0, "accuracy": 0.0},
-        {"score": 1.0, "seen": object()},
+        *({"score": 1.0, "seen": part} for part in (object(), [1, 2], (1,), {"a": 1}, b"1", np.array([1.0, 2.0]))),
     ],
 )
 def test_any_other_answer_names_file_row_and_response(result):

@@ -16,16 +16,21 @@ SIGNAL, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), ()
 
 
 class Queue:
-    """As much of TransferQueue as the buffer asks for. Prompts get the accuracies given, in turn, by waiting."""
+    """As much of TransferQueue as the buffer asks for. Prompts get the accuracies given, in turn, by waiting.
 
-    def __init__(self, groups: list[tuple[int, ...]], name: str) -> None:
+    In each wait `at_once` prompts finish, the oldest first.
+    """
+
+    def __init__(self, groups: list[tuple[int, ...]], name: str, at_once: int = BATCH) -> None:
         self.groups, self.tags, self.prompts, self.name, self.waited_s = groups, {}, 0, name, 0.0
+        self.at_once = at_once
 
     def wait(self, seconds: float) -> None:
         self.waited_s += seconds
-        for uid, tag in self.tags.items():
-            if tag.get("is_prompt"):
-                tag["status"] = "finished" if self.groups[int(uid[1:]) % len(self.groups)] else "failure"
+        running = [(uid, tag) for uid, tag in self.tags.items() if tag.get("status") == "running"]
+        assert running, "nothing will ever finish"
+        for uid, tag in running[: self.at_once]:
+            tag["status"] = "finished" if self.groups[int(uid[1:]) % len(self.groups)] else "failure"
 
     def add(self, prompts: int) -> None:
         for _ in range(prompts):
@@ -57,10 +62,11 @@ def filled(
     enable=True,
     inflight=1,
     name="accuracy",
+    at_once=2 * BATCH,
     **more,
 ):
     """A buffer with a step's first prompts, and its queue; the reward calls its accuracy `name`."""
-    queue = Queue(groups, name)
+    queue = Queue(groups, name, at_once)
     patch.setattr(replay_buffer, "tq", queue)
     patch.setattr(replay_buffer.time, "sleep", queue.wait)
     filtering = {"metric": "accuracy", "max_num_gen_batches": most, "max_inflight_gen_batches": inflight}
@@ -97,10 +103,11 @@ def test_a_group_without_signal_is_replaced_by_one_that_has_it(monkeypatch):
     st.lists(st.sampled_from([SIGNAL, RIGHT, WRONG]), min_size=1, max_size=12),
     st.integers(1, 5),
     st.integers(1, 2),
+    st.integers(1, 2 * BATCH),
 )
-def test_a_step_has_only_groups_with_signal_or_ends_within_its_bound(groups, most, inflight):
+def test_a_step_has_only_groups_with_signal_or_ends_at_its_bound(groups, most, inflight, at_once):
     with pytest.MonkeyPatch.context() as patch:
-        buffer, queue = filled(patch, groups, most, inflight=inflight)
+        buffer, queue = filled(patch, groups, most, inflight=inflight, at_once=at_once)
         batch, given_up = None, ""
         try:
             batch, _ = sample(buffer)
@@ -110,6 +117,7 @@ def test_a_step_has_only_groups_with_signal_or_ends_within_its_bound(groups, mos
         if batch is None:
             assert f"{most} batches of {BATCH} prompts did not give {BATCH} groups" in given_up
             assert drawn.count(SIGNAL) < BATCH, "a step that has its groups is not given up"
+            assert len(drawn) == most * BATCH, "nor one whose batches are not used up"
         else:
             assert len(batch.keys) == 2 * BATCH
             assert all({queue.accuracy(f"{key.split('_')[0]}_{s}_0") for s in (0, 1)} == {0, 1} for key in batch.keys)
