@@ -20,6 +20,7 @@ from recipes.config.schema import leaves
 from recipes.data.lengths import count_split, tokenizer_of
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
+from recipes.data.rewards import load_reward
 from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, engine_columns, make_row, write_data, write_split
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
@@ -48,6 +49,7 @@ class Conversion:
         data_source: of records that name none.
         columns: what the files call our fields.
         truth_needed: whether a record without a ground truth is a mistake.
+        sources: data sources that the reward knows; empty where it takes any.
         val_share: share of each source's rows and prompts that validates; `seed` is of that choice.
     """
 
@@ -60,6 +62,7 @@ class Conversion:
     truth_needed: bool = True
     val_share: float = 0.05
     seed: int = 1
+    sources: tuple[str, ...] = ()
 
     @cached_property
     def digests(self) -> dict[Path, str]:
@@ -77,6 +80,7 @@ class Conversion:
     def folder(self) -> Path:
         """The folder for the rows of this content. Its name is a hash of everything but the images."""
         facts = {**asdict(self), "version": VERSION}
+        del facts["sources"]  # other rewards leave the rows
         for name in ("train", "val"):
             # The folder, because images are found from there; the suffix, because it says how the file is read.
             files = facts[name]
@@ -173,7 +177,12 @@ class _Part:
         marked: list[Place] = []
         settings = self._conversion
         found = records(
-            self._files, mistakes, settings.columns, settings.data_source, truth_needed=settings.truth_needed
+            self._files,
+            mistakes,
+            settings.columns,
+            settings.data_source,
+            truth_needed=settings.truth_needed,
+            sources=settings.sources,
         )
         for record in found:
             try:
@@ -440,7 +449,14 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
         not own,
         data.val_share,
         abs(data.seed),
+        () if own else _sources(recipe),
     )
+
+
+def _sources(recipe: Recipe) -> tuple[str, ...]:
+    """The data sources that the recipe's reward says it knows; none for a reward that takes any."""
+    file = recipe.worker.reward.reward_function
+    return tuple(getattr(load_reward(file), "known_sources", tuple)()) if file else ()
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:

@@ -13,9 +13,10 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,7 @@ class RecordError(RecipeError):
         super().__init__(what, where=str(place), fix=fix)
 
 
+FIRST = 64  # records whose fields are a file's columns
 LISTED = 20  # different mistakes, and records that are named for each
 
 
@@ -83,7 +85,8 @@ class Mistakes:
     def add(self, error: RecordError) -> None:
         """Note a mistake; the same one in many records is listed once."""
         self._count += 1
-        self._first = self._first or error
+        if self._first is None or self._first.place.file == error.place.file:
+            self._first = min(self._first or error, error, key=lambda each: each.place.number)
         key = (error.place.file, error.what, error.hint)
         if (key in self._places or len(self._places) < LISTED) and len(self._places[key]) <= LISTED:
             self._places[key].append(error.place)
@@ -153,6 +156,7 @@ def records(
     default_source: str | None = None,
     *,
     truth_needed: bool = True,
+    sources: Collection[str] = (),
 ) -> Iterator[Record]:
     """Yield every record of the files, checked, in their order.
 
@@ -161,20 +165,25 @@ def records(
         columns: what the files call our fields.
         default_source: data source of records that name none.
         truth_needed: whether a record without a ground truth is a mistake.
+        sources: data sources that the reward knows; empty where it takes any.
     """
     for path in paths:
-        empty = True
-        for place, raw in raw_records(path, mistakes, columns):
-            unmapped = _unmapped(raw, path, columns, default_source, truth_needed) if empty else None
-            empty = False
-            if unmapped:
-                mistakes.add(unmapped)
-                break
+        found = raw_records(path, mistakes, columns)
+        first = list(islice(found, FIRST))
+        there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in raw)
+        if there and (unmapped := _unmapped(list(there), path, columns, default_source, truth_needed, sources)):
+            mistakes.add(unmapped)
+            continue
+        for place, raw in chain(first, found):
             try:
-                yield checked(raw, place, columns, default_source, truth_needed=truth_needed)
+                record = checked(raw, place, columns, default_source, truth_needed=truth_needed)
+                if sources and record.data_source not in sources:
+                    what = f"the reward has no rules for the data source {record.data_source!r}"
+                    raise RecordError(what, place, f"use one of {', '.join(sources)}")
+                yield record
             except RecordError as error:
                 mistakes.add(error)
-        if empty:
+        if not first:
             mistakes.check()  # a file with a mistake is not an empty one
             hint = "put two records into it: one to train on and one to validate on"
             mistakes.add(RecordError("the file has no records", Place(str(path), 0), hint))
@@ -288,12 +297,14 @@ def _images(value: Any, place: Place) -> list[Any]:
 
 
 def _unmapped(
-    first: Any, path: Path, columns: Columns, default_source: str | None, truth_needed: bool
+    there: list[str],
+    path: Path,
+    columns: Columns,
+    default_source: str | None,
+    truth_needed: bool,
+    sources: Collection[str],
 ) -> RecordError | None:
-    """What the file's first record lacks, with the options that name it; None where nothing is missing."""
-    if not isinstance(first, dict):
-        return None
-    there = [str(name) for name in first]
+    """What the columns lack, with the options that name it; None where nothing is missing."""
     taken = (columns.prompt, columns.ground_truth, columns.images, "data_source", "solution", "id")
     free = [name for name in there if name not in taken]
     missing, options = [], []
@@ -303,16 +314,18 @@ def _unmapped(
     ):
         alike = [other for other in _SYNONYMS[ours] if other in free] or get_close_matches(theirs, free, 1, 0.7)
         wanted = ours == "prompt" or truth_needed or alike or theirs != ours
-        if theirs not in first and wanted:
+        if theirs not in there and wanted:
             missing.append(theirs)
             options.append(f"{option} {alike[0] if alike else 'COLUMN'}")
-    if default_source is None and "data_source" not in first:
+    if default_source is None and "data_source" not in there:
         missing.append("data_source")
-        options.append("--data_source NAME")
-    if not missing:
-        return None
-    what = f"the file has no column {', '.join(missing)}; its columns are {', '.join(there) or 'none'}"
-    return RecordError(what, Place(str(path), 0), f"add {' '.join(options)}; or rename them in the file", "")
+    what = f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}" if missing else ""
+    unknown = default_source is not None and bool(sources) and default_source not in sources
+    if unknown:
+        what += f"{'; ' if what else ''}the reward has no rules for the data source {default_source!r}"
+    if unknown or "data_source" in missing:
+        options.append(f"--data_source {'|'.join(sources) or 'NAME'}")
+    return RecordError(what, Place(str(path), 0), f"give {' '.join(options)}; or mend the file", "") if what else None
 
 
 def _abbreviated(value: Any) -> str:

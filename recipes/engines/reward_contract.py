@@ -146,7 +146,9 @@ class Contract:
         for name, value in parts.items():
             if not isinstance(value, _PLAIN):
                 what = f"the reward's {name!r} is {_shown(value)}, neither a number, a text nor None"
-                raise RewardError(what, where=self.where(response), fix=f"return {name} as one of these, or leave it out")
+                raise RewardError(
+                    what, where=self.where(response), fix=f"return {name} as one of these, or leave it out"
+                )
         return Answer(score, accuracy, parts)
 
     def raised(self, error: BaseException, response: str) -> RewardError:

@@ -111,12 +111,24 @@ def test_other_columns_are_mapped_and_proposed_all_at_once(tmp_path, name, conte
         read(tmp_path, name, content)
     assert "no column prompt, ground_truth, data_source" in caught.value.what
     assert "--prompt_key question --answer_key answer --data_source NAME" in caught.value.fix
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, name, source="maths", sources=("math", "qa"))
+    assert all(part in caught.value.what for part in ("prompt, ground_truth", "'maths'"))
+    assert "--prompt_key question --answer_key answer --data_source math|qa" in caught.value.fix
     mapped = read(tmp_path, name, columns=Columns("question", "answer"), source="math")
     assert facts(mapped) == [("q", "1", "math"), ("r", "2", "math")]
     with pytest.raises(RecipeError, match="level2"):
         read(tmp_path, name, columns=Columns("level2", "answer"), source="math")
     with pytest.raises(RecipeError, match="answer"):
         Columns("answer", "answer")
+
+
+def test_a_field_that_the_first_record_lacks_is_that_records_mistake_and_an_unknown_source_its_own(tmp_path):
+    """The first line alone was taken for the columns: "the file has no column ground_truth"."""
+    lines = ['{"prompt": "p", "data_source": "x"}', LINE, json.dumps({**GOOD, "data_source": "maths"}), LINE]
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, "a.jsonl", "\n".join(lines), sources=("x", "math_reasoning"))
+    assert all(part in caught.value.what for part in ("line 1", "ground_truth", "line 3", "'maths'"))
 
 
 def test_chat_messages_also_in_a_cell_and_one_source_for_all(tmp_path):
