@@ -456,7 +456,7 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
 def _sources(recipe: Recipe) -> tuple[str, ...]:
     """The data sources that the recipe's reward says it knows; none for a reward that takes any."""
     file = recipe.worker.reward.reward_function
-    return tuple(getattr(load_reward(file), "known_sources", tuple)()) if file else ()
+    return tuple(getattr(load_reward(file), "known_sources", tuple)()) if isinstance(file, str) and file else ()
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
