@@ -36,20 +36,15 @@ REASONS = (
     "truncated",  # the response ends inside the thinking or inside the answer
     "gold_unparsable",  # the ground truth is broken: the row's fault, not the policy's
 )
-MAX_ANSWER = 1000  # characters; a LaTeX answer with six numbers takes some 200
+MAX_ANSWER = 1000  # characters
 MAX_GOLD = 10_000
 END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # what may stand behind the answer where specials are not skipped
 
-# One spelling: full-width forms, signs, and LaTeX's commands.
+# One spelling: full-width forms and signs.
 SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0xA0: " "}
+SPELLINGS |= {ord("{"): "[", ord("}"): "]"}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013\uff0d"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
-SPELLINGS |= dict.fromkeys(map(ord, "×✕✖⋅·∙•∗"), "*")
-_BLANK = re.compile(
-    r"\\(?:left|right|[bB]ig[lr]?|quad|qquad|displaystyle|boxed)(?![A-Za-z])|\\[()\[\],;:! ]|\$|\s", re.ASCII
-)
-_COMMANDS = {r"\times": "*", r"\cdot": "*", r"\ast": "*", r"\div": "/", r"\lbrack": "[", r"\rbrack": "]"}
-_COMMAND = re.compile(r"\\(?:times|cdot|ast|div|lbrack|rbrack)(?![A-Za-z])|x|X")
-_BRACES = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}|(?<!frac)(?<!\})\{([^{}]*)\}")
+SPELLINGS |= dict.fromkeys(map(ord, "×✕✖⋅·∙•∗xX"), "*")
 _FORBIDDEN = re.compile(r"\* ?\*|/ ?/|[\^%!]").search
 _ALLOWED = re.compile(r"[0-9+*/()\[\]= -]+").fullmatch
 _LEADING_ZERO = re.compile(r"(?<![0-9])0[0-9]").search
@@ -69,12 +64,7 @@ def read_sides(answer: str) -> list[tuple[ast.expr, list[int]]]:
     """
     text = answer.strip().removesuffix(".")
     if not _ALLOWED(text):
-        text = _BLANK.sub(" ", text.translate(SPELLINGS))
-        text = _COMMAND.sub(lambda match: _COMMANDS.get(match[0], "*"), text.strip().removesuffix("."))
-        text = re.sub(r" *([{}]) *", r"\1", " ".join(text.split()))
-        before = None
-        while before != text:  # from the innermost braces outwards
-            before, text = text, _BRACES.sub(lambda m: f"(({m[1]})/({m[2]}))" if m[3] is None else f"[{m[3]}]", text)
+        text = " ".join(text.translate(SPELLINGS).split()).removesuffix(".")
     if _FORBIDDEN(text):
         raise _Rejected("forbidden_operator")
     if not _ALLOWED(text) or _LEADING_ZERO(text):

@@ -59,17 +59,11 @@ def _load(name: str, path: Path, **options: Any) -> ModuleType:
 HERE = Path(__file__).resolve().parent
 PACKAGE = f"reward_sources_{hashlib.sha256(str(HERE).encode()).hexdigest()[:16]}"
 _load(PACKAGE, HERE / "sources" / "__init__.py", submodule_search_locations=[str(HERE / "sources")])
-judges, latex, programs, sandbox, sandbox_fusion = (
-    importlib.import_module(f"{PACKAGE}.{name}")
-    for name in ("judges", "latex", "programs", "sandbox", "sandbox_fusion")
+judges, latex, programs, sandbox = (
+    importlib.import_module(f"{PACKAGE}.{name}") for name in ("judges", "latex", "programs", "sandbox")
 )
 
-MISSING = (sandbox.SandboxMissing, sandbox_fusion.FusionError, latex.HelperMissing)
-
-
-def known_sources() -> tuple[str, ...]:
-    """The data sources that have rules."""
-    return tuple(judges.SOURCES)
+MISSING = (sandbox.SandboxMissing, latex.HelperMissing)
 
 
 def envelope(data_source: str, ground_truth: Any) -> str:
@@ -102,19 +96,17 @@ def compute_score(
     extra_info: dict[str, Any] | None = None,
     format_credit: float = judges.FORMAT_CREDIT,
     partial_credit: float = judges.PARTIAL_CREDIT,
-    sandbox_fusion_url: str | None = None,
     limits: dict[str, float] | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
     """verl's entry: the reward of one response.
 
     Args:
-        data_source: one of `known_sources()`; any name where the truth is an `envelope`.
+        data_source: one of `judges.SOURCES`; any name where the truth is an `envelope`.
         solution_str: the response, without the prompt.
         ground_truth: the source's truth, or an envelope around it.
         format_credit: the part of the score that stating the answer behind a marker, or alone, earns.
         partial_credit: the factor on F1 where the answer is not exact.
-        sandbox_fusion_url: run programs there, and not under bubblewrap.
         limits: what differs from `sandbox.Limits`.
         extra_info, kwargs: what verl adds (a reward model's address, ...); not used.
 
@@ -129,8 +121,7 @@ def compute_score(
     """
     source, truth = opened(data_source, ground_truth)
     _check_known(source)
-    bounds = sandbox.Limits(**(limits or {}))
-    settings = judges.Settings(format_credit, partial_credit, sandbox_fusion_url, bounds)
+    settings = judges.Settings(format_credit, partial_credit, sandbox.Limits(**(limits or {})))
     try:
         return judges.judge(source, solution_str if isinstance(solution_str, str) else "", truth, settings)
     except MISSING as error:
@@ -153,16 +144,13 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
 
 
 def check_sources(
-    truths: Iterable[tuple[str, Any]],
-    sandbox_fusion_url: str | None = None,
-    limits: dict[str, float] | None = None,
-    **kwargs: Any,
+    truths: Iterable[tuple[str, Any]], limits: dict[str, float] | None = None, **kwargs: Any
 ) -> list[str]:
     """Return the problems of this data on this machine, for the check before the start; empty if there are none.
 
     Args:
         truths: (data source, ground truth) of every row.
-        sandbox_fusion_url, limits: as in `compute_score`.
+        limits: as in `compute_score`.
         kwargs: the reward's other keyword arguments; not used.
     """
     try:
@@ -176,9 +164,7 @@ def check_sources(
         try:
             _check_known(source)
             sources.add(source)
-            gold = judges.read_gold(source, truth)
-            if sandbox_fusion_url is not None and source in judges.CODE and gold.kind == "asserts":
-                raise programs.TruthError(sandbox_fusion.NO_ASSERTS)
+            judges.read_gold(source, truth)
         except programs.TruthError as error:
             problems.append(f"row {number} ({source}): {error}")
         except ValueError as error:
@@ -187,7 +173,7 @@ def check_sources(
             return problems
     try:
         if sources & set(judges.CODE):
-            sandbox.check() if sandbox_fusion_url is None else sandbox_fusion.check(sandbox_fusion_url)
+            sandbox.check()
         if "math" in sources:
             latex.check()
     except MISSING as error:

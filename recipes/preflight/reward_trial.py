@@ -29,8 +29,8 @@ INVALID_RESPONSES = ("", "\u00e9\u4e2d \\frac{ <answer>")
 
 FIX_ROWS = "rename the data source, mend the ground truth, or give a reward of your own with --reward_func"
 FIX_MACHINE = (
-    "give the reward what it misses here (a package, a sandbox, the service at sandbox_fusion_url in "
-    "worker.reward.reward_function_kwargs, right arguments), or leave the rows that need it out of the data"
+    "give the reward what it misses here (a package, a sandbox, right arguments in "
+    "worker.reward.reward_function_kwargs), or leave the rows that need it out of the data"
 )
 """For a problem that names no row: something is missing on the machine, or an argument is wrong."""
 _ROW = re.compile(r"row (\d+)\b")

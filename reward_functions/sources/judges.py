@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from . import answers, classification, latex, multiple_choice, programs, qa, sandbox
+from . import answers, labels, latex, programs, qa, sandbox
 
 FORMAT_CREDIT = 0.1
 PARTIAL_CREDIT = 0.5
@@ -23,7 +22,6 @@ class Settings:
 
     format_credit: float
     partial_credit: float
-    sandbox_fusion_url: str | None
     limits: sandbox.Limits
 
 
@@ -115,8 +113,8 @@ def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settin
         return _score_number(response, number, settings)
 
     def reason(statement: str) -> tuple[str, str]:
-        if letter := multiple_choice.gold_option(text):
-            option = multiple_choice.read_option(statement)
+        if letter := labels.gold_option(text):
+            option = labels.read_option(statement)
             return ("correct" if option == letter else "wrong") if option else "unparsable", option
         same = ours == value if ours is not None else answers.bare(statement) == answers.bare(text)
         return "correct" if same else "wrong", answers.bare(statement)
@@ -147,28 +145,23 @@ def _score_words(response: str, golds: tuple[str, ...], settings: Settings) -> R
     return _answered(reason, stated.asked_for, settings, partial=0.0 if exact else f1, pred=qa.normalised(text))
 
 
-def _read_labels(truth: Any) -> classification.Labels | None:
-    return _labels(_json_text(truth)) if type(truth) in (str, int, list, dict) else None
-
-
-@lru_cache(maxsize=4096)  # the responses of one group share one truth
-def _labels(text: str) -> classification.Labels | None:
+def _read_labels(truth: Any) -> labels.Labels | None:
     try:
-        return classification.Labels(_parsed(text))
+        return labels.Labels(_parsed(truth))
     except (ValueError, TypeError):
         return None
 
 
-def _score_label(response: str, labels: classification.Labels, settings: Settings) -> Result:
+def _score_label(response: str, gold: labels.Labels, settings: Settings) -> Result:
     def reason(statement: str) -> tuple[str, str]:
-        stated = labels.read(statement)
-        return ("correct" if stated == labels.label else "wrong") if stated else "unparsable", stated
+        stated = gold.read(statement)
+        return ("correct" if stated == gold.label else "wrong") if stated else "unparsable", stated
 
     return _score_text(response, settings, reason)
 
 
 def _score_program(response: str, tests: programs.Tests, settings: Settings) -> Result:
-    share, reason, form = programs.judge(response, tests, settings.sandbox_fusion_url, settings.limits)
+    share, reason, form = programs.judge(response, tests, settings.limits)
     return _result(share, float(share == 1.0), float(form), reason, tests=share)
 
 

@@ -2,7 +2,7 @@ r"""LaTeX answers: math-verify decides, in a helper process with bounded time an
 
 Trainers call rewards from threads, where math-verify's own limit on time raises; and SymPy can be led into minutes of
 work that nothing in its process ends (`9^{9^{9^9}}`). So one helper process per reward process answers questions, and
-is ended from here, and started anew, where it has used up its processor time.
+is started anew where the kernel has ended it, or it is late.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import select
 import subprocess
 import sys
 import threading
-import time
 from functools import lru_cache
 from pathlib import Path
 
-from . import answers, multiple_choice
+from . import answers, labels
 
 HELPER = Path(__file__).resolve().parent / "latex_helper.py"
-SECONDS = 5.0  # of processor time a question, so that a loaded machine does not turn verdicts into timeouts
+SECONDS = 4  # of processor time a question, so that a loaded machine does not turn verdicts into timeouts
 HARD_S = 60.0  # by the clock on the wall
 START_S = 60.0  # for importing SymPy, on a busy machine
 LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
@@ -50,7 +49,7 @@ class Helper:
         Raises:
             HelperMissing: the helper does not start.
         """
-        question = json.dumps({"gold": gold, "answer": answer}).encode() + b"\n"
+        question = json.dumps({"gold": gold, "answer": answer, "seconds": SECONDS}).encode() + b"\n"
         with self.lock:
             process = self.process
             if process is None or self.owner != os.getpid():  # a forked process needs its own
@@ -58,7 +57,7 @@ class Helper:
             assert process.stdin is not None
             try:
                 process.stdin.write(question)  # shorter than a pipe's buffer, so it goes at once
-                verdict = _line(process, HARD_S, SECONDS)
+                verdict = _line(process, HARD_S)
             except BrokenPipeError:
                 verdict = ""
             if not verdict:
@@ -84,32 +83,17 @@ class Helper:
             env=environment | {"OMP_NUM_THREADS": "1"},
         )
         self.owner = os.getpid()
-        if _line(process, START_S, START_S) != "ready":
+        if _line(process, START_S) != "ready":
             self.end()
             raise HelperMissing(f"math-verify's helper does not start; try it: {sys.executable} {HELPER}")
         return process
 
 
-def _line(process: subprocess.Popen[bytes], wall: float, processor: float) -> str:
-    """The helper's next line; "" where it does not come within these seconds of either kind, or the helper is gone."""
+def _line(process: subprocess.Popen[bytes], seconds: float) -> str:
+    """The helper's next line, which it writes at once; "" where none comes within these seconds, or it is gone."""
     assert process.stdout is not None
-    fd, line, begin, used = process.stdout.fileno(), b"", time.monotonic(), _processor(process.pid)
-    while not line.endswith(b"\n"):
-        ready, _, _ = select.select([fd], [], [], 0.1)
-        if ready:
-            block = os.read(fd, 4096)
-            if not block:
-                return ""
-            line += block
-        elif time.monotonic() - begin > wall or _processor(process.pid) - used > processor:
-            return ""
-    return line.decode("ascii", "replace").strip()
-
-
-def _processor(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    return process.stdout.readline().decode("ascii", "replace").strip() if ready else ""
 
 
 HELPER_PROCESS = Helper()
@@ -146,8 +130,8 @@ def judge(statement: str, gold: str) -> str:
     """
     if len(statement) > LONGEST:
         return "unparsable"
-    if letter := multiple_choice.gold_option(gold):
-        return "correct" if multiple_choice.read_option(statement) == letter else "wrong"
+    if letter := labels.gold_option(gold):
+        return "correct" if labels.read_option(statement) == letter else "wrong"
     ours, theirs = formula(statement), formula(gold)
     verdict = "correct" if ours == theirs else HELPER_PROCESS.ask(theirs, ours)
     if verdict == "unparsable":

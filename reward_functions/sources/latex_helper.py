@@ -1,7 +1,7 @@
 """A process of its own for math-verify: reads one JSON question a line, answers one verdict a line.
 
-It has no limit on time of its own: math-verify's is SIGALRM and counts what exceeds it as unequal, so it is off, and
-`latex` ends this process where it is late.
+math-verify's own limit on time is SIGALRM and counts what exceeds it as unequal, so it is off: the kernel ends this
+process behind the processor time that `latex` allows a question.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import sys
+import time
 
 MEMORY = 2 << 30  # bytes of address space
 
@@ -35,6 +36,8 @@ def main() -> None:
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         question = json.loads(line)
+        over = int(time.process_time() + question["seconds"]) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (over, resource.RLIM_INFINITY))
         try:
             answer = verdict(question["gold"], question["answer"])
         except MemoryError:

@@ -1,8 +1,8 @@
 """Model-written programs, from the fence to the verdict: the program, its tests, and what passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
-calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox` or in Sandbox Fusion. Outputs and values
-are compared here, the texts of tests are executed in a process of the sandbox in which the program never runs.
+calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs and values are compared here;
+the texts of tests are executed in a process of the sandbox in which the program never runs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import re
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-from . import sandbox, sandbox_fusion
-from .sandboxed.talk import FAILURES, Codec
+from . import sandbox
+from .sandboxed.talk import FAILURES, Codec, Test
 
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
@@ -56,20 +56,18 @@ class Tests:
     outputs: tuple[Any, ...] = ()  # what a script should print; what a call should return
 
 
-def judge(response: str, tests: Tests, url: str | None, limits: sandbox.Limits) -> tuple[float, str, bool]:
+def judge(response: str, tests: Tests, limits: sandbox.Limits) -> tuple[float, str, bool]:
     """The verdict on a response: (share of tests passed, reason, whether there was a program to run).
 
     Args:
         response: what the policy wrote.
         tests: from `read_text`.
-        url: of Sandbox Fusion; None for the sandbox of this machine.
         limits: of a program.
     """
     program, reason = read_program(response)
     if reason:
         return 0.0, reason, False
-    run = sandbox.run if url is None else partial(sandbox_fusion.run, url)
-    results = run(tests.kind, program, tests.inputs, limits)
+    results = sandbox.run(tests.kind, program, tests.inputs, limits)
     if any(each["status"] == "gold_unparsable" for each in results):
         return 0.0, "gold_unparsable", False
     right, failure = passed(tests, results)
@@ -130,7 +128,7 @@ def read(truth: Any) -> Tests:
         if not isinstance(assertions, list) or not all(isinstance(text, str) for text in assertions):
             raise TruthError("asserts is not a list of assert statements")
         _check_count(len(assertions))
-        return _asserts(assertions, truth.get("classes", []))
+        return _asserts(assertions)
     inputs, outputs = truth.get("inputs"), truth.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise TruthError("inputs and outputs are not two lists")
@@ -152,18 +150,14 @@ def _check_count(tests: int) -> None:
         raise TruthError(f"{tests} tests; give 1 to {MAX_TESTS}")
 
 
-def _asserts(texts: list[str], classes: Any) -> Tests:
-    if not isinstance(classes, list) or not all(isinstance(name, str) and name.isidentifier() for name in classes):
-        raise TruthError("classes is not a list of names")
-    texts, tests = [text if "\n" in text.strip() else text.strip() for text in texts], []
+def _asserts(texts: list[str]) -> Tests:
+    tests = []
     for text in texts:
         try:
-            tests.append(read_test(text, classes))
+            tests.append(read_test(text if "\n" in text.strip() else text.strip()))
         except TruthError as error:
             raise TruthError(f"{text[:80]!r}: {error}") from error
-    if idle := set(classes) - {name for test in tests for name in test.called}:
-        raise TruthError(f"classes has {min(idle)}, which no test calls and leaves to the program")
-    return Tests("asserts", [(test.text, test.wanted, test.imports, test.classes) for test in tests])
+    return Tests("asserts", tests)
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
@@ -200,16 +194,7 @@ def _codec() -> Codec:
 ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"}
 # A test that has these could execute what the program returns, out of the sandbox's process for the program.
 CODE = {
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
-    "builtins",
-    "pickle",
-    "marshal",
-    "shelve",
-    "runpy",
-    "importlib",
+    *("eval", "exec", "compile", "__import__", "builtins", "pickle", "marshal", "shelve", "runpy", "importlib"),
     "ctypes",
 }
 # Names of the standard library that tests use without importing them: as modules, and alone.
@@ -235,29 +220,12 @@ STANDARD = {name: f"{module}.{name}" for module, names in ALONE.items() for name
 PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
 
 
-@dataclass(frozen=True)
-class Test:
-    """The text of one test, and the names that it takes from elsewhere."""
-
-    __test__ = False  # no test class of pytest's
-
-    text: str
-    wanted: list[str]  # names of the program's
-    imports: dict[str, str]  # of the standard library: name -> "module" or "module.name"
-    classes: list[str]  # those of the program's names that are classes
-    called: set[str]  # those that it calls
-
-
-def read_test(text: str, classes: Sequence[str] = ()) -> Test:
+def read_test(text: str) -> Test:
     """Return what a test takes from the program: the names that it neither defines nor has from Python.
 
     The program can only fill these. `sorted`, `math.isclose` or `Fraction` in a test are Python's own, whatever the
     program calls by those names. Where a test uses no other names, as in `assert sum(10, 15) == 6`, the one that it
     calls first is the program's.
-
-    Args:
-        text: the test.
-        classes: names of the program's that are classes.
 
     Raises:
         TruthError: the text is too long or no Python, needs what the sandbox does not have, or nothing of the program.
@@ -279,9 +247,9 @@ def read_test(text: str, classes: Sequence[str] = ()) -> Test:
         raise TruthError("no coroutines across the sandbox; test a function that calls asyncio.run itself")
     bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     alone = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in bases}
-    imports = {name: STANDARD[name] for name in used if name in STANDARD and name not in classes}
+    imports = {name: STANDARD[name] for name in used if name in STANDARD}
     imports |= {name: name for name in used if name in MODULES and name not in alone}
-    wanted = [name for name in used if name in classes or (name not in imports and name not in PYTHON)]
+    wanted = [name for name in used if name not in imports and name not in PYTHON]
     called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if not wanted:  # the first that could be is the program's, rather of the standard library than a builtin
         wanted = [*(name for name in used if name in STANDARD), *(name for name in called if name in used)][:1]
@@ -289,8 +257,7 @@ def read_test(text: str, classes: Sequence[str] = ()) -> Test:
         raise TruthError("it takes nothing of the program: all its names are its own or Python's")
     if caught := {name for node in nodes for name in _caught(node)} & {*wanted}:
         raise TruthError(f"except {min(caught)}: an error of the program's class arrives as the nearest of Python's")
-    imports = {name: path for name, path in imports.items() if name not in wanted}
-    return Test(text, wanted, imports, [name for name in classes if name in wanted], {*called} & {*wanted})
+    return text, wanted, {name: path for name, path in imports.items() if name not in wanted}
 
 
 def _modules(node: ast.AST) -> list[str]:

@@ -43,25 +43,18 @@ NOTATIONS = {
     "unicode": {"+": "+", "-": "−", "*": "×", "/": "÷"},
     "dots": {"+": "＋", "-": "–", "*": "·", "/": "∕"},
     "letters": {"+": "+", "-": "-", "*": "x", "/": "/"},
-    "latex": {"+": "+", "-": "-", "*": r"\times ", "/": r"\div "},
-    "fractions": {"+": "+", "-": "-", "*": r"\cdot ", "/": "frac"},
 }
 _BRACKETS = {
     "ascii": ("()", "[]"),
     "unicode": ("()", "（）"),
     "dots": ("()", "[]"),
-    "letters": ("()",),
-    "latex": ((r"\left(", r"\right)"), "()", "{}", (r"\left[", r"\right]")),
-    "fractions": ((r"\left(", r"\right)"), "{}"),
+    "letters": ("()", "{}"),
 }
 
 
 def render(tree: Tree, notation: str, rng: random.Random) -> str:
     """The tree in this notation, with random blanks and sometimes brackets that are not needed."""
-    text = _render(tree, notation, rng, 0)
-    if notation in ("latex", "fractions"):
-        text = rng.choice(("{}", "${}$", r"\({}\)", r"\[{}\]", r"\boxed{{{}}}", "$${}$$")).format(text)
-    return text
+    return _render(tree, notation, rng, 0)
 
 
 def _render(tree: Tree, notation: str, rng: random.Random, outside: int) -> str:
@@ -71,16 +64,11 @@ def _render(tree: Tree, notation: str, rng: random.Random, outside: int) -> str:
         text, binding = str(tree), 3
     else:
         op, left, right = tree
-        if NOTATIONS[notation][op] == "frac":
-            command = rng.choice((r"\frac", r"\dfrac", r"\tfrac"))
-            text = f"{command}{{{_render(left, notation, rng, 0)}}}{blank}{{{_render(right, notation, rng, 0)}}}"
-            binding = 3
-        else:
-            low = op in "+-"
-            binding = 1 if low else 2
-            left_text = _render(left, notation, rng, 1 if low else 2)
-            right_text = _render(right, notation, rng, 2 if op == "-" else 1 if low else 3)
-            text = f"{left_text}{blank}{NOTATIONS[notation][op]}{blank}{right_text}"
+        low = op in "+-"
+        binding = 1 if low else 2
+        left_text = _render(left, notation, rng, 1 if low else 2)
+        right_text = _render(right, notation, rng, 2 if op == "-" else 1 if low else 3)
+        text = f"{left_text}{blank}{NOTATIONS[notation][op]}{blank}{right_text}"
     if binding < outside or rng.random() < 0.1:
         opening, closing = rng.choice(_BRACKETS[notation])
         text = f"{opening}{text}{closing}"

@@ -38,17 +38,6 @@ def tinyzero_score(sequence: str, target: int, numbers: list[int]) -> float:
         return FORMAT_SCORE
 
 
-def verl_gsm8k() -> ModuleType:
-    """verl's GSM8K grader."""
-    return verl_grader("gsm8k")
-
-
-def openai_gsm8k(completion: str) -> str:
-    """OpenAI's GSM8K extraction: what follows the first `#### `, without commas; "" where nothing does."""
-    found = re.search(r"#### (\-?[0-9\.\,]+)", completion)
-    return found.group(1).strip().replace(",", "") if found else ""
-
-
 def easyr1_number_game(response: str) -> str:
     """EasyR1's number game rule: the first character that is 0, 1 or 2 is the answer; "" where there is none."""
     found = re.search("[012]", response)

@@ -11,23 +11,6 @@ from recipes.data.rewards import load_reward
 dispatch = load_reward("reward_functions/dispatch.py")
 gsm8k = load_reward("reward_functions/gsm8k.py")
 number_game = load_reward("reward_functions/number_game.py")
-answers = dispatch.judges.answers
-
-PIECES = (
-    "####", "#### ", "#", "\\boxed{", "\\boxed", "{", "}", "\\{", "\\", "<answer>", "</answer>", "<think>", "</think>",
-    "72", "-", "−", "$", "\\$", "€", "%", ",", ".", "1,234", ".5", "2^3", " or ", "/", "²", "½", "٢", "７", "e3", "x",
-    " ", "\n", "{,}", "\\,", "<|im_end|>", "\\text{", "\\times", "- ", "B", "(", ")", "\u3000", "万",
-)  # fmt: skip
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join) | st.text(max_size=30)
-
-
-@settings(max_examples=300, deadline=None)
-@given(response=TEXTS)
-def test_gsm8k_and_the_kit_decide_alike(response):
-    alone = gsm8k.compute_score("", response, "72")
-    as_kit = dispatch.compute_score("gsm8k", response, "72")
-    if as_kit["format"] or alone["reason"] != "no_answer":  # without a marker the kit reads the last number
-        assert alone == {key: as_kit[key] for key in alone}
 
 
 # source -> (truth, its right statement, another)

@@ -1,16 +1,11 @@
-"""Countdown's reward against a brute-force solver, Python's own parser and TinyZero's rule; verdicts.txt has more."""
+"""Countdown's reward against a brute-force solver and TinyZero's rule; verdicts.txt has more."""
 
 from __future__ import annotations
 
-import ast
 import json
 import random
-import re
-from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from recipes.data.rewards import load_reward
 
@@ -51,46 +46,6 @@ def test_agrees_with_brute_force_on_every_expression(numbers):
             assert answer(f"{text} = {target + 1}", gold)["reason"] == "false_equation"
 
 
-PLAIN = (
-    *(ast.Expression, ast.Constant, ast.UnaryOp, ast.UAdd, ast.USub),
-    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div),
-)
-
-
-def python_value(text: str) -> tuple[Fraction | None, list[int]] | None:
-    """Exact value and numbers by Python's own parser; None where the text is no +, -, *, / expression."""
-    try:
-        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
-    except SyntaxError:
-        return None
-    if not all(isinstance(node, PLAIN) for node in nodes):
-        return None
-    numbers = [node.value for node in nodes if isinstance(node, ast.Constant)]
-    try:
-        return eval(re.sub(r"\d+", r"Fraction(\g<0>)", text.strip())), numbers
-    except ZeroDivisionError:
-        return None, numbers
-
-
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@settings(max_examples=400, deadline=None)
-@given(text=st.lists(st.sampled_from([*"0123456789", *"+-*/()" * 2, " ", "12"]), min_size=1, max_size=14).map("".join))
-def test_reads_what_python_reads(text):
-    """Random strings over Python's own alphabet: the same language and the same exact values."""
-    assume(text.strip())
-    read = python_value(text)
-    any_gold = {"target": 1, "numbers": [1]}
-    if read is None or re.search(r"\b0[0-9]", text):  # Python takes 00 as a number
-        assert answer(text, any_gold)["reason"] in {"unparsable", "forbidden_operator"}
-        return
-    exact, numbers = read
-    if exact is None:
-        assert answer(text, any_gold)["reason"] == "division_by_zero"
-        return
-    gold = {"target": exact.numerator, "numbers": numbers}
-    assert answer(text, gold)["reason"] == ("correct" if exact.denominator == 1 else "wrong_value")
-
-
 # Where TinyZero's rule (in `public_graders`) decides otherwise: response, ours, TinyZero's.
 AGAINST_TINYZERO = [
     (E1, 1.0, 1.0), (f"{W1} no, {E1}", 1.0, 1.0), (f"{E1} no, {W1}", 0.1, 0.1), ("3*8*1*1", 0.0, 0.0),
@@ -99,7 +54,7 @@ AGAINST_TINYZERO = [
     ("<answer>3*8\n*1*1</answer>", 1.0, 0.0), (f"{E1}\nDone.", 1.0, 0.0), ("<answer>3*8*1*1 = 24</answer>", 1.0, 0.1),
     ("<answer>3×8×1×1</answer>", 1.0, 0.1), ("<answer>3*8+1−1</answer>", 1.0, 0.1),
     ("<answer>[3*8]*1*1</answer>", 1.0, 0.1),
-    (r"<answer>3 \times 8 \cdot \frac{1}{1}</answer>", 1.0, 0.1), ("<answer>3*8\u00a0*1*1</answer>", 1.0, 0.1),
+    (r"<answer>3 \times 8 \cdot 1 / 1</answer>", 0.0, 0.1), ("<answer>3*8\u00a0*1*1</answer>", 1.0, 0.1),
     # Answers that it takes although none was given, and Python's operators that the game does not have.
     (f"<think>is it {E1}", 0.0, 1.0), (f"{E1} no, <answer>3+", 0.0, 1.0),
     ("<answer>8*3//1//1</answer>", 0.0, 1.0), ("<answer>8*3**1**1</answer>", 0.0, 1.0),

@@ -60,7 +60,7 @@ def test_an_unknown_source_lists_the_known_ones(source):
 
 def test_a_batch_of_all_sources_has_the_same_keys():
     """EasyR1 averages each key over the results that have it."""
-    assert set(dispatch.known_sources()) == set(ROWS)
+    assert set(dispatch.judges.SOURCES) == set(ROWS)
     inputs = [
         {"response": text, "response_length": 9, "ground_truth": dispatch.envelope(source, truth)}
         for source, (truth, right, wrong) in LIGHT.items()

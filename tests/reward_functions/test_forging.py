@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recipes.data.rewards import load_reward
 
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs, sandbox = dispatch.programs, dispatch.sandbox
-talk = load_reward(sandbox.SANDBOXED / "talk.py")
 
 *FORGING, (_, TESTS) = (
     section.split("\n", 1)
@@ -47,8 +44,7 @@ def test_what_is_no_test_of_a_program_is_refused(text):
     truth = {"asserts": ["assert f(1) == 1", text]}
     with pytest.raises(programs.TruthError):
         programs.read(truth)
-    (problem,) = dispatch.check_sources([("code", truth)], sandbox_fusion_url="http://127.0.0.1:9/")[:1]
-    assert problem.startswith("row 1 (code)")
+    assert dispatch.check_sources([("code", truth)])[0].startswith("row 1 (code)")
 
 
 @needs_sandbox
@@ -131,48 +127,3 @@ def test_hostile_values_are_wrong_and_nothing_more(body):
         result = dispatch.compute_score("code", program, truth)
         assert result["score"] == 0.0
         assert result["reason"] in ("wrong", "runtime_error", "memory_limit", "output_limit")
-
-
-@needs_sandbox
-def test_a_class_is_one_where_the_truth_says_so():
-    program = """```
-class Vec:
-    def __init__(self, x): self.x = x
-    def __mul__(self, k): return Vec(self.x * k)
-    def __eq__(self, other): return self.x == other.x
-    def __len__(self): return 2
-class Solution:
-    def twoSum(self, a, b): return [0, 1]
-    def reverse(self, x): return x[::-1]
-```"""
-    asserts = ["assert Vec(1) * 3 == Vec(3) and len(Vec(1)) == 2", "assert Solution().twoSum([2, 7], 9) == [0, 1]"]
-    asserts.append("assert Solution().reverse('ab') == 'ba' and Vec(1).x == 1 and Vec(1) == Vec(1)")
-    assert dispatch.compute_score("code", program, {"asserts": asserts, "classes": ["Vec"]})["score"] == 1.0
-    assert dispatch.compute_score("code", program, {"asserts": asserts})["score"] == 2 / 3
-    for classes in (["Vec", "Other"], "Vec", [1], ["a b"]):
-        with pytest.raises(programs.TruthError):
-            programs.read({"asserts": asserts, "classes": classes})
-
-
-JSON = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
-NUMBERS = st.integers(2**1020, 2**1030) | st.complex_numbers(allow_nan=False) | st.fractions()
-OTHERS = st.decimals(allow_nan=False) | st.binary(max_size=4) | st.datetimes() | st.dates() | st.times()
-PYTHON_VALUES = st.recursive(
-    JSON | NUMBERS | OTHERS | st.timedeltas() | st.frozensets(st.integers(), max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(value=PYTHON_VALUES)
-def test_values_come_back_as_they_were(value):
-    codec = talk.Codec(lambda value: ("object", 0), {})
-    text = codec.encode(value)
-    assert text.isascii() and "\n" not in text  # noqa: PT018
-    decoded = codec.decode(text)
-    assert (decoded, type(decoded)) == (value, type(value))

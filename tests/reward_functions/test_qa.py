@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import pytest
@@ -17,7 +16,7 @@ dispatch = load_reward("reward_functions/dispatch.py")
 qa = dispatch.judges.qa
 VERL = graders.verl_grader("search_r1_like_qa_em")
 
-LABELLED = st.sampled_from(["label", "labels", "aliases", "answers", "yes", "data_source"])
+
 PIECES = [
     "The", "a", "an", "cat", "CAT", "sat,", "U.S.", "-", "--", "’", "don't", "1,000", "é", "ü.", "'a'", "  ", "12",
 ]  # fmt: skip
@@ -53,25 +52,6 @@ SENTIMENT = {
     "labels": ["positive", "negative", "neutral"],
     "aliases": {"positive": ["pos", "正面"]},
 }
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(LABELLED, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    source=st.sampled_from(["math_reasoning", "qa", "trivia", "classification", "gsm8k"]),
-    truth=JSON | JSON.map(lambda value: json.dumps(value)),
-    response=st.text(max_size=40)
-    | st.lists(st.sampled_from(["<answer>", "</answer>", "yes", "####", "\n", "is"])).map("".join),
-)
-def test_any_truth_and_any_response_have_a_verdict(source, truth, response):
-    result = dispatch.compute_score(source, response, {"data_source": source, "ground_truth": truth})
-    assert result["reason"] in dispatch.REASONS
-    assert all(0.0 <= result[key] <= 1.0 for key in ("score", "acc", "accuracy", "format", "f1", "tests"))
 
 
 HARD = (

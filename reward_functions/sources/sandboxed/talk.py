@@ -21,12 +21,13 @@ if TYPE_CHECKING:  # importing typing does too
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    Test = tuple[str, list[str], dict[str, str], list[str]]  # its text, and what it takes; see `programs.Test`
 
 MAX_DEPTH = 150
 MAX_ITEMS = 100_000  # of an iterator, which comes as a whole
 MAX_GUESSES = 1000  # calls of a test that is tried with a constant for a program
 LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refuses long decimal ones
+# The text of a test, the names that it takes from the program, and from the standard library: name -> "module.name".
+Test = tuple[str, list[str], dict[str, str]]
 MUTABLE = (list, dict, set, bytearray)  # what a call may change in place
 FAILURES = ("runtime_error", "syntax_error", "memory_limit")
 STOPS = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would end a loop of the test's in silence
@@ -387,15 +388,14 @@ class Talk:
             self.stand_ins[number] = Object(self, number)
         return self.stand_ins[number]
 
-    def look(self, name: str, classes: list[str]) -> Any:
+    def look(self, name: str) -> Any:
         """Return what a name of the program's stands for. Data is asked for each time, since a call may change it."""
         self.asked += 1
         if name not in self.by_name:
             found = self.ask("name", name)
             if type(found) is not Object:
                 return found
-            kind = Class if name in classes else Solution if name == "Solution" else Object
-            self.by_name[name] = kind(self, found._number)
+            self.by_name[name] = (Solution if name == "Solution" else Object)(self, found._number)
         return self.by_name[name]
 
 
@@ -449,30 +449,6 @@ class Solution(Object):
         return made if arguments else Instance(self._talk, made._number)
 
 
-class Made(Instance):
-    """Stands for an object that the test made of a class that its author named: does all that the class says."""
-
-    __slots__ = ()
-
-    def __iter__(self) -> Any:
-        return iter(self._talk.ask("list", self))
-
-    def __delattr__(self, name: str) -> None:
-        self._talk.ask("delattr", self, name)
-
-
-class Class(Made):
-    """Stands for such a class."""
-
-    __slots__ = ()
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return Made(self._talk, self._talk.ask("make", self, *arguments, **named)._number)
-
-    def __instancecheck__(self, value: Any) -> bool:
-        return self._talk.ask("isinstance", value, self) is True
-
-
 def compare(operation: str) -> Any:
     """Return a comparison of two objects."""
 
@@ -482,29 +458,8 @@ def compare(operation: str) -> Any:
     return method
 
 
-def operate(operation: str, swapped: bool = False, in_place: bool = False) -> Any:
-    """Return an operator, or a function such as `len`; one in place may return the object itself."""
-
-    def method(self: Made, *others: Any) -> Any:
-        found = self._talk.ask(operation, *((*others, self) if swapped else (self, *others)))
-        return self if in_place and type(found) is Object and found._number == self._number else found
-
-    return method
-
-
 for name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Object, f"__{name}__", compare(name))
-    setattr(Made, f"__{name}__", operate(name))
-FUNCTIONS = "len hash str repr format abs neg pos invert int float bool round getitem setitem delitem contains"
-ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and_ or_ xor"
-for name in FUNCTIONS.split():
-    setattr(Made, f"__{name}__", operate(name))
-for name in ARITHMETIC.split():
-    plainly = name.rstrip("_")
-    setattr(Made, f"__{plainly}__", operate(name))
-    setattr(Made, f"__r{plainly}__", operate(name, swapped=True))
-    if name != "divmod":
-        setattr(Made, f"__i{plainly}__", operate(f"i{plainly}", in_place=True))
 
 
 class Guess:
@@ -567,7 +522,7 @@ def rebuilt(name: str, arguments: list[Any]) -> BaseException:
 
 def execute(test: Test, look: Callable[[str], Any]) -> None:
     """Execute a test. Raises anything: it does not hold."""
-    text, wanted, imports, _ = test
+    text, wanted, imports = test
     sys.stdout = io.StringIO()
     scope: dict[str, Any] = {"__name__": "test", "__builtins__": Names(wanted, look)}
     for name, path in imports.items():
@@ -578,9 +533,9 @@ def execute(test: Test, look: Callable[[str], Any]) -> None:
 
 def guessed(test: Test, constant: bool) -> bool:
     """Return whether a test holds for a program that always answers this."""
-    asked, classes = [0], [*test[3], "Solution"]
+    asked = [0]
     try:
-        execute(test, lambda name: Guess(constant, name in classes, asked))
+        execute(test, lambda name: Guess(constant, name == "Solution", asked))
     except BaseException:  # allowed: a test may raise anything
         return False
     return True
@@ -590,7 +545,7 @@ def judged(test: Test, talk: Talk) -> str:
     """Return "held", "failed", "gold_unparsable", or how the program failed."""
     talk.begin()
     try:
-        execute(test, lambda name: talk.look(name, test[3]))
+        execute(test, talk.look)
         status = "held" if talk.asked else "gold_unparsable"
     except BaseException as error:  # allowed: a test may raise anything, and so may a program
         by_the_program = any(error is each for each in talk.raised)

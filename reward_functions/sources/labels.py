@@ -1,10 +1,35 @@
-"""Labels: the whole statement is one of a label's spellings, or, where labels are letters, one option."""
+"""Labels and options: the whole statement is one of a label's spellings, or names one option by its letter."""
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import Any
 
-from . import answers, multiple_choice
+from . import answers
+
+# A letter and its text; a text without a mark between is a value, as in `\textbf{(B)}\ 42`.
+_OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\))|(?<=\)) ?([-+.]?[0-9\\].*))?").fullmatch
+_ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").search
+
+
+@lru_cache(maxsize=4096)
+def gold_option(gold: str) -> str:
+    r"""The letter that a gold answer such as `B`, `(B)` or `\text{(B)}` is; "" where it is something else."""
+    match = _OPTION(answers.plain(gold))
+    return "" if match is None or match[3] or match[4] or match[5] else (match[1] or match[2]).upper()
+
+
+@lru_cache(maxsize=16_384)
+def read_option(statement: str) -> str:
+    """The one option that a statement is: `B`, `(B)`, `B. text`, `B (42)`; "" where it names none or several."""
+    text = answers.plain(statement) if len(statement) <= answers.LONGEST else ""
+    if len(text) == 1 and "A" <= text.upper() <= "J":
+        return text.upper()
+    match = _OPTION(text)
+    if match is None or _ANY_OPTION(match[3] or match[4] or match[5] or ""):
+        return ""
+    return (match[1] or match[2]).upper()
 
 
 class Labels:
@@ -28,7 +53,7 @@ class Labels:
         if not isinstance(aliases, dict) or not isinstance(truth.get("labels") or [], list):
             raise ValueError("labels is no list, or aliases no object")
         self.label = answers.bare(str(label))
-        self.letter = multiple_choice.gold_option(str(label))
+        self.letter = gold_option(str(label))
         self.spellings: dict[str, str] = {}
         for name in [label, *(truth.get("labels") or []), *aliases]:
             self._add(str(name), str(name))
@@ -49,6 +74,6 @@ class Labels:
         if text in self.spellings:
             return self.spellings[text]
         if self.letter:
-            letter = multiple_choice.read_option(statement).lower()
+            letter = read_option(statement).lower()
             return self.spellings.get(letter) or self.spellings.get(f"({letter})") or ""
         return text if len(set(self.spellings.values())) == 1 else ""  # the other labels are not known
