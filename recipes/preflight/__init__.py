@@ -97,16 +97,17 @@ def run_checks(recipe: Recipe) -> list[str]:
 def dry(recipe: Recipe, ask_hub: bool = False, skip: tuple[str, ...] = ()) -> Findings:
     """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
 
-    Of a plan for GPUs that are not here, only the memory is checked.
+    Of a plan for GPUs that are not here, only the memory is checked, and the data that is there.
 
     Args:
         ask_hub: whether a hub is asked for a model that is not here yet, and several machines must be named; a plan
             can be made without both.
         skip: further checks to leave out.
     """
-    if recipe.planned_gpus is not None:
-        return findings(recipe, skip=tuple(name for name in CHECKS if name != "memory"))
     missing = data_files.missing(recipe) if "data" not in skip else []
+    if recipe.planned_gpus is not None:
+        checked = {"memory"} if missing else {"memory", "data"} - set(skip)
+        return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
     result = findings(recipe, skip=(*skip, *["data"] * to_prepare, *([] if ask_hub else ["hub", "cluster"])))
     if to_prepare:

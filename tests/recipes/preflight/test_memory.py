@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recipes import preflight
 from recipes.config import fit as plans
 from recipes.config import load, tasks
+from recipes.data.custom import ready
 from recipes.errors import RecipeError
 from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import PUBLISHED, published_shape
@@ -352,3 +353,11 @@ def test_a_model_is_being_saved_only_where_whole_models_are(monkeypatch):
 
     assert saved() > 0
     assert saved("trainer.save_freq=-1") == saved("trainer.save_hf_model=false") == 0
+
+
+def test_a_plan_for_gpus_that_are_not_here_still_says_that_a_step_asks_for_more_rows_than_there_are(tmp_path):
+    rows = "".join(f'{{"prompt": "{i} + 1?", "ground_truth": "{i + 1}"}}\n' for i in range(20))
+    (tmp_path / "few.jsonl").write_text(rows)
+    arguments = ["--gpus", "8x80", "--data", str(tmp_path / "few.jsonl"), "--data_source", "math_reasoning"]
+    found = preflight.dry(ready(load("custom", arguments=arguments, environ={}), lambda line: None, fetch=False))
+    assert [error.where.split(":")[0] for error in found.errors] == ["data.rollout_batch_size"]
