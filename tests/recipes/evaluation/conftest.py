@@ -20,6 +20,7 @@ import pytest
 from recipes.evaluation import evaluate
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan
+from recipes.evaluation.report import Result, html_page
 from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.evaluation.scoring import Reward
 
@@ -99,9 +100,9 @@ def make_model(tmp_path) -> Callable[..., Path]:
     return make
 
 
-def scripted_text(index: int, sample: int, skill: float, salt: str = "") -> str:
+def scripted_text(index: int, sample: int, skill: float) -> str:
     """Right for a fixed share `skill` of (question, sample) pairs; every tenth wrong one states nothing."""
-    lot = hashlib.sha256(f"{salt}{index}:{sample}".encode()).digest()
+    lot = hashlib.sha256(f"{index}:{sample}".encode()).digest()
     if lot[0] / 256 < skill:
         return f"<think>adding {index} and {index} gives {2 * index}</think><answer>{2 * index}</answer>"
     return "I do not know." if lot[1] < 26 else f"<think>a guess</think><answer>{2 * index + 1}</answer>"
@@ -112,17 +113,15 @@ class ScriptedSampler:
 
     ending = ""
 
-    def __init__(self, skill: float, salt: str = "", first: dict[int, str] | None = None) -> None:
-        self.skill, self.salt, self.first = skill, salt, first or {}
+    def __init__(self, skill: float) -> None:
+        self.skill, self.closed = skill, False
+        self.first: dict[int, str] = {}
         self.asked: list[int] = []
-        self.closed = False
 
     def generate(self, questions: Any, sampling: Sampling) -> Iterator[Group]:
         for question in questions:
             self.asked.append(question.row)
-            texts = [
-                scripted_text(question.row, sample, self.skill, self.salt) + self.ending for sample in range(sampling.n)
-            ]
+            texts = [scripted_text(question.row, sample, self.skill) + self.ending for sample in range(sampling.n)]
             texts[0] = self.first.get(question.row, texts[0])
             lengths = [len(text.split()) for text in texts]
             logprobs = [None if sampling.greedy else -0.25 * length for length in lengths]
@@ -215,80 +214,62 @@ HOSTILE = (
 )
 
 
+class World:
+    """Evaluations with scripted models named "model", "old" and "new" in a folder of their own."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, count: int = 30) -> None:
+        self.data, self.reward_path = folder / "world.parquet", folder / "reward_file.py"
+        self.reward_path.write_text(REWARD, encoding="utf-8")
+        pq.write_table(pa.Table.from_pylist([row(i) for i in range(count)]), self.data)
+        self.samplers = {"model": ScriptedSampler(0.5), "old": ScriptedSampler(0.3), "new": ScriptedSampler(0.7)}
+        self.started: list[str] = []
+
+        def start(subject: Subject, *args: Any) -> ScriptedSampler:
+            self.started.append(subject.name)
+            return self.samplers[subject.name]
+
+        patch.setenv("ARTIFACTS_DIR", str(folder / "artifacts"))
+        patch.setattr(Subject, "start", start)
+
+    def subject(self, label: str, name: str) -> Subject:
+        return Subject(label, name, name, f"hash of {name}", self.reward_path.parent)
+
+    def plan(self, **changes: Any) -> EvaluationPlan:
+        own = {"task": "sums", "subjects": (self.subject("model", "model"),), "data": self.data}
+        own |= {"reward": Reward(str(self.reward_path)), "sampled": SAMPLED, "greedy": None, "batch": 32}
+        return EvaluationPlan(**(own | changes))
+
+    def two(self, **changes: Any) -> EvaluationPlan:
+        subjects = (self.subject("base", "old"), self.subject("trained", "new"))
+        return self.plan(subjects=subjects, greedy=GREEDY, batch=None, **changes)
+
+    def run(self, plan: EvaluationPlan) -> tuple[Result, Path]:
+        return evaluate.run(plan, silent)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch) -> World:
+    monkeypatch.setattr(evaluate, "draw_all", lambda result: [])  # a second for every report; test_report.py draws
+    return World(tmp_path, monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
-    """Result, samples and figures of each kind; the first answers are hostile."""
-    folder = tmp_path_factory.mktemp("reports")
-    (folder / "reward_file.py").write_text(REWARD, encoding="utf-8")
-    pq.write_table(pa.Table.from_pylist([row(i) for i in range(40)]), folder / "test.parquet")
-    first = dict(enumerate((*HOSTILE, *(f"<answer>{2 * index}</answer>" for index in range(4, 7)))))
-
-    class Scripted(Subject):
-        def start(self, *args: Any) -> Any:
-            return ScriptedSampler({"old": 0.35, "new": 0.7}[self.name], self.name, first)
-
-    def subject(label: str, name: str) -> Subject:
-        return Scripted(label, name, name, f"hash of {name}", folder, "a <b>note</b>" if name == "old" else "")
-
-    one, two = (subject("model", "new"),), (subject("base", "old"), subject("trained", "new"))
-    kinds = {"analyse": (one, None), "evaluation": (one, GREEDY), "comparison": (two, GREEDY)}
+    """Result, samples and figures of a probe and of a comparison; the first answers are hostile."""
     captured: dict[str, Any] = {}
-    reward = Reward(str(folder / "reward_file.py"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ARTIFACTS_DIR", str(folder / "artifacts"))
+        world = World(tmp_path_factory.mktemp("reports"), patch, count=40)
+        for sampler in world.samplers.values():
+            sampler.first = dict(enumerate((*HOSTILE, *(f"<answer>{2 * index}</answer>" for index in range(4, 7)))))
         patch.setattr(
             evaluate, "write_report", lambda _, result, *drawn: captured.update({result.kind: (result, *drawn)})
         )
-        for subjects, greedy in kinds.values():
-            data = folder / "test.parquet"
-            plan = EvaluationPlan("sums", subjects, data, reward, SAMPLED, greedy, batch=32, samples=60)
-            evaluate.run(plan, silent)
+        for plan in (world.plan(samples=60), world.two(samples=60)):
+            world.run(plan)
     return captured
 
 
 @pytest.fixture(scope="session")
 def pages(reports) -> dict[str, str]:
     """The HTML page of each report."""
-    from recipes.evaluation.report import html_page
-
     return {kind: html_page(*content) for kind, content in reports.items()}
-
-
-class World:
-    """Plans for scripted models named "model", "old" and "new"."""
-
-    def __init__(self, data: Path, reward_path: Path) -> None:
-        self.data, self.reward_path = data, reward_path
-        self.samplers = {"model": ScriptedSampler(0.5), "old": ScriptedSampler(0.3), "new": ScriptedSampler(0.7)}
-        self.started: list[str] = []
-
-    def subject(self, label: str, name: str) -> Subject:
-        return Subject(label, name, name, f"hash of {name}", self.reward_path.parent)
-
-    def plan(self, **changes: Any) -> EvaluationPlan:
-        subjects = (self.subject("model", "model"),)
-        reward = Reward(str(self.reward_path))
-        probe = {"sampled": SAMPLED, "greedy": None, "batch": 32}
-        return EvaluationPlan(
-            **({"task": "sums", "subjects": subjects, "data": self.data, "reward": reward} | probe | changes)
-        )
-
-    def two(self, **changes: Any) -> EvaluationPlan:
-        subjects = (self.subject("base", "old"), self.subject("trained", "new"))
-        return self.plan(subjects=subjects, greedy=GREEDY, batch=None, **changes)
-
-    def run(self, plan: EvaluationPlan) -> tuple[evaluate.Result, Path]:
-        return evaluate.run(plan, silent)
-
-
-@pytest.fixture
-def world(monkeypatch, make_data, reward_path) -> World:
-    world = World(make_data(30), reward_path)
-    monkeypatch.setattr(evaluate, "draw_all", lambda result: [])  # a second for every report; test_report.py draws
-
-    def start(subject: Subject, *args: Any) -> ScriptedSampler:
-        world.started.append(subject.name)
-        return world.samplers[subject.name]
-
-    monkeypatch.setattr(Subject, "start", start)
-    return world

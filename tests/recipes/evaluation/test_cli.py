@@ -81,25 +81,23 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "mistake"),
+    ("arguments", "named"),
     [
-        (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "groups of one"),
-        (["--model_path", "tiny", "--reward_path", "none.py"], "no reward file"),
-        (["--model_path", "other"], "has no model other"),
-        (["--model_path", "tiny", "--data_path", "bare.parquet"], "no column ground_truth"),
-        (["--model_path", "tiny", "gsm8k"], "gsm8k is neither an option nor"),
-        ([], "no model is named"),
+        (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "--rollout_n"),
+        (["--model_path", "tiny", "--reward_path", "none.py"], "none.py"),
+        (["--model_path", "other"], "other"),
+        (["--model_path", "tiny", "--data_path", "bare.parquet"], "ground_truth"),
+        (["--model_path", "tiny", "gsm8k"], "gsm8k"),
+        ([], "--model_path"),
     ],
 )
-def test_mistakes_are_named_in_one_message(eval_sums, make_data, tmp_path, monkeypatch, artifacts, arguments, mistake):
+def test_mistakes_are_named_in_one_message(eval_sums, make_data, tmp_path, monkeypatch, artifacts, arguments, named):
     monkeypatch.chdir(tmp_path)
     make_data(name="bare", rows=[{"prompt": [{"role": "user", "content": "1 + 1?"}], "data_source": "sums"}])
     outcome = eval_sums(*arguments)
-    assert outcome.exit_code == 2
-    assert mistake in outcome.stderr
-    assert outcome.stderr.count("error:") == 1
+    assert (outcome.exit_code, outcome.stderr.count("error:"), reports_in(artifacts)) == (2, 1, [])
+    assert named in outcome.stderr
     assert "Traceback" not in outcome.stderr
-    assert reports_in(artifacts) == []
 
 
 def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make_model, artifacts):
@@ -143,7 +141,3 @@ def test_columns_and_sources_are_options(eval_sums, tmp_path):
     arguments = ("--data", data, "--model_path", "tiny", "--prompt_key", "ask", "--answer_key", "gold")
     report = report_of(eval_sums(*arguments, "--data_source", "gsm8k", task=("custom",)))
     assert report["identity"]["data"]["questions"] == 5
-    reward = tmp_path / "my_reward.py"
-    reward.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0")
-    report = report_of(eval_sums(*arguments, "--reward_func", reward, task=("custom",)))
-    assert report["identity"]["reward"]["path"] == str(reward), "an own reward needs no source"

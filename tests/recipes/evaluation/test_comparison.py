@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 
 from recipes.evaluation import comparison
-from recipes.evaluation.comparison import LEAST_CHANGED, Headline
-from recipes.evaluation.evaluate import _with_truncation
+from recipes.evaluation.comparison import LEAST_CHANGED
 from recipes.evaluation.metrics import Collector
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
@@ -45,19 +41,6 @@ def both(base, trained, greedy=None):
     return compare(passes(base, first), passes(trained, second), list(range(len(base))))
 
 
-def test_differences_are_paired_by_question():
-    rng = np.random.default_rng(0)
-    before = rng.integers(0, 9, 80)
-    after = np.minimum(8, before + rng.integers(0, 3, 80))
-    accuracy = both(before, after).differences["sampled"]["accuracy"]
-    change = (after - before) / 8
-    assert accuracy.value == pytest.approx(change.mean())
-    unpaired = np.sqrt((before / 8).var() / 80 + (after / 8).var() / 80) * 3.92
-    assert accuracy.high - accuracy.low < unpaired / 4, "the questions' own spread must cancel"
-    half = 1.96 * change.std() / np.sqrt(80)
-    assert accuracy.low == pytest.approx(change.mean() - half, abs=half / 2)
-
-
 def test_won_and_lost_name_rows_and_what_one_model_lacks_has_no_difference():
     base, trained = passes([0] * 5, [0, 1, 1, 0, 0]), passes([0] * 5, [1, 1, 0, 0, 1], logprob=None)
     compared = compare(base, trained, [10, 20, 30, 40, 50])
@@ -70,31 +53,13 @@ def greedy(won, lost, same=20):
     return [0] * won + [1] * lost + [1] * same, [1] * won + [0] * lost + [1] * same
 
 
-def test_the_headline_says_whose_answers_were_cut_off():
-    def cut(share):
-        figures = {"truncated": SimpleNamespace(value=share)}
-        return SimpleNamespace(passes={"sampled": SimpleNamespace(figures=figures)})
-
-    headline = Headline("good", "The trained model is better.")
-    text = _with_truncation(headline, {"base": cut(0.694), "trained": cut(0.02)}).text
-    assert "cut off 69.4% of the sampled answers of the base model, which" in text
-    assert "cut off" not in _with_truncation(headline, {"base": cut(0.05), "trained": cut(0.02)}).text
-
-
 @pytest.mark.parametrize(
-    ("won", "lost", "level", "text"),
-    [
-        (12, 2, "good", "The trained model is better"),
-        (2, 12, "bad", "The trained model is worse"),
-        (0, 0, "weak", "No difference is shown"),
-        (5, 0, "weak", f"fewer than {LEAST_CHANGED} changed questions"),
-    ],
+    ("won", "lost", "level"), [(12, 2, "good"), (2, 12, "bad"), (0, 0, "weak"), (LEAST_CHANGED - 1, 0, "weak")]
 )
-def test_the_primary_test_decides_the_headline(won, lost, level, text):
+def test_the_primary_test_decides_the_headline(won, lost, level):
     answers = greedy(won, lost)
     comparison = both([3] * len(answers[0]), [3] * len(answers[0]), answers)
     assert comparison.headline.level == level
-    assert text in comparison.headline.text
     assert comparison.primary.difference.excludes_zero == (level != "weak"), "interval and test agree"
 
 

@@ -14,12 +14,12 @@ def test_what_is_no_model(make_model, tmp_path):
     bare = make_model("bare", weights=None)
     shards = make_model("run/global_step_5/actor/huggingface", weights=None)
     (shards.parent / "model_world_size_1_rank_0.pt").write_bytes(b"")
-    for asked, what, fix in (
-        (tmp_path / "none", "there is no folder", "owner/name"),
-        (bare, "no weights", "trainer.save_hf_model=true"),
-        (shards, "no weights", "verl.model_merger merge"),
+    for asked, fix in (
+        (tmp_path / "none", "owner/name"),
+        (bare, "trainer.save_hf_model=true"),
+        (shards, "verl.model_merger merge"),
     ):
-        with pytest.raises(RecipeError, match=what) as error:
+        with pytest.raises(RecipeError) as error:
             find_model(str(asked))
         assert fix in error.value.fix
         assert error.value.where == "--model_path"
@@ -47,15 +47,11 @@ def test_a_run_is_its_last_whole_step(make_model, tmp_path):
 def test_a_missing_step_lists_those_of_its_own_run(make_model, tmp_path):
     for name in ("run/global_step_100", "run/global_step_20", "other/global_step_7"):
         make_model(f"{name}/actor/huggingface")
-    with pytest.raises(RecipeError, match="the checkpoints of run: ") as error:
-        find_model(f"{tmp_path}/run/global_step_60/actor")
-    assert "global_step_20/actor/huggingface, global_step_100/actor/huggingface" in error.value.what
-    assert "global_step_7" not in str(error.value)
-    with pytest.raises(RecipeError, match="checkpoints of untrained: none") as error:
-        find_model(f"{tmp_path}/untrained/global_step_60/actor/huggingface")
-    assert "global_step_7" not in str(error.value)
-    with pytest.raises(RecipeError, match="holds several models"):
-        find_model(str(tmp_path))
+    for asked, listed in ((f"{tmp_path}/run/global_step_60/actor", ("20", "100")), (str(tmp_path), ("20", "100", "7"))):
+        with pytest.raises(RecipeError) as error:
+            find_model(asked)
+        assert all(f"global_step_{step}/" in error.value.what for step in listed)
+        assert ("global_step_7/" in str(error.value)) == ("7" in listed)
 
 
 def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
@@ -63,12 +59,13 @@ def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
     no_parquet.write_text("question,answer\n")
     pq.write_table(pq.read_table(empty).slice(0, 0), empty)
     bare = make_data(name="bare", rows=[{key: value for key, value in make_row(0).items() if key != "reward_model"}])
-    for path, what in ((no_parquet, "not a parquet file"), (empty, "is empty"), (bare, "reward_model")):
-        with pytest.raises(RecipeError, match=what):
+    for path in (no_parquet, empty, bare):
+        with pytest.raises(RecipeError) as error:
             load_questions(path)
+        assert str(path) in str(error.value)
     for gold in ({"style": "rule", "ground_truth": None}, None):
         data = make_data(rows=[make_row(0), make_row(1, reward_model=gold)])
-        with pytest.raises(RecipeError, match="no gold answer") as error:
+        with pytest.raises(RecipeError) as error:
             load_questions(data)
         assert "row 1" in error.value.where
         assert len(load_questions(data, limit=1)) == 1, "rows beyond the limit are not judged"

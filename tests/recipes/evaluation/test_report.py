@@ -12,7 +12,7 @@ import pytest
 from recipes.evaluation.metrics import metric_of
 from recipes.evaluation.report import table
 
-KINDS = ("analyse", "evaluation", "comparison")
+KINDS = ("analyse", "comparison")
 
 
 def number_in(text):

@@ -28,10 +28,10 @@ TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data, make_row):
     long = [{"role": "user", "content": "What is 1 + 1? " * 60}]
     questions = load_questions(make_data(rows=[make_row(0), make_row(1, prompt=long)]))
-    with pytest.raises(RecipeError, match=r"row 1 has \d+ prompt tokens.* window of 512") as found:
+    with pytest.raises(RecipeError) as found:
         VllmSampler(TINY, questions, 400, Engine())
-    assert found.value.fix == "drop that row"
-    with pytest.raises(RecipeError, match="with 500 response tokens") as found:
+    assert "row 1" in found.value.what
+    with pytest.raises(RecipeError) as found:
         VllmSampler(TINY, questions[:1], 500, Engine())
     room = int(found.value.fix.removeprefix("use --max_tokens "))
     assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
@@ -43,8 +43,7 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     other = VllmSampler(TINY, questions, 8, Engine(chat_template="{{ messages[0].content }}"))
     assert other._tokens(questions[0]) != own._tokens(questions[0])
     assert other._tokenizer.decode(other._tokens(questions[0])) == questions[0].text
-    names = [Engine().generator(), Engine(dtype="float16").generator(), Engine(chat_template="x").generator()]
-    assert len(set(names)) == 3, "what changes the answers is in the cache's key"
+    assert len({Engine().generator(), Engine(dtype="float16").generator(), Engine(chat_template="x").generator()}) == 3
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator() == Engine().generator()
 
 
@@ -64,16 +63,12 @@ def test_the_caches_key_has_the_precision_of_this_machine_and_vllms_version(monk
     assert asked.generator(Engine(max_pixels=512)) == "server None-512", "images are sent with the bounds"
 
 
-@pytest.mark.parametrize("gpus", [0, 1])
-def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch, gpus):
+def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=lambda **arguments: arguments))
-    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: gpus)
-    monkeypatch.setattr(vllm_engine, "_prepare_cpu", lambda model: None)
-    recipe = load("countdown", environ={}, hardware="gpu" if gpus else "cpu")
-    engine = plan._engine(Options(), recipe, make_data(1))
+    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: 1)
+    engine = plan._engine(Options(), load("countdown", environ={}, hardware="gpu"), make_data(1))
     arguments = vllm_engine._start_engine(TINY, 512, engine, 0)
-    wanted = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"} if gpus else None
-    assert arguments.get("compilation_config") == wanted
+    assert arguments["compilation_config"] == {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 
 
 def test_a_spawned_engine_imports_the_script_again_without_running_it():
