@@ -1,6 +1,7 @@
 """The benchmark of a step: arithmetic, runs that fail, and random weights that end as often as asked."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from typer.testing import CliRunner
 from recipes.config import load
 from recipes.runs.metrics import Step
 from tools.benchmarks import shapes, step
-from tools.benchmarks.watching import Watched
 
 WORK = step.Workload("countdown", Path("model"), 1, 1.0, prompts=32, n=8, max_response=64, steps=3, gpus=1)
 
@@ -38,15 +38,16 @@ def test_utilisation_counts_the_model_and_the_gpus():
 def test_steps_before_a_failure_count_and_nothing_moves_between_them(tmp_path, monkeypatch, capsys):
     commands = []
 
-    def watch(command, *, environment, metrics, log, interval_s):
+    def launched(command, environment, log):
         commands.append(command)
         log.write_text("torch.OutOfMemoryError\n")
         done = [metrics_at(number + 1, 10.0, **{"perf/total_num_tokens": 1000}) for number in range(2)]
-        metrics.write_text("".join(json.dumps(each._asdict()) + "\n" for each in done))
-        return Watched(exit_code=143)
+        lines = "".join(json.dumps(each._asdict()) + "\n" for each in done)
+        log.with_name("metrics.jsonl").write_text(lines)
+        return 143
 
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    monkeypatch.setattr(step, "watch", watch)
+    monkeypatch.setattr(step, "launched", launched)
     for name in step.VALUES:
         found = step.run(name, WORK)
         assert (found.steps, found.exit_code) == (1, 143)
@@ -82,7 +83,7 @@ def test_a_gpu_beside_others_is_compared_with_one_alone():
 
 def test_settings_are_refused_before_anything_is_built():
     for option in (["--gpus", "two"], ["--values", "theirs"]):
-        done = CliRunner().invoke(_app(), [*option, "--only-model"])
+        done = CliRunner().invoke(_app(), [*option])
         assert done.exit_code == 2
         assert repr(option[1]) in done.stderr
 
@@ -93,11 +94,10 @@ def _app():
     return app
 
 
-def test_the_start_and_the_first_step_are_shown_since_the_medians_leave_them_out():
-    printed = "note: fine\n[   33 s] policy ready\nstep 1\n[  134 s] ready: generating\n"
-    steps = [Step(0, {"val-core/x": 1.0}), metrics_at(1, 77.0), metrics_at(2, 25.0)]
-    shown = step.start_of(printed, 211.2, steps).splitlines()
-    assert shown[:2] == ["[   33 s] policy ready", "[  134 s] ready: generating"]
-    assert shown[2].startswith("[  211 s] first step done, in 77.0 s: generate 2.0, ")
-    assert "reference 1.0, update 4.0" in shown[2]
-    assert step.start_of(printed, None, []).splitlines() == shown[:2]
+def test_ctrl_c_ends_the_command_and_its_exit_code_is_reported(tmp_path):
+    held = (
+        "import os, signal, time\ntry:\n    os.kill(os.getppid(), signal.SIGINT); time.sleep(0.3)\nfinally: exit(130)"
+    )
+    log = tmp_path / "log"
+    assert step.launched([sys.executable, "-c", f"print('begun', flush=True)\n{held}"], {}, log) == 130
+    assert log.read_text() == "begun\n"

@@ -91,7 +91,7 @@ def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedToken
     """Qwen's marks and chat format over pieces of the texts, filled up to `size` entries."""
     from tokenizers import Tokenizer
 
-    from tools.tiny_models.tokenizer import CHAT_TEMPLATE, SPECIAL, train_tokenizer
+    from tools.tiny_models.text import CHAT_TEMPLATE, SPECIAL, train_tokenizer
 
     marks = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
 

@@ -6,12 +6,12 @@ import json
 import multiprocessing
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -30,7 +30,6 @@ from recipes.memory.fit import KEYS
 from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
 from recipes.runs.metrics import Step, read_history
 from tools.benchmarks import shapes
-from tools.benchmarks.watching import last_lines, watch
 
 WITHOUT_LEVERS = {
     "worker.actor.model.enable_gradient_checkpointing": True,
@@ -74,7 +73,6 @@ STANDSTILL = {"worker.actor.optim.lr": 1e-12}
 """A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
 shape at 2e-6 responses had 30 tokens instead of 539, so that later steps timed almost nothing."""
 
-_PHASE_LINE = re.compile(r"\[ *\d+ s\] ")
 INTERRUPTED = (130, 143)
 """Exit codes after SIGINT and SIGTERM."""
 
@@ -285,30 +283,27 @@ def run(name: str, work: Workload) -> Measured:
     history.unlink(missing_ok=True)
     log = folder / "launcher.log"
     print(f"{name}: {work.steps} steps; the launcher's output goes to {relative_to_cwd(log)}", flush=True)
-    seen = watch(command, environment=environment, metrics=history, log=log, interval_s=5.0)
-    if seen.exit_code:
-        print(f"{name}: the launcher ended with {seen.exit_code}; its last lines:\n{last_lines(log)}", flush=True)
-    steps = read_history(history)
-    print(start_of(log.read_text(encoding="utf-8", errors="replace"), seen.first_metrics_s, steps), flush=True)
+    exit_code = launched(command, environment, log)
+    if exit_code:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            last = "".join(deque(lines, maxlen=20))
+        print(f"{name}: the launcher ended with {exit_code}; its last lines:\n{last}", flush=True)
     recipe = load(work.task, arguments=[*arguments, *work.extra], environ={**os.environ, **environment})
-    return measured(name, seen.exit_code, steps, work, estimated_peak(recipe))
+    return measured(name, exit_code, read_history(history), work, estimated_peak(recipe))
 
 
-def start_of(printed: str, first_done_s: float | None, steps: Sequence[Step]) -> str:
-    """What a run did until its first step was done, which the medians leave out: seconds since the command began.
+def launched(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+    """Run a command with its output in a log. Ctrl-C ends the command and not this process, which then reports.
 
-    Args:
-        printed: by the launcher, with its `[   33 s] phase` lines.
-        first_done_s: seconds until the first step's metrics; None where there is none.
-        steps: of the run.
+    Returns:
+        The command's exit code.
     """
-    lines = [line for line in printed.splitlines() if _PHASE_LINE.match(line)]
-    first = next((each for each in steps if each.get("timing_s/step") is not None), None)
-    if first is not None and first_done_s is not None:
-        taken = {phase: first.get(*names) for phase, (names, _) in PHASES.items()}
-        phases = ", ".join(f"{phase} {value:.1f}" for phase, value in taken.items() if value is not None)
-        lines.append(f"[{first_done_s:5.0f} s] first step done, in {first.get('timing_s/step'):.1f} s: {phases}")
-    return "\n".join(lines)
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # the command has it as well
+            return process.wait()
 
 
 def table(runs: Sequence[Measured]) -> list[list[str]]:
@@ -364,7 +359,6 @@ def command(
     mean_response: Annotated[float, typer.Option(help="average length of responses that nothing cuts off")] = 600.0,
     steps: Annotated[int, typer.Option(help="steps of each run; the first is left out", min=1)] = 3,
     gpus: Annotated[str, typer.Option(help="GPUs that share a step; several, as 1,2,4: one after the other")] = "1",
-    only_model: Annotated[bool, typer.Option(help="write the model, and stop")] = False,
     out: Annotated[Path | None, typer.Option(help="JSON file for the measurements")] = None,
 ) -> None:
     """Time training steps at a model's shape.
@@ -393,9 +387,6 @@ def command(
             begin = time.perf_counter()
             build_apart(shape, folder, questions(recipe.data.train_files), mean_response)
             console.print(f"{folder} was made in {time.perf_counter() - begin:.0f} s")
-        if only_model:
-            console.print(f"{folder}")
-            return
         parameters, rate = shapes.parameters(folder), matrix_rate()
         console.print(f"{parameters / 1e9:.3g} billion parameters; a matrix product reaches {rate / 1e12:.3g} TFLOP/s")
         work = Workload(task, folder, parameters, rate, prompts, n, max_response, steps, numbers[0], extra or ())

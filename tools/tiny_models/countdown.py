@@ -14,8 +14,7 @@ from recipes.tasks.countdown import problems
 from recipes.tasks.countdown.problems import PRESETS, bucket, generate, text
 from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
 from tools.tiny_models.pretrain import Problem
-from tools.tiny_models.text import Example, Shape, TextTask
-from tools.tiny_models.tokenizer import train_tokenizer
+from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
 
 SETTINGS = PRESETS["tiny"]
 LARGEST = 99  # what annotators write behind `=`: one token each

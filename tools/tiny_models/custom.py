@@ -17,8 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from recipes.data.splits import bucket_of
 from tools.tiny_models.pretrain import Problem
-from tools.tiny_models.text import Example, Shape, TextTask
-from tools.tiny_models.tokenizer import train_tokenizer
+from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
 
 LETTERS = "ABCD"
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}

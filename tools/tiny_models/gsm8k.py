@@ -24,8 +24,7 @@ from recipes.tasks.gsm8k.problems import (
 )
 from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
 from tools.tiny_models.pretrain import Problem
-from tools.tiny_models.text import Example, Shape, TextTask
-from tools.tiny_models.tokenizer import train_tokenizer
+from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
 
 LARGEST = 99  # what annotators write behind `=`, right or wrong: one token each
 CARELESS = 0.7

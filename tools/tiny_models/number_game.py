@@ -10,30 +10,66 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import PIL.Image
 import pyarrow.parquet as pq
 import torch
 from PIL.Image import Image, Resampling, Transform
+from scipy.ndimage import find_objects, label
 from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VLForConditionalGeneration, Trainer
 
 from recipes.errors import RecipeError
+from recipes.tasks.number_game.chromium import PAGE
 from recipes.tasks.number_game.rows import QUESTION, gold_response
 from recipes.tasks.number_game.rules import Deal, parse_deal
-from tools.tiny_models.cards import Box, find_cards
 from tools.tiny_models.pretrain import IGNORED, Problem, Task, arguments, finish
 
 CAREFUL = 0.35
 """Share of the demonstrations by the careful player; the careless one has the rest."""
 GLYPH, JITTER = 56, 8  # pixels of a side of a crop that shows one card's digit, and by which its middle is off
 TOKEN = 28  # pixels of a side that become one image token
+TOLERANCE = 6  # of a channel's 255
+NARROWEST = 0.12  # card, as a share of the screenshot's shorter side
+ALIGNMENT = 4  # pixels by which the places of cards in one row may be rounded
 NOTHING = 9  # the name of image tokens that lie on no card; 0 to 8 are the digits 1 to 9
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels; right and bottom are outside."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+@cache
+def face_colour(theme: str) -> tuple[int, ...]:
+    """Return the colour of a theme's cards, (red, green, blue), from the page's own style sheet."""
+    style = PAGE.with_name("style.css").read_text(encoding="utf-8")
+    rule = r"^body \{" if theme == "paper" else rf'^\[data-theme="{theme}"\] \{{'
+    return tuple(bytes.fromhex(re.findall(rule + r"[^}]*--face: #(\w{6})", style, re.MULTILINE)[0]))
+
+
+def find_cards(picture: Image, theme: str) -> list[Box] | None:
+    """Return the three cards from left to right, none of them chosen yet; None where they are not to be seen."""
+    pixels = np.asarray(picture.convert("RGB"), dtype=np.int16)
+    areas, _ = label((np.abs(pixels - np.array(face_colour(theme))) <= TOLERANCE).all(axis=2))
+    boxes = [Box(x.start, y.start, x.stop, y.stop) for y, x in find_objects(areas)]
+    boxes = [box for box in boxes if box.right - box.left >= NARROWEST * min(picture.size)]
+    for one in boxes:
+        row = [box for box in boxes if max(abs(one.top - box.top), abs(one.bottom - box.bottom)) <= ALIGNMENT]
+        if len(row) == 3:
+            return sorted(row)
+    return None
 
 
 class Screenshot(NamedTuple):
