@@ -1,37 +1,41 @@
-"""Images of the data: broken ones, places for them in the prompts, and room for their tokens."""
+"""Images of the data: broken ones, places for them in the prompts, and room for their tokens.
+
+Every image is opened; tokens are counted by the model's own processor for the rows with the most and the fewest pixels.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from recipes.config import PathKey, Recipe
-from recipes.data.rows import IMAGE_MARK, prompt_column
-from recipes.errors import RecipeError
+from recipes.data.rows import IMAGE_MARK, prompt_column, structured
+from recipes.errors import RecipeError, counted
 from recipes.model_files import local_model
 from recipes.preflight import data_files
-from recipes.preflight.child import ChildError, ask
-from recipes.preflight.image_tokens import Answer, Kind, Question, Size
+from recipes.preflight.child import ChildError, answer_with, ask
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
-"""So many images of a format without checksums are decoded, the first of each file; of PNG every chunk is checked."""
-COUNTING_LIMIT_S = 3600.0
+"""Rows of each file whose images are decoded where their format has no checksums; of PNG every chunk is checked."""
+COUNTING_LIMIT_S = 600.0
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
-@dataclass
-class AlikeRows:
-    """The rows of one kind in a file: the number of the first, counted from 0, and how many there are."""
+@dataclass(frozen=True)
+class Row:
+    """A row with images: its number, counted from 0, its messages as JSON, and the pixels of its images in bounds."""
 
-    first: int
-    count: int = 0
+    number: int
+    messages: str
+    pixels: int
 
 
 class BadRow(Exception):
@@ -45,74 +49,47 @@ class BadRow(Exception):
 def check_images(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit, image_key = recipe.worker.rollout.limit_images, recipe.data.image_key
-    scans = {
-        key: scan(
-            Path(key.path),
-            prompt_column(recipe),
-            image_key,
-            limit=limit,
-            image_dir=recipe.data.image_dir,
-            wrap=_prompt_format(recipe),
-        )
-        for key in data_files.files(recipe)
-        if limit or image_key in data_files.columns(key)
-    }
-    if not any(kind.sizes for kinds in scans.values() for kind in kinds):
+    files = [key for key in data_files.files(recipe) if limit or image_key in data_files.columns(key)]
+    extremes = {key: rows for key in files if (rows := scan(recipe, Path(key.path)))}
+    if not extremes:
         return []
     model, remarks = _model(recipe)
-    if model is None:
-        return remarks
-    answers = {key: _count_tokens(recipe, list(kinds), model) for key, kinds in scans.items()}
-    if not all(answer.tokens for answer in answers.values()):
-        return [f"the processor of {model} does not tell an image's tokens: whether prompts have room is not known"]
-    fitting: Counter[str] = Counter()  # split -> rows of all its files that are short enough
-    for key, kinds in scans.items():
-        for tokens, rows in zip(answers[key].tokens, kinds.values(), strict=True):
-            fitting[key.key] += rows.count * (tokens <= recipe.data.max_prompt_length)
-    for key, kinds in scans.items():
-        remarks += _check_room(recipe, key, kinds, answers[key], fitting[key.key])
+    if model is not None:
+        for key, rows in extremes.items():
+            remarks += _check_room(recipe, key, rows, model)
     return remarks
 
 
-def scan(
-    file: Path,
-    prompt_key: str,
-    image_key: str,
-    *,
-    limit: int,
-    image_dir: str | None = None,
-    wrap: Callable[[str], str] = str,
-) -> dict[Kind, AlikeRows]:
+def scan(recipe: Recipe, file: Path) -> list[Row]:
     """Read every row of a parquet file, a few at a time, and the header and checksums of every image.
 
-    Args:
-        file: with a column `prompt_key`, of chat messages or text.
-        image_key: column of the images; a file without it has rows without images.
-        limit: images that a prompt may hold.
-        image_dir: folder that paths of images are relative to.
-        wrap: what becomes of a prompt that is text.
+    Returns:
+        The rows whose images have the most and the fewest pixels; none where no row has images.
 
     Raises:
         RecipeError: the first row with a broken image, images and places for them that do not match, or too many
             images; and how many more rows are wrong.
     """
-    kinds: dict[Kind, AlikeRows] = {}
+    prompt_key, image_key, wrap = prompt_column(recipe), recipe.data.image_key, _prompt_format(recipe)
+    found: list[Row] = []
     wrong: list[tuple[int, BadRow]] = []
-    reader = ImageReader(Path(image_dir or "."))
     for number, row in enumerate(_rows(file, (prompt_key, image_key))):
-        prompt = row.get(prompt_key)
+        prompt, images = row.get(prompt_key), row.get(image_key) or []
         messages = [{"role": "user", "content": wrap(prompt)}] if isinstance(prompt, str) else prompt or []
         try:
-            kind = _kind(messages, row.get(image_key) or [], limit, reader)
+            _check_places(messages, len(images), recipe.worker.rollout.limit_images)
+            each = [_pixels(recipe, image, place, number < MOST_DECODED) for place, image in enumerate(images)]
         except BadRow as error:
             wrong.append((number, error))
-        else:
-            kinds.setdefault(kind, AlikeRows(number)).count += 1
+            continue
+        if each:
+            every = sorted([*found, Row(number, json.dumps(messages), sum(each))], key=lambda one: -one.pixels)
+            found = [every[0], every[-1]]
     if wrong:
         number, first = wrong[0]
-        more = f"; {len(wrong) - 1:,} more rows are wrong" if len(wrong) > 1 else ""
+        more = f"; {counted(len(wrong) - 1, 'more row')} wrong too" if len(wrong) > 1 else ""
         raise RecipeError(f"row {number} {first}{more}", where=f"{file}, rows counted from 0", fix=first.fix) from first
-    return kinds
+    return found
 
 
 def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -124,68 +101,60 @@ def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _kind(messages: list[dict[str, Any]], images: list[Any], limit: int, reader: ImageReader) -> Kind:
+def _check_places(messages: list[dict[str, Any]], images: int, limit: int) -> None:
     texts = [message.get("content") for message in messages]
     places = sum(text.count(IMAGE_MARK) for text in texts if isinstance(text, str))
-    have = _counted(len(images), "image")
-    if places != len(images):
+    if places != images:
         raise BadRow(
-            f"has {_counted(places, 'place', f' {IMAGE_MARK}')} in its prompt and {have}",
+            f"has {counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(images, 'image')}",
             f"write one {IMAGE_MARK} into the prompt for each image; see make_row in recipes/data/rows.py",
         )
-    if len(images) > limit:
+    if images > limit:
         raise BadRow(
-            f"has {have}, and worker.rollout.limit_images is {limit}",
-            f"set worker.rollout.limit_images={len(images)}, or take images out",
+            f"has {counted(images, 'image')}, and worker.rollout.limit_images is {limit}",
+            f"set worker.rollout.limit_images={images}, or take images out",
         )
-    sizes = tuple(reader.size(image, number) for number, image in enumerate(images))
-    return Kind(json.dumps(messages, sort_keys=True), sizes)
 
 
-def _counted(count: int, noun: str, rest: str = "") -> str:
-    return f"{count or 'no'} {noun}{'s' * (count != 1)}{rest}"
-
-
-class ImageReader:
-    """Opens the images of one file.
+def _pixels(recipe: Recipe, image: Any, number: int, decode: bool) -> int:
+    """Pixels within the recipe's bounds, by the header of an image; checksums are checked where its format has them.
 
     Args:
-        folder: paths of images are relative to it.
+        number: of the image in its row, for the message.
+        decode: whether an image of a format without checksums is decoded.
     """
+    from PIL import Image
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._decoded = folder, 0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            picture = opened(image, recipe.data.image_dir)
+            size = max(
+                recipe.data.min_pixels or 0, min(picture.width * picture.height, recipe.data.max_pixels or sys.maxsize)
+            )
+            if picture.format == "PNG":
+                picture.verify()
+            elif decode:
+                picture.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = str(error).partition(" <_io.BytesIO")[0]
+        raise BadRow(
+            f"has a broken image (number {number}): {reason}", "make the image again, or leave the row out"
+        ) from error
+    return size
 
-    def size(self, image: Any, number: int) -> Size:
-        """Width and height from the header, with the whole checked as far as its format allows without decoding.
 
-        Args:
-            image: bytes, a path, or a dict with one of them, as both engines read it.
-            number: of the image in its row, for the message.
-        """
-        from PIL import Image
+def opened(image: Any, folder: str | None) -> Any:
+    """A PIL image from bytes, a path, or a dict with one of them, as both engines read it."""
+    from PIL import Image
 
-        if isinstance(image, dict):
-            image = image.get("bytes") or image.get("image") or image.get("path")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-                if not isinstance(image, bytes | str):
-                    raise ValueError("neither bytes nor a path")
-                stream = BytesIO(image) if isinstance(image, bytes) else self._folder / image.removeprefix("file://")
-                picture = Image.open(stream)
-                size = picture.size
-                if picture.format == "PNG":
-                    picture.verify()
-                elif self._decoded < MOST_DECODED:
-                    self._decoded += 1
-                    picture.load()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            reason = str(error).partition(" <_io.BytesIO")[0]
-            raise BadRow(
-                f"has a broken image (number {number}): {reason}", "make the image again, or leave the row out"
-            ) from error
-        return size
+    if isinstance(image, dict):
+        image = image.get("bytes") or image.get("image") or image.get("path")
+    if not isinstance(image, bytes | str):
+        raise ValueError("neither bytes nor a path")
+    return Image.open(
+        BytesIO(image) if isinstance(image, bytes) else Path(folder or ".") / image.removeprefix("file://")
+    )
 
 
 def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
@@ -213,51 +182,108 @@ def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     )
 
 
-def _count_tokens(recipe: Recipe, kinds: list[Kind], model: Path) -> Answer:
-    """The tokens of every kind, counted in a process of its own."""
+def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
+    """Raise where no prompt of a file fits, or one does not and is not dropped; remark where some are dropped."""
+    data = recipe.data
     question = Question(
-        model=str(model),
-        trust_remote_code=recipe.worker.actor.model.trust_remote_code,
-        engine=recipe.engine,
-        low=recipe.data.min_pixels,
-        high=recipe.data.max_pixels,
-        limit=recipe.data.max_prompt_length,
-        kinds=kinds,
+        str(model),
+        recipe.worker.actor.model.trust_remote_code,
+        recipe.engine,
+        data.min_pixels,
+        data.max_pixels,
+        key.path,
+        data.image_key,
+        data.image_dir,
+        rows,
     )
     try:
-        return ask("recipes.preflight.image_tokens", question, Answer, COUNTING_LIMIT_S)
+        most, fewest = ask("recipes.preflight.images", question, Answer, COUNTING_LIMIT_S).tokens
     except (ChildError, TimeoutError) as error:
         why = str(error) if isinstance(error, ChildError) else f"it took more than {COUNTING_LIMIT_S:.0f} s"
         raise RecipeError(
-            f"the image tokens of {len(kinds):,} prompts cannot be counted: {why}",
-            where=str(model),
+            f"{model} cannot count the tokens of row {rows[0].number}: {why}",
+            where=key.path,
             fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
         ) from error
-
-
-def _check_room(recipe: Recipe, key: PathKey, kinds: dict[Kind, AlikeRows], answer: Answer, left: int) -> list[str]:
-    """Raise where prompts of a file do not fit and too few are left of its split; a remark where enough are.
-
-    Args:
-        key: the file.
-        kinds: its rows.
-        answer: their tokens.
-        left: rows of all files of the split that fit.
-    """
-    limit = recipe.data.max_prompt_length
-    rows = list(kinds.values())
-    long = sum(alike.count for alike, tokens in zip(rows, answer.tokens, strict=True) if tokens > limit)
-    if not long:
+    limit = data.max_prompt_length
+    if most <= limit:
         return []
-    longest, most = answer.longest, answer.tokens[answer.longest]
-    images = ", ".join(f"an image of {width} x {height}" for width, height in list(kinds)[longest].sizes)
-    what = (
-        f"{long:,} of {sum(alike.count for alike in rows):,} prompts are longer than data.max_prompt_length {limit}: "
-        f"row {rows[longest].first} has {images or 'no image'}, {most:,} tokens with its text"
+    what = f"the prompt of row {rows[0].number} has {most:,} tokens with its images, and"
+    fix = f"set MAX_PROMPT_LENGTH={most}, or lower MAX_PIXELS (MIN_PIXELS, which enlarges small images)"
+    if data.filter_overlong_prompts and fewest <= limit:
+        return [f"{key.path}: {what} those over data.max_prompt_length {limit} are dropped; to keep them {fix}"]
+    raise recipe.error(
+        f"{key.path}: {what} data.max_prompt_length is {limit}",
+        fix,
+        *(key.key, "data.max_prompt_length", "data.min_pixels", "data.max_pixels"),
     )
-    fix = f"set {' or '.join(filter(None, (f'MAX_PROMPT_LENGTH={most}', answer.bound)))}"
-    needed = recipe.data.rollout_batch_size if key.key == "data.train_files" else 1
-    if recipe.data.filter_overlong_prompts and left >= needed:
-        return [f"{key.path}: {what}. They are dropped. To keep them, {fix}"]
-    keys = (key.key, "data.max_prompt_length", "data.min_pixels", "data.max_pixels")
-    raise recipe.error(f"{key.path}: {what}", fix, *keys)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Rows of a file whose tokens are to be counted, for a process of its own: the processor imports torch."""
+
+    model: str
+    trust_remote_code: bool
+    engine: str
+    low: int | None
+    high: int | None
+    file: str
+    image_key: str
+    image_dir: str | None
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Tokens of each row."""
+
+    tokens: list[int] = field(default_factory=list)
+
+
+def count(question: Question) -> Answer:
+    """Count as the engine does: its own scaling first, then the processor of the model."""
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(question.model, trust_remote_code=question.trust_remote_code)
+    wanted = {row.number for row in question.rows}
+    images = {}
+    for number, held in enumerate(_rows(Path(question.file), (question.image_key,))):
+        if number in wanted:
+            images[number] = [opened(each, question.image_dir).convert("RGB") for each in held[question.image_key]]
+    tokens = []
+    for row in question.rows:
+        chat = structured(json.loads(row.messages))
+        text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        scaled, given = _scaled(images[row.number], question, processor)
+        tokens.append(len(processor(text=[text], images=scaled, add_special_tokens=False, **given)["input_ids"][0]))
+    return Answer(tokens)
+
+
+def _scaled(images: list[Any], question: Question, processor: Any) -> tuple[list[Any], dict[str, int]]:
+    """Images as an engine hands them to the processor, and the bounds that it hands on.
+
+    verl rounds to whole tokens (`fetch_image`) and gives both bounds to the processor; EasyR1 scales into the bounds
+    (`verl/utils/dataset.py:process_image`) and leaves the processor its own.
+    """
+    low, high = question.low, question.high
+    if question.engine == "verl":
+        from qwen_vl_utils import fetch_image
+
+        patch = getattr(processor.image_processor, "patch_size", 14)
+        bounds = {"min_pixels": low, "max_pixels": high}
+        given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
+        return [fetch_image({"image": image}, image_patch_size=patch) for image in images], given
+    scaled = []
+    for image in images:
+        for bound, sign in ((high, 1), (low, -1)):
+            if bound is not None and (image.width * image.height - bound) * sign > 0:
+                scale = math.sqrt(bound / (image.width * image.height))
+                image = image.resize((int(image.width * scale), int(image.height * scale)))
+        scaled.append(image)
+    return scaled, {}
+
+
+def main() -> None:
+    """Answer `_check_room`."""
+    answer_with(count, Question)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +11,9 @@ import pytest
 from PIL import Image
 
 from recipes.config import load
-from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import image_tokens, images
+from recipes.preflight import images
 
 PROMPT = "<image>Which card is right?"
 VISION_MODEL = ROOT / "recipes/tasks/number_game/tiny"
@@ -48,7 +46,7 @@ def write(path: Path, rows: list[tuple[str, list]]) -> None:
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
     """Checks the number game's recipe over rows of the test's own; tokens are counted in this process."""
-    monkeypatch.setattr(images, "ask", lambda _, question, *others: image_tokens.count(question))
+    monkeypatch.setattr(images, "ask", lambda _, question, *others: images.count(question))
     write(tmp_path / "test.parquet", [GOOD])
 
     def check(rows, *changes):
@@ -84,52 +82,27 @@ def test_a_bad_row_is_named(checked, name):
     assert raised.value.fix
 
 
-SIZES = [(560, 1008), (720, 1280), (1080, 2400), (300, 200), (61, 61), (2400, 1800), (100, 3000), (28, 28)]
-
-
-@pytest.fixture(scope="module")
-def engines_own_count():
-    """Counts tokens as an engine's dataset does, on real pixels."""
-    from qwen_vl_utils import fetch_image
-    from transformers import AutoProcessor
-
-    processor = AutoProcessor.from_pretrained(VISION_MODEL)
-    messages = structured([{"role": "user", "content": PROMPT}])
-    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-
-    def count(engine: str, image: Image.Image, low: int, high: int) -> int:
-        bounds = {}
-        if engine == "verl":
-            image = fetch_image({"image": image}, image_patch_size=14)
-            bounds = {"min_pixels": low, "max_pixels": high}
-        else:  # EasyR1 scales into the bounds first, and leaves the processor its own
-            for bound, beyond in ((high, 1), (low, -1)):
-                area = image.width * image.height
-                if (area - bound) * beyond > 0:
-                    scale = (bound / area) ** 0.5
-                    image = image.resize((int(image.width * scale), int(image.height * scale)))
-        return len(processor(text=[text], images=[image], **bounds)["input_ids"][0])
-
-    return count
-
-
-@pytest.mark.parametrize("engine", ["verl", "easyr1"])
-@pytest.mark.parametrize(("low", "high"), [(262_144, 4_194_304), (3136, 200_000)])
-def test_counts_are_what_the_engine_makes_of_real_pixels(engines_own_count, engine, low, high):
-    messages = json.dumps([{"role": "user", "content": PROMPT}])
-    kinds = [image_tokens.Kind(messages, (size,)) for size in SIZES]
-    answer = image_tokens.count(image_tokens.Question(str(VISION_MODEL), False, engine, low, high, 99_999, kinds))
-    assert answer.tokens == [engines_own_count(engine, Image.new("RGB", size), low, high) for size in SIZES]
-
-
-def test_a_phones_screenshot_never_fits_and_each_way_out_is_right(checked):
-    rows = [SCREENSHOT] * 3
+def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(checked):
+    """A phone's screenshot never fits, and beside shorter rows it is dropped."""
     with pytest.raises(RecipeError) as raised:
-        checked(rows)
+        checked([SCREENSHOT] * 3)
     assert "data.max_prompt_length" in raised.value.where
-    length, pixels = (int(way.split("=")[1]) for way in raised.value.fix.removeprefix("set ").split(" or "))
-    for enough in (f"data.max_prompt_length={length}", f"data.max_pixels={pixels}"):
-        assert checked(rows, enough) == []
-    for less in (f"data.max_prompt_length={length - 1}", f"data.max_pixels={pixels + 784 * 40}"):
-        with pytest.raises(RecipeError):
-            checked(rows, less)
+    length = int(raised.value.fix.split("=")[1].partition(",")[0])
+    assert 26 * 46 < length < 26 * 46 + 60, "28 x 28 pixels a token, and the text's"
+    for enough in (f"data.max_prompt_length={length}", "data.max_pixels=300000"):
+        assert checked([SCREENSHOT] * 3, enough) == []
+    with pytest.raises(RecipeError):
+        checked([SCREENSHOT] * 3, f"data.max_prompt_length={length - 1}")
+    (dropped,) = checked([GOOD, SCREENSHOT, GOOD])
+    assert "row 1 " in dropped
+    with pytest.raises(RecipeError):
+        checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false")
+
+
+def test_easyr1_scales_into_the_bounds_before_the_processor(checked):
+    with pytest.raises(RecipeError) as raised:
+        checked([SCREENSHOT], "engine=easyr1", "data.max_prompt_length=32")
+    whole = int(raised.value.fix.split("=")[1].partition(",")[0])
+    with pytest.raises(RecipeError) as raised:
+        checked([SCREENSHOT], "engine=easyr1", "data.max_prompt_length=32", "data.max_pixels=300000")
+    assert int(raised.value.fix.split("=")[1].partition(",")[0]) < whole
