@@ -8,14 +8,11 @@ GRPO learns only where a group of responses disagrees. A model that answers noth
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from recipes.config import Recipe, dry_run, load
+from recipes.config.layers import flatten
 from recipes.data.custom import ready
 from recipes.data.prepare import make_missing
 from recipes.data.rows import IMAGE_MARK
@@ -44,6 +42,8 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight.model import check_model
+from recipes.runs.metrics import read_history
+from recipes.runs.process import Child
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
 VARIABLES = {
@@ -141,13 +141,18 @@ def verls_keys() -> list[str]:
     if found is None or found.origin is None:
         raise RecipeError("verl is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
     with initialize_config_dir(str(Path(found.origin).parent / "trainer" / "config"), version_base=None):
-        tree = OmegaConf.to_container(compose("sft_trainer_engine"))
-    return [name for name, _ in _values(tree)]
+        return list(_flat(compose("sft_trainer_engine")))
+
+
+def _flat(settings: Any) -> dict[str, Any]:
+    """Dotted keys of an OmegaConf tree with their values."""
+    tree: Any = OmegaConf.to_container(settings)
+    return flatten(tree)
 
 
 def _check(known: list[str], layer: Any, where: str) -> None:
     """Refuse keys that verl's supervised trainer does not have; below an empty entry every key is free."""
-    for name, _ in _values(OmegaConf.to_container(layer)):
+    for name in _flat(layer):
         if not any(name == key or name.startswith(f"{key}.") for key in known):
             raise RecipeError(
                 f"verl's supervised trainer has no key {name!r}",
@@ -221,7 +226,7 @@ def command(chosen: Plan) -> list[str]:
     """Return the argument vector that starts verl's supervised trainer on this node's GPUs, or on CPU ranks."""
     known = set(verls_keys())
     settings: Any = {
-        **dict(_values(OmegaConf.to_container(chosen.settings))),
+        **_flat(chosen.settings),
         "data.train_files": str(chosen.rows),
         "trainer.default_local_dir": str(checkpoint_dir(chosen.experiment)),
     }
@@ -231,15 +236,6 @@ def command(chosen: Plan) -> list[str]:
     words = [verl.override(name, value, name in known) for name, value in settings.items()]
     hydra = [f"hydra.run.dir={verl.quoted(str(run_dir(chosen.experiment)))}", "hydra.output_subdir=null"]
     return [*start, "-m", module, *words, *hydra, "hydra/job_logging=stdout"]
-
-
-def _values(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a tree with their values."""
-    for name, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _values(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def run(chosen: Plan, console: Console) -> int:
@@ -277,19 +273,15 @@ def run(chosen: Plan, console: Console) -> int:
         "PYTHONPATH": python_path(),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }
-    with log.open("wb") as output:
-        trainer = subprocess.Popen(
-            command(chosen), cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+    log.unlink(missing_ok=True)
+    trainer = Child(command(chosen), environment, log, ROOT)
     try:
         code = _follow(trainer, metrics, console)
     except KeyboardInterrupt:
         console.print("stopped; the same command starts again from the beginning")
         return 130
     finally:
-        if trainer.poll() is None:
-            os.killpg(trainer.pid, signal.SIGTERM)
-            trainer.wait()
+        trainer.stop()
     saved = next(checkpoints.glob("global_step_*/huggingface"), None)
     if code or saved is None:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
@@ -326,24 +318,23 @@ def _check_steps(chosen: Plan, rows: int) -> None:
         )
 
 
-def _follow(trainer: subprocess.Popen[bytes], metrics: Path, console: Console) -> int:
+def _follow(trainer: Child, metrics: Path, console: Console) -> int:
     """Print a line of the newest metrics now and then until the trainer ends. Returns its exit code."""
-    start, shown = time.monotonic(), None
+    start, shown = time.monotonic(), 0
     while True:
         code = trainer.poll()
-        newest = metrics.read_text(encoding="utf-8").splitlines()[-1:] if metrics.is_file() else []
-        if newest and newest != shown and newest[0].endswith("}"):
-            shown, entry = newest, json.loads(newest[0])
-            data = entry["data"]
-            if "train/loss" not in data:  # a line of a validation
-                continue
+        steps = [step for step in read_history(metrics) if "train/loss" in step.data]  # others are of validations
+        if len(steps) > shown:
+            shown, last = len(steps), steps[-1]
             console.print(
-                f"step {entry['step']} | loss {data['train/loss']:.4f} | grad-norm {data['train/grad_norm']:.3f} | "
-                f"lr {data['train/lr']:.2g} | {time.monotonic() - start:.0f} s"
+                f"step {last.step} | loss {last.data['train/loss']:.4f} | "
+                f"grad-norm {last.data['train/grad_norm']:.3f} | lr {last.data['train/lr']:.2g} | "
+                f"{time.monotonic() - start:.0f} s"
             )
         if code is not None:
             return code
-        time.sleep(0.2 if newest is None else SHOWN_EVERY)
+        trainer.refresh()
+        time.sleep(SHOWN_EVERY if shown else 0.2)
 
 
 def main(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 from recipes.config.fit import model_folder
 from recipes.config.schema import Recipe, Setting, Source
@@ -33,32 +31,6 @@ def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str]) -
 def lacks_flash_attention(environ: Mapping[str, str]) -> bool:
     """Return whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
     return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
-
-
-PACKING_TORCH = (2, 11)
-"""The first torch whose `torch.nn.attention.varlen` has windows, and so causal attention as it is used here."""
-
-
-ATOMIC_CACHE_TORCH = (2, 10)
-"""The first torch that writes compiled artifacts atomically (pytorch/pytorch#162432)."""
-
-
-def has_packed_attention() -> bool:
-    """Return whether the installed torch brings a kernel for packed sequences (recipes/engines/packed_attention.py)."""
-    return _torch_version() >= PACKING_TORCH
-
-
-def has_atomic_compile_cache() -> bool:
-    """Return whether several vLLM engines may share a folder for what they compile."""
-    return _torch_version() >= ATOMIC_CACHE_TORCH
-
-
-def _torch_version() -> tuple[int, ...]:
-    """The first two numbers of the installed torch's version; nothing where there is none."""
-    try:
-        return tuple(int(number) for number in re.findall(r"\d+", version("torch"))[:2])
-    except PackageNotFoundError:
-        return ()
 
 
 def lacks_liger(environ: Mapping[str, str]) -> bool:
@@ -121,7 +93,7 @@ def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = T
         source = Source("hardware", "this machine has no flash-attn")
         # EasyR1 chooses its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
         packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
-        changes = packed if has_packed_attention() and changed else WITHOUT_PACKING
+        changes = packed if changed else WITHOUT_PACKING
         settings += [Setting(f"worker.actor.{name}", value, source) for name, value in changes.items()]
     if lacks_liger(environ):
         source = Source("hardware", "this machine has no liger-kernel")

@@ -1,18 +1,19 @@
 """Prompt lengths in tokens, as the trainer counts them, and what a limit drops.
 
-Whole splits are counted when they are made, and the first prompts of other files before a run; prompts with images are
-counted by recipes/preflight/images.py. verl drops by itself, with data.filter_overlong_prompts.
+Whole splits are counted, once for each tokenizer; prompts with images are counted by recipes/preflight/images.py. verl
+drops by itself, with data.filter_overlong_prompts.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError
 
 from recipes.data.manifests import read_manifest
 from recipes.errors import RecipeError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from recipes.config import Recipe
 
 BATCH = 256
-TEMPLATE_ROOM = 64
-"""Tokens that a chat template may add to a prompt."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "vocab.json")
 
 
@@ -94,7 +93,11 @@ class PromptCounter:
     def count(self, prompts: list[list[dict[str, str]]]) -> list[int]:
         """Tokens of each prompt, given as chat messages."""
         apply = self._tokenizer.apply_chat_template
-        texts = [apply(messages, tokenize=False, add_generation_prompt=True) for messages in prompts]
+        try:
+            texts = [apply(messages, tokenize=False, add_generation_prompt=True) for messages in prompts]
+        except TemplateError as error:
+            what = f"the chat template refuses a prompt of the data: {error}"
+            raise RecipeError(what, where="chat_template", fix="write the prompts as the template has them") from error
         encoded = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
         return [len(ids) for ids in encoded["input_ids"]]
 
@@ -148,24 +151,12 @@ def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
     return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
 
 
-def count_first(texts: Iterable[str], tokenizer_file: Path) -> Lengths:
-    """The lengths of texts without a chat template, by `tokenizer.json` alone: transformers takes seconds to import."""
-    from tokenizers import Tokenizer
-
-    encoded = Tokenizer.from_file(str(tokenizer_file)).encode_batch(list(texts), add_special_tokens=False)
-    return Lengths(Counter(len(encoding.ids) for encoding in encoded))
-
-
 MOST_DROPPED = 0.1
 """Share of the training prompts that may be dropped without being asked for: outliers, not a part of the data."""
 
 
-def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) -> list[str]:
+def check_lengths(lengths: Lengths, recipe: Recipe) -> list[str]:
     """Remarks on training prompts that are longer than data.max_prompt_length.
-
-    Args:
-        lengths: of the training prompts.
-        sampled: whether these are some of the prompts, without the tokens of the chat template.
 
     Raises:
         RecipeError: too few prompts are left to train on, or more are dropped than anybody asked for.
@@ -174,13 +165,12 @@ def check_lengths(lengths: Lengths, recipe: Recipe, *, sampled: bool = False) ->
     total, over = lengths.counts.total(), lengths.over(limit)
     if not over:
         return []
-    enough = lengths.longest + TEMPLATE_ROOM * sampled
-    what = f"{over:,} of {'the first ' if sampled else ''}{total:,} prompts are longer than data.max_prompt_length"
-    what += f" {limit}"
+    enough = lengths.longest
+    what = f"{over:,} of {total:,} prompts are longer than data.max_prompt_length {limit}"
     wanted = recipe.source_of("data.filter_overlong_prompts").by_user and recipe.data.filter_overlong_prompts
     if over == total:
         what = f"every prompt is longer than data.max_prompt_length {limit}: the shortest has {lengths.shortest} tokens"
-    elif not sampled and total - over < batch:
+    elif total - over < batch:
         what += f"; the other {total - over} do not fill a step of {batch}"
     elif recipe.data.filter_overlong_prompts and over > MOST_DROPPED * total and not wanted:
         what += " and would be dropped; data.filter_overlong_prompts=true drops them, if that is what you want"

@@ -24,7 +24,8 @@ RESERVED_BYTES = 6 * GIGABYTE
 HALF, FULL = 2, 4
 """Bytes of a number."""
 LOGIT_BYTES = 8
-"""For each logit of an update without the fused head: the logit and its gradient in 16 bits, one copy in float32."""
+"""For each logit of an update without the fused head, an upper bound: the logit and its gradient in 16 bits, a copy in
+float32."""
 GRAPHS = GIGABYTE
 """vLLM's CUDA graphs and compiled kernels; an assumption."""
 GROWTH = 3 * GIGABYTE

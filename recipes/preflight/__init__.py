@@ -24,6 +24,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "memory": (memory.check_memory, ()),
     "resume": (resume.check_resume, ()),
     "data": (data_files.check_data, ()),
+    "prompt lengths": (data_files.check_prompt_lengths, ("data", "chat template")),
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
     "images": (images.check_images, ("data", "model")),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ WAIT = "RAY_WAIT_MINUTES"
 WAIT_MINUTES = 10.0
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 POLL_S = 2.0
+HEALTH_S = 30.0
+"""For `ray health-check`, which asks for 40 s where another program listens."""
 HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
 
 
@@ -90,14 +93,8 @@ def describe(nodes: Sequence[tuple[str, int]] | None, wanted: int, gpus: int, ad
 
 def alive_nodes(address: str) -> list[tuple[str, int]] | None:
     """Host and GPUs of each living node of a cluster; None where its head does not answer."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError:
-            return None
-        if not _answers(address):
-            return None
+    if not _answers(address):
+        return None
     import ray
 
     try:
@@ -118,27 +115,25 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
 
 
 def _answers(address: str) -> bool:
-    """Whether a cluster answers. `ray.init` would ask again and again where none does, or where it wants another token.
+    """Whether a cluster answers `ray health-check`; `ray.init` would ask again and again where none does.
 
     Raises:
         RecipeError: it wants another token.
     """
-    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled; what `ray health-check` asks
-    from ray.exceptions import AuthenticationError, RpcError
-
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
     try:
-        ensure_token_if_auth_enabled(create_token_if_missing=False)
-        GcsClient(address=address)
-    except RpcError:
+        done = subprocess.run(
+            [*command, "--address", address], capture_output=True, text=True, timeout=HEALTH_S, check=False
+        )
+    except subprocess.TimeoutExpired:
         return False
-    except AuthenticationError as error:
+    if "AuthenticationError" in done.stderr:
         raise RecipeError(
-            f"the Ray cluster refuses this process: {str(error).strip().splitlines()[0]}",
+            "the Ray cluster refuses this process",
             where=f"{ADDRESS}={address}, RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE', '')}",
             fix="RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher",
-        ) from error
-    return True
+        )
+    return done.returncode == 0
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.resolve import replaced
-from recipes.data.lengths import Lengths, check_lengths, count_first, count_split, kept_lengths, tokenizer_of
+from recipes.data.lengths import Lengths, check_lengths, count_split, tokenizer_of
 from recipes.data.rows import ID, engine_columns, prompt_column, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-SAMPLED_ROWS = 256
 
 
 def files(recipe: Recipe, key: str | None = None) -> list[PathKey]:
@@ -51,7 +49,7 @@ def check_data(recipe: Recipe) -> list[str]:
             f"set ROLLOUT_BATCH_SIZE to {used} or less",
             "data.rollout_batch_size",
         )
-    return [*_rows_without_ids(recipe), *_check_prompt_lengths(recipe)]
+    return _rows_without_ids(recipe)
 
 
 def _rows_without_ids(recipe: Recipe) -> list[str]:
@@ -93,33 +91,26 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
 
-def _check_prompt_lengths(recipe: Recipe) -> list[str]:
-    """Judge the lengths that are kept beside the files, else those of some prompts, without the chat template: what is
-    too long even so is too long. Prompts with images are counted by `images`."""
+def check_prompt_lengths(recipe: Recipe) -> list[str]:
+    """Raise where training prompts are longer than the limit and nobody asked for them to be dropped; else remark."""
+    lengths = prompt_lengths(recipe, files(recipe, "data.train_files"))
+    return check_lengths(lengths, recipe) if lengths else []
+
+
+def prompt_lengths(recipe: Recipe, keys: Sequence[PathKey]) -> Lengths | None:
+    """The tokens of all prompts of some files; None where prompts have images, or cannot be counted here.
+
+    A file without a manifest is not counted, nor are prompts by a tokenizer that is not on this machine.
+    """
     tokenizer, template = tokenizer_of(recipe)
     folder = local_model(tokenizer)
-    if recipe.worker.rollout.limit_images or folder is None:
-        return []
-    train = files(recipe, "data.train_files")
-    kept = [kept_lengths(Path(key.path), str(folder), template) for key in train]
-    if all(kept):
-        return check_lengths(Lengths(sum((lengths.counts for lengths in kept if lengths), Counter())), recipe)
-    if not (folder / "tokenizer.json").is_file():
-        return []
-    column = prompt_column(recipe)
-    prompts: list[Any] = []
-    for key in train:
-        batch = next(_open(key).iter_batches(SAMPLED_ROWS, columns=[column]), None)
-        prompts += batch.column(column).to_pylist() if batch is not None else []
-    sample = map(_text, prompts[:SAMPLED_ROWS])
-    return check_lengths(count_first(sample, folder / "tokenizer.json"), recipe, sampled=True)
-
-
-def _text(prompt: str | list[dict[str, Any]] | None) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    contents = [message.get("content") for message in prompt or []]
-    return "\n".join(content for content in contents if isinstance(content, str))
+    if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    try:
+        counted = [count_split(Path(key.path), str(folder), template) for key in keys]
+    except (RecipeError, OSError):
+        return None
+    return Lengths(sum((lengths.counts for lengths in counted), Counter()))
 
 
 FILTER = "data.filter_overlong_prompts"
@@ -148,13 +139,7 @@ def longest_prompt(recipe: Recipe) -> int | None:
     """Tokens of the longest prompt of training and validation; None where that is not known for certain."""
     every = [key for key in path_keys(recipe) if key.kind == "data"]
     by_verls_name = any(name.lstrip("+").startswith("data.") for name in recipe.verl)
-    if by_verls_name or recipe.worker.rollout.limit_images or prompt_column(recipe) != "prompt":
+    if by_verls_name or prompt_column(recipe) != "prompt" or not every or any(key.on_hub for key in every):
         return None
-    if not every or any(key.on_hub for key in every):
-        return None
-    tokenizer, template = tokenizer_of(recipe)
-    folder = local_model(tokenizer) or tokenizer
-    try:
-        return max(count_split(Path(key.path), str(folder), template).longest for key in every)
-    except (RecipeError, OSError):  # no manifest beside the file, or no tokenizer: verl measures, or reports it
-        return None
+    lengths = prompt_lengths(recipe, every)
+    return lengths.longest if lengths else None

@@ -1,17 +1,14 @@
-"""The machine, before the trainer starts: Ray, loggers, open files, shared memory, disk."""
+"""The machine, before the trainer starts: Ray, loggers, shared memory, disk."""
 
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
-import resource
 import shutil
 import tempfile
 from pathlib import Path
 
 import psutil
-from safetensors import SafetensorError, safe_open
 
 from recipes.config import Recipe, accounting, path_keys
 from recipes.config.schema.worker import Fsdp
@@ -20,7 +17,7 @@ from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.estimates import number_bytes
 from recipes.memory.shape import shape
-from recipes.model_files import local_model, read_json
+from recipes.model_files import local_model
 from recipes.paths import run_dir
 from recipes.preflight import resume
 
@@ -33,14 +30,14 @@ def check_machine(recipe: Recipe) -> list[str]:
     """Raise where an output folder cannot be written, or a logger is not installed.
 
     Returns:
-        Remarks on little shared memory, few open files, and Ray processes that are left over.
+        Remarks on little shared memory, and Ray processes that are left over.
     """
     outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
     outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
     for name, folder in outputs:
         _writable(name, folder)
     _loggers_installed(recipe)
-    return [*_shared_memory(recipe.hardware), *open_files(), *stale_ray()]
+    return [*_shared_memory(recipe.hardware), *stale_ray()]
 
 
 PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab", "mlflow": "mlflow"}
@@ -52,19 +49,6 @@ def _loggers_installed(recipe: Recipe) -> None:
         if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
             fix = f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER"
             raise recipe.error(f"the logger {logger} is not installed", fix, "trainer.logger")
-
-
-OPEN_FILES = 4_096
-"""Ray and vLLM hold sockets and files by the hundred in each process; Ray's own advice is 65,536."""
-
-
-def open_files() -> list[str]:
-    """Remark on a low limit of open files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
-        return []
-    most = 65_536 if hard == resource.RLIM_INFINITY else hard
-    return [f"a process may open only {soft:,} files; Ray can need more: ulimit -n {most}"]
 
 
 RAY = ("raylet", "gcs_server")
@@ -118,22 +102,6 @@ MARGIN = 512 << 20
 """Bytes for logs, rollouts and Ray's own files."""
 
 
-def parameters(folder: Path | None) -> int:
-    """Parameters of a local model: those of its shape, else of the tensors that transformers loads; 0 if not known."""
-    sizes = shape(folder)
-    if folder is None or sizes:
-        return sizes.parameters if sizes else 0
-    listed = read_json(folder / "model.safetensors.index.json").get("weight_map") or {"": "model.safetensors"}
-    total = 0
-    for name in sorted(set(listed.values())):
-        try:
-            with safe_open(folder / name, framework="numpy") as file:
-                total += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
-        except (OSError, SafetensorError):
-            return 0
-    return total
-
-
 def checkpoint_bytes(recipe: Recipe) -> int:
     """Size of one checkpoint; 0 for a model whose size is not known.
 
@@ -146,10 +114,12 @@ def checkpoint_bytes(recipe: Recipe) -> int:
         """Bytes a parameter of what a network needs to go on."""
         return number_bytes(fsdp.torch_dtype) * (1 if trainer.save_model_only or lora_rank else 3)
 
-    policy, rank = local_model(actor.model.model_path), actor.model.lora.rank
-    whole = parameters(policy)
-    sizes = shape(policy) if recipe.engine == "verl" and saves_adapters_alone(recipe) else None
-    sharded = sizes.adapter_parameters(rank) * shards(actor.fsdp, 0) if sizes else whole * shards(actor.fsdp, rank)
+    sizes, rank = shape(local_model(actor.model.model_path)), actor.model.lora.rank
+    if sizes is None:
+        return 0
+    adapters = recipe.engine == "verl" and saves_adapters_alone(recipe)
+    whole = sizes.parameters
+    sharded = sizes.adapter_parameters(rank) * shards(actor.fsdp, 0) if adapters else whole * shards(actor.fsdp, rank)
     loadable = number_bytes(actor.fsdp.mp_param_dtype if recipe.engine == "easyr1" else actor.fsdp.torch_dtype)
     return whole * loadable * trainer.save_hf_model + sharded
 

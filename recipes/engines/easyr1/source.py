@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from recipes.config.gpus import has_packed_attention
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import whole_folder
 from recipes.paths import ROOT, artifacts
@@ -109,12 +108,6 @@ def _git(folder: Path, *words: str) -> str:
 def check(environ: Mapping[str, str], on_cpu: bool) -> list[str]:
     """Return remarks before a run. Raises RecipeError if EasyR1 cannot be started."""
     home = find(environ)
-    if not has_packed_attention():
-        raise RecipeError(
-            "EasyR1 needs torch 2.11 or newer, whose packed attention takes the place of flash-attn",
-            where="engine: easyr1",
-            fix="install a newer torch: docs/INSTALLATION.md, EasyR1",
-        )
     patched(home, on_cpu)
     if digest(home) == DIGEST:
         return []

@@ -13,7 +13,6 @@ from typing import Any
 from recipes.config import kl, loss
 from recipes.config.checks import require_supported
 from recipes.config.fit import FUSED_WIDTH, model_shape
-from recipes.config.gpus import has_atomic_compile_cache
 from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
 from recipes.config.names import verl_defaults
@@ -462,12 +461,12 @@ def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
 
     PyTorch alone would keep it in /tmp, for one boot, and Triton in one of two folders, by who compiles first. vLLM's
     processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
-    (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it atomically
-    from 2.10 on. vLLM keeps each version's and each model's apart, so that one of another version is not read.
+    (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it
+    atomically now (pytorch/pytorch#162432). vLLM keeps each version's and each model's apart.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
-    usable = has_atomic_compile_cache() and _can_write(compiled)
+    usable = _can_write(compiled)
     folders = {"TORCHINDUCTOR_CACHE_DIR": str(home / "torch" / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
     return {**(folders if _can_write(home) else {}), COMPILE_CACHE_OFF: "0" if usable else "1"}
 

@@ -56,13 +56,10 @@ def test_what_is_compiled_is_kept_where_it_can_be_written_whole(monkeypatch, tmp
     home, file = tmp_path / "cache", tmp_path / "file"
     file.touch()
     kept = {f"{name}_CACHE_DIR": str(home / place) for name, place in FOLDERS.items()}
-    monkeypatch.setattr(verl, "has_atomic_compile_cache", lambda: True)
     assert verl.compile_caches({"XDG_CACHE_HOME": str(home)}) == {**kept, verl.COMPILE_CACHE_OFF: "0"}
     assert verl.compile_caches({"XDG_CACHE_HOME": str(file)}) == {verl.COMPILE_CACHE_OFF: "1"}, "cannot be written to"
     apart = {"XDG_CACHE_HOME": str(home), "VLLM_CACHE_ROOT": str(file / "vllm")}
     assert verl.compile_caches(apart) == {**kept, verl.COMPILE_CACHE_OFF: "1"}
-    monkeypatch.setattr(verl, "has_atomic_compile_cache", lambda: False)
-    assert verl.compile_caches({"XDG_CACHE_HOME": str(home)})[verl.COMPILE_CACHE_OFF] == "1", "an older torch"
     recipe = load("countdown", environ={}, hardware="gpu")
     given = verl.environment(recipe, {"TRITON_CACHE_DIR": "/mine", "XDG_CACHE_HOME": str(home)})
     assert given["TRITON_CACHE_DIR"] == "/mine"
@@ -73,20 +70,9 @@ FOLDERS = {"TORCHINDUCTOR": "torch/inductor", "TRITON": "triton"}
 LOST = "0, GPU-aaaa, 4, 143771\n1, GPU-bbbb, [GPU is lost], [GPU is lost]\n"
 
 
-@pytest.fixture
-def eight_gpus(monkeypatch):
-    """`eight_gpus(torch_packs)`: a machine with GPUs, without flash-attn and liger-kernel."""
-
-    def build(torch_packs: bool) -> None:
-        monkeypatch.setattr(gpus, "visible_gpus", lambda *_: 8)
-        monkeypatch.setattr(gpus.importlib.util, "find_spec", lambda _name: None)
-        monkeypatch.setattr(gpus, "has_packed_attention", lambda: torch_packs)
-
-    return build
-
-
-def test_without_flash_attention_torch_packs(eight_gpus):
-    eight_gpus(torch_packs=True)
+def test_without_flash_attention_torch_packs_and_verl_as_it_is_keeps_padding(monkeypatch):
+    monkeypatch.setattr(gpus, "visible_gpus", lambda *_: 8)
+    monkeypatch.setattr(gpus.importlib.util, "find_spec", lambda _name: None)
     recipe = load("countdown", environ={}, hardware="gpu")
     actor = recipe.worker.actor
     assert actor.padding_free
@@ -98,22 +84,10 @@ def test_without_flash_attention_torch_packs(eight_gpus):
     other = load("countdown", environ={"ENGINE": "easyr1"}, hardware="gpu")
     assert other.worker.actor.padding_free
     assert other.worker.actor.model.override_config == {}, "EasyR1 names its attention itself"
-
-
-@pytest.mark.parametrize("task", ["countdown", "number_game"])
-def test_an_older_torch_keeps_padding_and_fixed_micro_batches_that_divide(task, eight_gpus):
-    eight_gpus(torch_packs=False)
-    recipe = load(task, environ={}, hardware="gpu")
-    actor = recipe.worker.actor
-    assert not any((actor.padding_free, actor.dynamic_batching))
-    assert actor.model.override_config == {"attn_implementation": "sdpa"}
-    assert actor.model.enable_gradient_checkpointing
-    check(recipe, 8)
-
-    one_short = {"ROLLOUT_BATCH_SIZE": "24", "GLOBAL_BATCH_SIZE": "24", "MICRO_BATCH_SIZE": "7"}
-    with pytest.raises(RecipeError, match="micro_batch_size_per_device_for_update"):
-        check(load(task, environ=one_short, hardware="gpu"), 8)
-    assert load(task, environ={"PADDING_FREE": "1"}, hardware="gpu").worker.actor.padding_free
+    padded = load("countdown", environ={"RECIPES_PATCHES": "0"}, hardware="gpu")
+    assert padded.worker.actor.model.override_config == {"attn_implementation": "sdpa"}
+    assert not any((padded.worker.actor.padding_free, padded.worker.actor.dynamic_batching))
+    check(padded, 8)
 
 
 QWEN3_4B = shapes.PUBLISHED["Qwen/Qwen3-4B"]

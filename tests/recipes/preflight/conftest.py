@@ -53,7 +53,7 @@ def files(tmp_path, monkeypatch) -> Path:
 def make(files) -> Make:
     """Builds the recipe, with changed keys."""
 
-    def build(*changes: str) -> Recipe:
+    def build(*changes: str, hardware: str = "cpu") -> Recipe:
         keys = {
             "data.train_files": f"{files}/train.parquet",
             "data.val_files": f"{files}/test.parquet",
@@ -64,6 +64,6 @@ def make(files) -> Make:
             **dict(change.split("=", 1) for change in changes),
         }
         arguments = [f"{key}={value}" for key, value in keys.items()]
-        return load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu")
+        return load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware=hardware)
 
     return build

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
 
+from recipes.data.manifests import manifest_path
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
+from recipes.files import sha256
+from recipes.paths import ROOT
 from recipes.preflight import data_files
 
 from .conftest import write_rows
@@ -51,26 +55,49 @@ def test_a_batch_larger_than_the_data(make):
     assert "ROLLOUT_BATCH_SIZE to 16" in caught.value.fix
 
 
-def test_prompts_that_are_too_long(make, files):
-    tokenizer = Tokenizer(models.WordLevel({"word": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(files / "model" / "tokenizer.json"))
-    recipe = make("data.max_prompt_length=32")
-    write_rows(files / "long.parquet", 2, prompt="word " * 40)
-    write_rows(files / "short.parquet", 14, prompt="word")
-    tables = [pq.read_table(files / name) for name in ("long.parquet", "short.parquet")]
-    pq.write_table(pa.concat_tables(tables), files / "train.parquet")
-    with pytest.raises(RecipeError, match="data.max_prompt_length"):
-        data_files.check_data(recipe)
-    (remark,) = data_files.check_data(make("data.max_prompt_length=32", "data.filter_overlong_prompts=true"))
-    assert remark.startswith("2 of the first 16 ")
-    write_rows(files / "train.parquet", prompt="word " * 40)
-    with pytest.raises(RecipeError, match="data.max_prompt_length") as caught:
-        data_files.check_data(recipe)
-    assert "MAX_PROMPT_LENGTH to 104" in caught.value.fix
-    config = files / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 512}))
-    write_rows(files / "train.parquet", prompt="word " * 4000)
-    with pytest.raises(RecipeError, match="data.max_prompt_length") as caught:
-        data_files.check_data(recipe)
-    assert "shorten the prompts, or take a model with more than" in caught.value.fix
+@pytest.fixture
+def counting(make, files):
+    """Recipes over training prompts with so many numbers, and a model with a tokenizer."""
+    shutil.copytree(ROOT / "recipes/tasks/countdown/tiny", files / "model", dirs_exist_ok=True)
+
+    def build(*numbers: int, changes: tuple[str, ...] = (), **options):
+        parts = []
+        for index, count in enumerate(numbers):
+            write_rows(files / f"{index}.parquet", 1, prompt="Use " + "3 " * count)
+            parts.append(pq.read_table(files / f"{index}.parquet"))
+        pq.write_table(pa.concat_tables(parts), files / "train.parquet")
+        manifest = {"rows": len(numbers), "sha256": sha256(files / "train.parquet")}
+        manifest_path(files / "train.parquet").write_text(json.dumps(manifest))
+        return make("data.max_prompt_length=64", "data.rollout_batch_size=2", *changes, **options)
+
+    return build
+
+
+def test_prompts_that_are_too_long(counting):
+    check = data_files.check_prompt_lengths
+    assert check(counting(5, 20)) == []
+    recipe = counting(5, 6, 7, 200)
+    with pytest.raises(RecipeError) as caught:
+        check(recipe)
+    assert "data.max_prompt_length" in caught.value.where
+    enough = int(caught.value.fix.split("MAX_PROMPT_LENGTH to ")[1].partition(",")[0])
+    assert check(counting(5, 6, 7, 200, changes=(f"data.max_prompt_length={enough}",))) == []
+    (remark,) = check(counting(5, 6, 7, 200, changes=("data.filter_overlong_prompts=true",)))
+    assert remark.startswith("1 of 4 ")
+    with pytest.raises(RecipeError):
+        check(counting(5, 200, 200, changes=("data.filter_overlong_prompts=true",)))  # one does not fill a step
+    with pytest.raises(RecipeError) as caught:
+        check(counting(4000, 4000))
+    assert "positions" in caught.value.fix
+
+
+def test_verls_filter_is_left_out_where_every_prompt_fits_and_was_counted(counting, files):
+    plain = data_files.without_filter(counting(5, 20, hardware="gpu"), print)
+    assert plain.value(data_files.FILTER) is False
+    assert "data.filter_overlong_prompts=true" not in verl.overrides(plain)
+    thinking = "+data.apply_chat_template_kwargs.enable_thinking=false"
+    for other in (counting(5), counting(5, changes=(thinking,), hardware="gpu"), counting(5, 200, hardware="gpu")):
+        assert data_files.without_filter(other, print).value(data_files.FILTER) is True
+    made = counting(5, hardware="gpu")
+    manifest_path(files / "test.parquet").unlink()
+    assert data_files.without_filter(made, print).value(data_files.FILTER) is True

@@ -35,14 +35,6 @@ def test_what_verl_as_it_is_cannot_do_is_refused():
     assert "RECIPES_PATCHES" in caught.value.fix
 
 
-def test_responses_are_padded_without_flash_attn_where_verl_has_no_packed_attention(monkeypatch):
-    from recipes.config import gpus
-
-    monkeypatch.setattr(gpus, "lacks_flash_attention", lambda environ: True)
-    for environ, packed in ((OFF, False), ({}, gpus.has_packed_attention())):
-        assert load("gsm8k", environ=environ, hardware="gpu").worker.actor.padding_free == packed
-
-
 def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
     made = []
     needed = upstream.Change(lambda: made.append("needed"), "model", "", "", True)
