@@ -15,7 +15,6 @@ on GPUs only; on CPUs `one_by_one` stands for it.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -74,26 +73,15 @@ def packed_attention(
             where="worker.actor.fsdp.mp_param_dtype",
             fix="set it to bf16, or worker.actor.padding_free to false",
         )
-    kernel, shares_key_heads = _kernel()
-    options: dict[str, Any] = {"enable_gqa": True} if shares_key_heads else {}
-    if not shares_key_heads and q.size(1) != k.size(1):
-        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
     window = (window_size[0], 0) if causal else tuple(window_size)
     bounds = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
-    return kernel(q, k, v, *bounds, scale=softmax_scale, window_size=window, **options)
-
-
-@functools.cache
-def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
-    """PyTorch's kernel, and whether it takes fewer key heads than query heads (torch 2.13 does, 2.11 does not).
-
-    Where there is no GPU: one that calls PyTorch's ordinary attention.
-    """
-    if not torch.cuda.is_available():
-        return one_by_one, True
+    if not q.is_cuda:
+        return one_by_one(q, k, v, *bounds, scale=softmax_scale, window_size=window)
     from torch.nn.attention.varlen import varlen_attn
 
-    return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
+    if q.size(1) != k.size(1):  # torch 2.11's kernel wants a key head for each query head
+        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
+    return varlen_attn(q, k, v, *bounds, scale=softmax_scale, window_size=window)
 
 
 def one_by_one(
@@ -107,14 +95,13 @@ def one_by_one(
     *,
     scale: float | None,
     window_size: tuple[int, int],
-    enable_gqa: bool = False,
 ) -> torch.Tensor:
     """Return what the GPU's kernel computes, one sequence after the other on any device: the kernel of CPUs.
 
     On a CPU it costs less than padding: 64 responses of 25 tokens on average and 64 at most took 0.57 s of processor
     time with their gradients, and 0.90 s padded.
 
-    Arguments and result are `varlen_attn`'s; fewer key heads than query heads only with `enable_gqa`.
+    Arguments and result are `varlen_attn`'s; there may be fewer key heads than query heads.
     """
     outputs = []
     queries, keys, values = (
@@ -127,7 +114,7 @@ def one_by_one(
         seen = None if causal or window_size == UNLIMITED else _window(*lengths, window_size, q.device)
         outputs.append(
             torch.nn.functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=seen, is_causal=causal, scale=scale, enable_gqa=enable_gqa
+                query, key, value, attn_mask=seen, is_causal=causal, scale=scale, enable_gqa=True
             )
         )
     return torch.cat(outputs, dim=2)[0].transpose(0, 1)

@@ -12,8 +12,10 @@ import inspect
 import math
 import numbers
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
 from recipes.errors import RecipeError
@@ -24,6 +26,10 @@ RIGHT = 1.0 - 1e-9
 """A stated accuracy may be a mean such as (0.1 + 0.2 + 0.7), which rounding leaves a little below 1."""
 SHOWN = 80
 """Characters of a response in a message."""
+REWARD_STD = "reward_std"
+"""Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
+PART = "reward/"
+"""Begins the name of each of several rewards, in a reward's result and in metrics: the mean over the responses."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
 _PLAIN = (str, int, float, bool, type(None))
 """Types of a part: verl averages numbers over a validation and leaves texts alone."""
@@ -204,3 +210,31 @@ def _plain(value: Any) -> Any:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def logged_parts(metrics: Iterable[str]) -> list[str]:
+    """Return the metrics of several rewards among a step's.
+
+    EasyR1 logs every part of a reward's result as `reward/<part>`; there, these are `reward/reward/<name>` as well.
+    """
+    names = [name for name in metrics if name.startswith(PART)]
+    return [name for name in names if PART + name in names] if f"{PART}overall" in names else names
+
+
+def reward_metrics(
+    groups: Iterable[Any], scores: Iterable[float], results: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
+    """Return the metrics of one step.
+
+    Args:
+        groups: of each response, what its group has in common.
+        scores: what training sees of each.
+        results: what the reward returned for each.
+    """
+    of_group: dict[Any, list[float]] = defaultdict(list)
+    for group, score in zip(groups, scores, strict=True):
+        of_group[group].append(score)
+    spreads = [stdev(values) for values in of_group.values() if len(values) > 1]
+    names = dict.fromkeys(name for result in results for name in result if name.startswith(PART))
+    means = {name: fmean(float(result[name]) for result in results if name in result) for name in names}
+    return means | ({REWARD_STD: fmean(spreads)} if spreads else {})

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.engines import trl_reward
 from recipes.engines.reward_contract import ADVICE, Answer, Contract, RewardError
 from recipes.errors import RecipeError
 from recipes.python_files import awaited, find_beside, loaded, split_function
@@ -61,10 +61,13 @@ class RewardFunction:
     def __init__(
         self, function: Callable[..., Any], arguments: Mapping[str, Any] | None = None, *, sequential: bool = False
     ) -> None:
-        self.function = trl_reward.as_verl(function) if trl_reward.is_of_trl(function) else function
+        self.function = function
         self.arguments = dict(arguments or {})
-        self.form = _form(self.function, self.arguments, sequential)
-        self.is_async = inspect.iscoroutinefunction(self.function)
+        parameters = inspect.signature(function).parameters
+        self._of_trl = "completions" in parameters
+        self._named = None if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else set(parameters)
+        self.form = VERL if self._of_trl else _form(function, self.arguments, sequential)
+        self.is_async = inspect.iscoroutinefunction(function)
         of_verl = self.form == VERL
         self.contract = Contract(function, "score" if of_verl else "overall", numbers_alone=of_verl)
 
@@ -84,6 +87,7 @@ class RewardFunction:
         """The answer of an async function of verl's form, awaited in the caller's event loop."""
         try:
             result = await self.function(**self._of_verl(call))
+            result = _only(result) if self._of_trl else result
         except Exception as error:
             raise _at_row(self.contract.raised(error, call.response), call) from error
         return self._read(result, call)
@@ -95,6 +99,7 @@ class RewardFunction:
         try:
             if self.form == VERL:
                 result = self.function(**self._of_verl(call))
+                result = _only(result) if self._of_trl else result
             else:
                 result = self.function(_input(call), **self.arguments)
         except Exception as error:
@@ -119,6 +124,9 @@ class RewardFunction:
             raise _at_row(error, call) from None
 
     def _of_verl(self, call: Call) -> dict[str, Any]:
+        if self._of_trl:
+            given = _as_trl(call)
+            return {name: given[name] for name in given if not self._named or name in self._named} | self.arguments
         given = {"data_source": call.data_source, "solution_str": call.response, "ground_truth": call.ground_truth}
         return {**given, "extra_info": call.extra_info, **self.arguments}
 
@@ -179,3 +187,22 @@ def _input(call: Call) -> dict[str, Any]:
 
 def _at_row(error: RewardError, call: Call) -> RewardError:
     return error if call.row is None else error.of_row(call.row)
+
+
+def _as_trl(call: Call) -> dict[str, Any]:
+    """What TRL hands a reward, lists with one element; a completion is a list of messages where the prompt is one."""
+    extra = call.extra_info
+    if not isinstance(extra, Mapping) or "asked" not in extra:
+        raise ValueError("a reward of TRL's form needs rows that the custom-task kit made, and verl: ENGINE=verl")
+    prompt = json.loads(extra["asked"])
+    completion = call.response if isinstance(prompt, str) else [{"role": "assistant", "content": call.response}]
+    row = {"data_source": call.data_source, "ground_truth": call.ground_truth}
+    row |= {"solution": extra["solution"], "id": extra["id"], **json.loads(extra["fields"] or "{}")}
+    return {name: [value] for name, value in {**row, "prompts": prompt, "completions": completion}.items()}
+
+
+def _only(answers: Any) -> Any:
+    """The one answer in TRL's list; None, not applicable, counts 0."""
+    if not isinstance(answers, list | tuple) or len(answers) != 1:
+        raise TypeError(f"a reward of TRL's form returns a list with a number for each completion, not {answers!r}")
+    return 0.0 if answers[0] is None else answers[0]

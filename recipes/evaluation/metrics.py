@@ -14,7 +14,7 @@ from statistics import fmean
 
 import numpy as np
 
-from recipes.engines.reward_metrics import PART
+from recipes.engines.reward_contract import PART
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
 from recipes.runs.responses import is_flat

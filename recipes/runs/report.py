@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
-from recipes.engines.reward_metrics import PART, REWARD_STD, logged_parts
+from recipes.engines.reward_contract import PART, REWARD_STD, logged_parts
 from recipes.errors import RecipeError, counted
 from recipes.files import write_whole
 from recipes.runs.compare import mean_of, shown

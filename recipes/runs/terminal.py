@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.engines.reward_metrics import PART, logged_parts
+from recipes.engines.reward_contract import PART, logged_parts
 from recipes.errors import counted
 from recipes.runs.folder import Run, read
 from recipes.runs.health import Status, findings_of

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
-from recipes.engines.reward_contract import stated_accuracy
-from recipes.engines.reward_metrics import reward_metrics
+from recipes.engines.reward_contract import reward_metrics, stated_accuracy
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"

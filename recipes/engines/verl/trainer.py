@@ -16,7 +16,7 @@ from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 
 from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
-from recipes.engines.reward_metrics import reward_metrics
+from recipes.engines.reward_contract import reward_metrics
 from recipes.engines.verl import upstream
 
 COLUMN = "id"

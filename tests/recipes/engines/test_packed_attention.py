@@ -28,21 +28,6 @@ TEXT = {
 IMAGE, VISION_START = 60, 61
 
 
-def reference_kernel(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, enable_gqa=False, **options):
-    """The CPU's kernel; fewer key heads only if `enable_gqa`, and the longest sequence as it was announced."""
-    assert enable_gqa or q.size(1) == k.size(1)
-    assert max(bounds_q.diff()) <= longest_q
-    assert max(bounds_k.diff()) <= longest_k
-    bounds = (bounds_q, bounds_k, longest_q, longest_k)
-    return packed_attention.one_by_one(q, k, v, *bounds, enable_gqa=enable_gqa, **options)
-
-
-@pytest.fixture(autouse=True, params=[True, False], ids=["torch 2.13", "torch 2.11"])
-def kernel(monkeypatch, request):
-    """In place of the GPU's kernel; with and without its own sharing of key heads."""
-    monkeypatch.setattr(packed_attention, "_kernel", lambda: (reference_kernel, request.param))
-
-
 def text_model(kind, **more):
     torch.manual_seed(0)
     return kind(Qwen3Config(**TEXT, head_dim=8, pad_token_id=0, attn_implementation="sdpa", **more))

@@ -13,7 +13,7 @@ from recipes.config.rewards import reward_variables
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.easyr1 import translation as easyr1
-from recipes.engines.reward_metrics import logged_parts, reward_metrics
+from recipes.engines.reward_contract import logged_parts, reward_metrics
 from recipes.engines.verl import translation as verl
 
 FILE = """
