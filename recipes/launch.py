@@ -15,7 +15,6 @@ from rich.console import Console
 from recipes import preflight, usage
 from recipes.config import Recipe, accounting, dry_run, load, to_yaml
 from recipes.data.custom import ready
-from recipes.data.prepare import make_missing
 from recipes.data.rows import row_count
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
@@ -60,7 +59,6 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     limit_s = watchdog_seconds(os.environ)
     console.print(preflight.heading(recipe))
     notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
-    make_missing(recipe, console.print)
     recipe = ready(recipe, console.print)
     for note in [*notes, *preflight.run_checks(recipe)]:
         console.print(f"note: {note}")
@@ -101,7 +99,7 @@ def show_plan(recipe: Recipe) -> int:
     notes = [preflight.heading(recipe)]
     remarks = [*verl.left_out(recipe), *preflight.check_before_data(recipe, plan_only=True)]
     notes += [f"note: {remark}" for remark in remarks]
-    recipe = ready(recipe, notes.append, fetch=False)
+    recipe = ready(recipe, notes.append, make=False)
     print(to_yaml(recipe))
     print(runs.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
     rows = row_count(recipe)

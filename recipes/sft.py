@@ -26,7 +26,6 @@ from rich.console import Console
 from recipes.config import Recipe, dry_run, load
 from recipes.config.layers import flatten
 from recipes.data.custom import ready
-from recipes.data.prepare import make_missing
 from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
 from recipes.engines.verl import translation as verl
@@ -257,7 +256,6 @@ def run(chosen: Plan, console: Console) -> int:
     versions.check(recipe.hardware)
     for remark in check_model(recipe):
         console.print(f"note: {remark}")
-    make_missing(recipe, console.print)
     recipe = ready(recipe, console.print)
     chosen = Plan(recipe, chosen.settings)
     rows, long = write_rows(chosen)

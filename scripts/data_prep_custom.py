@@ -61,8 +61,7 @@ def main(
             tuple(path.absolute() for path in val_data or ()),
             system_prompt and system_prompt.absolute(),
             template and template.absolute(),
-            data_source,
-            Columns(prompt_key or ours.prompt, answer_key or ours.ground_truth, image_key or ours.images),
+            Columns(prompt_key or ours.prompt, answer_key or ours.ground_truth, image_key or ours.images, data_source),
             val_share=val_share,
             seed=seed,
         )

@@ -19,6 +19,7 @@ from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.data.lengths import count_split, tokenizer_of
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
+from recipes.data.prepare import make_missing
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rewards import load_reward
 from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, engine_columns, make_row, write_data, write_split
@@ -31,6 +32,7 @@ from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from rich.progress import Progress
 
 VERSION = 5
 """Of the rows that are made; raise it where the same file gives other rows."""
@@ -46,10 +48,7 @@ class Conversion:
 
     Attributes:
         val: where there are none, a share of the training files validates.
-        data_source: of records that name none.
         columns: what the files call our fields.
-        truth_needed: whether a record without a ground truth is a mistake.
-        sources: data sources that the reward knows; empty where it takes any.
         val_share: share of each source's rows and prompts that validates; `seed` is of that choice.
     """
 
@@ -57,12 +56,9 @@ class Conversion:
     val: tuple[Path, ...] = ()
     system_prompt: Path | None = None
     template: Path | None = None
-    data_source: str | None = None
     columns: Columns = field(default_factory=Columns)
-    truth_needed: bool = True
     val_share: float = 0.05
     seed: int = 1
-    sources: tuple[str, ...] = ()
 
     @cached_property
     def digests(self) -> dict[Path, str]:
@@ -80,7 +76,7 @@ class Conversion:
     def folder(self) -> Path:
         """The folder for the rows of this content. Its name is a hash of everything but the images."""
         facts = {**asdict(self), "version": VERSION}
-        del facts["sources"]  # other rewards leave the rows
+        del facts["columns"]["sources"]  # other rewards leave the rows
         for name in ("train", "val"):
             # The folder, because images are found from there; the suffix, because it says how the file is read.
             files = facts[name]
@@ -129,7 +125,8 @@ class PromptFormat:
         except (TemplateError, TypeError) as error:
             text, what = "", f"the template fails: {error}"
         if not text.strip():
-            raise RecordError(what, record.place, f"mend {self._template_file}", "")
+            fix = f"mend {self._template_file}, which may use {', '.join(TEMPLATE_VARIABLES)}"
+            raise RecordError(what, record.place, fix, "")
         return text
 
 
@@ -144,47 +141,34 @@ def _text(path: Path, key: str) -> str:
 
 
 def _compiled(path: Path) -> Template:
-    from jinja2 import StrictUndefined, TemplateSyntaxError, meta
+    from jinja2 import StrictUndefined, TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     source = _text(path, "data.format_prompt")
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
+    if "content" not in source and "prompt" not in source:
+        fix = "write {{ content }} where the question belongs"
+        raise RecipeError("the template never uses the prompt", where=str(path), fix=fix)
     try:
-        used = meta.find_undeclared_variables(environment.parse(source))
+        return ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(source)
     except TemplateSyntaxError as error:
         what = f"the template is not Jinja: {error.message}"
         raise RecipeError(what, where=f"{path}, line {error.lineno}", fix="mend it") from error
-    if unknown := sorted(used - set(TEMPLATE_VARIABLES)):
-        what = f"the template uses {', '.join(unknown)}, which no record has"
-        raise RecipeError(what, where=str(path), fix=f"it may use {', '.join(TEMPLATE_VARIABLES)}")
-    if not used & {"content", "prompt"}:
-        fix = "write {{ content }} where the question belongs"
-        raise RecipeError("the template never uses the prompt", where=str(path), fix=fix)
-    return environment.from_string(source)
 
 
 class _Part:
     """The rows of some files, made once and kept in a temporary file until it is known which split each belongs to."""
 
-    def __init__(self, files: Sequence[Path], conversion: Conversion, prompt_format: PromptFormat, kept: IO[bytes]):
+    def __init__(self, files: Sequence[Path], conversion: Conversion, kept: IO[bytes]):
         self.prompts = Prompts(conversion.seed)
         self.most_images = self.most_turns = 0
-        self._files, self._conversion, self._format, self._kept = files, conversion, prompt_format, kept
+        self._format = PromptFormat(conversion.system_prompt, conversion.template)
+        self._files, self._kept = files, kept
 
-    def read(self, mistakes: Mistakes) -> Iterator[Record]:
-        """Make a row of each record and hand the record on; what is wrong goes to `mistakes`."""
+    def read(self, mistakes: Mistakes, progress: Progress) -> None:
+        """Make a row of each record; what is wrong goes to `mistakes`."""
         places: dict[str, Place] = {}
         marked: list[Place] = []
-        settings = self._conversion
-        found = records(
-            self._files,
-            mistakes,
-            settings.columns,
-            settings.data_source,
-            truth_needed=settings.truth_needed,
-            sources=settings.sources,
-        )
-        for record in found:
+        for record in progress.track(records(self._files, mistakes), description="reading"):
             try:
                 pictures = images(record)
                 row = _row(record, self._format, pictures)
@@ -199,7 +183,6 @@ class _Part:
             self.most_turns = max(self.most_turns, sum(message["role"] == "user" for message in row["prompt"]))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), pictures)
             pickle.dump((row, pictures), self._kept)
-            yield record
         for place in marked if self.most_images else ():
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
 
@@ -270,13 +253,13 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
     """
-    prompt_format, mistakes = PromptFormat(conversion.system_prompt, conversion.template), Mistakes(conversion.columns)
+    mistakes = Mistakes(conversion.columns)
     with _temporary(folder) as kept, _temporary(folder) as kept_val, progress_bar() as progress:
-        train = _Part(conversion.train, conversion, prompt_format, kept)
-        test = _Part(conversion.val, conversion, prompt_format, kept_val) if conversion.val else train
-        for part in (train, test) if conversion.val else (train,):
-            for _ in progress.track(part.read(mistakes), description="reading"):
-                pass
+        train = test = _Part(conversion.train, conversion, kept)
+        train.read(mistakes, progress)
+        if conversion.val:
+            test = _Part(conversion.val, conversion, kept_val)
+            test.read(mistakes, progress)
         mistakes.check()
         if conversion.val:
             held_out, validates = train.prompts.shared_with(test.prompts), [True] * len(test.prompts)
@@ -342,9 +325,8 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         return target
     mistakes = Mistakes(conversion.columns)
     with _temporary(target.parent) as kept, progress_bar() as progress:
-        part = _Part(conversion.train, conversion, PromptFormat(conversion.system_prompt, conversion.template), kept)
-        for _ in progress.track(part.read(mistakes), description="reading"):
-            pass
+        part = _Part(conversion.train, conversion, kept)
+        part.read(mistakes, progress)
         mistakes.check()
         every = [True] * len(part.prompts)
         rows = part.rows(every, "test", with_images=part.most_images > 0, sources=Counter())
@@ -352,8 +334,10 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     return target
 
 
-def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Recipe:
-    """The recipe with finished rows; itself where it has them already.
+def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Recipe:
+    """The recipe with finished rows: the door of its data, for a run, a warm start and an evaluation.
+
+    Files that the recipe itself names and that are missing are made by its `prepare` command.
 
     A training file that is JSON, JSONL, CSV or parquet without the engine's columns is converted, and so is a finished
     one for which no validation file is given. The tokens of converted prompts are counted.
@@ -361,11 +345,13 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
     Args:
         recipe: as loaded.
         log: takes lines for the user.
-        fetch: whether a hub may be asked for the model's tokenizer.
+        make: false for a plan: `prepare` is not run, and no hub is asked for the model's tokenizer.
 
     Raises:
-        RecipeError: what a file has wrong; prompts that are too long to train on.
+        RecipeError: `prepare` failed; what a file has wrong; prompts that are too long to train on.
     """
+    if make:
+        make_missing(recipe, log)
     conversion = _conversion(recipe)
     if conversion is None:
         return recipe
@@ -394,7 +380,7 @@ def ready(recipe: Recipe, log: Callable[[str], None], fetch: bool = True) -> Rec
         changes["worker.rollout.limit_images"] = train.counts["most_images"]
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
     recipe = _room_for_prompts(recipe, folder)
-    log(_prompt_lengths(recipe, folder, fetch))
+    log(_prompt_lengths(recipe, folder, make))
     return recipe
 
 
@@ -440,16 +426,16 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
         val,
         Path(data.system_prompt) if data.system_prompt else None,
         Path(data.format_prompt) if data.format_prompt else None,
-        data.data_source or (recipe.name if own else None),
         Columns(
             given("data.prompt_key", ours.prompt),
             given("data.answer_key", ours.ground_truth),
             given("data.image_key", ours.images),
+            data.data_source or (recipe.name if own else None),
+            not own,
+            () if own else _sources(recipe),
         ),
-        not own,
         data.val_share,
         abs(data.seed),
-        () if own else _sources(recipe),
     )
 
 

@@ -13,7 +13,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain, islice
@@ -35,11 +35,20 @@ _SYNONYMS = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The names that a file has for our fields."""
+    """The names that files have for our fields, and what their records need.
+
+    Attributes:
+        data_source: of records that name none.
+        truth_needed: whether a record without a ground truth is a mistake.
+        sources: data sources that the reward knows; empty where it takes any.
+    """
 
     prompt: str = "prompt"
     ground_truth: str = "ground_truth"
     images: str = "images"
+    data_source: str | None = None
+    truth_needed: bool = True
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise RecipeError for one column that is to be two fields."""
@@ -77,7 +86,7 @@ class Mistakes:
     """All mistakes in users' files, raised as one error; its right row has the files' own columns."""
 
     def __init__(self, columns: Columns = Columns()) -> None:
-        self._columns = columns
+        self.columns = columns
         self._count = 0
         self._first: RecordError | None = None
         self._places: defaultdict[tuple[str, str, str], list[Place]] = defaultdict(list)
@@ -114,8 +123,8 @@ class Mistakes:
         ) from first
 
     def _in_own_columns(self, example: str) -> str:
-        named = example.replace('"prompt"', json.dumps(self._columns.prompt, ensure_ascii=False))
-        return named.replace('"ground_truth"', json.dumps(self._columns.ground_truth, ensure_ascii=False))
+        named = example.replace('"prompt"', json.dumps(self.columns.prompt, ensure_ascii=False))
+        return named.replace('"ground_truth"', json.dumps(self.columns.ground_truth, ensure_ascii=False))
 
 
 def _numbers(places: list[Place]) -> str:
@@ -149,38 +158,18 @@ class Record:
     rest: Mapping[str, Any] = field(default_factory=dict)
 
 
-def records(
-    paths: Iterable[Path],
-    mistakes: Mistakes,
-    columns: Columns = Columns(),
-    default_source: str | None = None,
-    *,
-    truth_needed: bool = True,
-    sources: Collection[str] = (),
-) -> Iterator[Record]:
-    """Yield every record of the files, checked, in their order.
-
-    Args:
-        mistakes: takes what is wrong.
-        columns: what the files call our fields.
-        default_source: data source of records that name none.
-        truth_needed: whether a record without a ground truth is a mistake.
-        sources: data sources that the reward knows; empty where it takes any.
-    """
+def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
+    """Yield every record of the files, checked, in their order; `mistakes` has their columns and takes the wrong ones."""
     for path in paths:
-        found = raw_records(path, mistakes, columns)
+        found = raw_records(path, mistakes)
         first = list(islice(found, FIRST))
         there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in raw)
-        if there and (unmapped := _unmapped(list(there), path, columns, default_source, truth_needed, sources)):
+        if there and (unmapped := _unmapped(list(there), path, mistakes.columns)):
             mistakes.add(unmapped)
             continue
         for place, raw in chain(first, found):
             try:
-                record = checked(raw, place, columns, default_source, truth_needed=truth_needed)
-                if sources and record.data_source not in sources:
-                    what = f"the reward has no rules for the data source {record.data_source!r}"
-                    raise RecordError(what, place, f"use one of {', '.join(sources)}")
-                yield record
+                yield checked(raw, place, mistakes.columns)
             except RecordError as error:
                 mistakes.add(error)
         if not first:
@@ -189,7 +178,7 @@ def records(
             mistakes.add(RecordError("the file has no records", Place(str(path), 0), hint))
 
 
-def raw_records(path: Path, mistakes: Mistakes, columns: Columns = Columns()) -> Iterator[tuple[Place, Any]]:
+def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Every record as it stands in the file, with its place; what cannot be read goes to `mistakes`."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
@@ -197,29 +186,25 @@ def raw_records(path: Path, mistakes: Mistakes, columns: Columns = Columns()) ->
         raise RecipeError(what, where=str(path), fix=fix)
     if not path.is_file():
         raise RecipeError(f"the data file {path} does not exist", where="train_files, val_files", fix="mend the path")
-    yield from reader(path, mistakes, columns)
+    yield from reader(path, mistakes)
 
 
-def checked(
-    raw: Any,
-    place: Place,
-    columns: Columns = Columns(),
-    default_source: str | None = None,
-    *,
-    truth_needed: bool = True,
-) -> Record:
+def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     """Return the record behind a JSON value. Raises RecordError that names the place, the field and an example."""
     if not isinstance(raw, dict):
         raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
     given = {name: value for name, value in raw.items() if value is not None}
-    given.setdefault("data_source", default_source)
-    for name in (columns.prompt, *([columns.ground_truth] if truth_needed else []), "data_source"):
+    given.setdefault("data_source", columns.data_source)
+    for name in (columns.prompt, *([columns.ground_truth] if columns.truth_needed else []), "data_source"):
         if given.get(name) is None:
             what = f"the field {name} is null" if name in raw else f"there is no field {name}"
             raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
     prompt, source, solution = given[columns.prompt], given["data_source"], given.get("solution", "")
     if not isinstance(source, str) or not source.strip():
         raise RecordError(f"data_source is {_abbreviated(source)}, not the name of a reward", place)
+    if columns.sources and source.strip() not in columns.sources:
+        what = f"the reward has no rules for the data source {source.strip()!r}"
+        raise RecordError(what, place, f"use one of {', '.join(columns.sources)}")
     if not isinstance(solution, str):
         raise RecordError(f"solution is {_abbreviated(solution)}, not the text of a response", place)
     used = (columns.prompt, columns.images, "ground_truth", "data_source", "solution", "id")
@@ -296,14 +281,7 @@ def _images(value: Any, place: Place) -> list[Any]:
     return images
 
 
-def _unmapped(
-    there: list[str],
-    path: Path,
-    columns: Columns,
-    default_source: str | None,
-    truth_needed: bool,
-    sources: Collection[str],
-) -> RecordError | None:
+def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
     """What the columns lack, with the options that name it; None where nothing is missing."""
     taken = (columns.prompt, columns.ground_truth, columns.images, "data_source", "solution", "id")
     free = [name for name in there if name not in taken]
@@ -313,16 +291,17 @@ def _unmapped(
         ("ground_truth", columns.ground_truth, "--answer_key"),
     ):
         alike = [other for other in _SYNONYMS[ours] if other in free] or get_close_matches(theirs, free, 1, 0.7)
-        wanted = ours == "prompt" or truth_needed or alike or theirs != ours
+        wanted = ours == "prompt" or columns.truth_needed or alike or theirs != ours
         if theirs not in there and wanted:
             missing.append(theirs)
             options.append(f"{option} {alike[0] if alike else 'COLUMN'}")
-    if default_source is None and "data_source" not in there:
+    default, sources = columns.data_source, columns.sources
+    if default is None and "data_source" not in there:
         missing.append("data_source")
     what = f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}" if missing else ""
-    unknown = default_source is not None and bool(sources) and default_source not in sources
+    unknown = default is not None and bool(sources) and default not in sources
     if unknown:
-        what += f"{'; ' if what else ''}the reward has no rules for the data source {default_source!r}"
+        what += f"{'; ' if what else ''}the reward has no rules for the data source {default!r}"
     if unknown or "data_source" in missing:
         options.append(f"--data_source {'|'.join(sources) or 'NAME'}")
     return RecordError(what, Place(str(path), 0), f"give {' '.join(options)}; or mend the file", "") if what else None
@@ -333,7 +312,7 @@ def _abbreviated(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def read_json(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
+def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every record of an array, or of a file with a record on each line, whatever its suffix.
 
     Lines are streamed and each mistake is noted; an array is held in memory, and a mistake in its JSON ends it.
@@ -390,7 +369,7 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is no number that JSON knows")
 
 
-def read_csv(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
+def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Every row of a CSV file with a head line; separated by commas, semicolons or tabs.
 
     Empty cells are null. A prompt or a list of images may be JSON in its cell.
@@ -412,7 +391,7 @@ def read_csv(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple
                             raise RecordError(what, place, "leave one of them", "")
                     elif len(cells) == len(names):
                         row = zip(names, cells, strict=True)
-                        yield place, {name: _cell(name, cell, columns) for name, cell in row}
+                        yield place, {name: _cell(name, cell, mistakes.columns) for name, cell in row}
                     else:
                         what = f"{len(cells)} cells, but the head line names {len(names)} fields"
                         mistakes.add(RecordError(what, place, "put cells with a separator into quotes", ""))
@@ -438,7 +417,7 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
     return cell if cell.strip() else None
 
 
-def read_parquet(path: Path, mistakes: Mistakes, columns: Columns) -> Iterator[tuple[Place, Any]]:
+def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Every row of a parquet file. Rows that are finished for verl give the fields they were made from."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -73,7 +73,7 @@ def packed_attention(
             where="worker.actor.fsdp.mp_param_dtype",
             fix="set it to bf16, or worker.actor.padding_free to false",
         )
-    window = (window_size[0], 0) if causal else tuple(window_size)
+    window = (window_size[0], 0) if causal else window_size
     bounds = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
     if not q.is_cuda:
         return one_by_one(q, k, v, *bounds, scale=softmax_scale, window_size=window)

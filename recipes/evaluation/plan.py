@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.data.custom import convert_one, ready
-from recipes.data.prepare import make_missing
 from recipes.engines.verl.translation import native
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
@@ -190,7 +189,6 @@ def _recipe(options: Options) -> Recipe:
 
 def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
     """The recipe's training or validation file, made and converted as the launcher does it where that is needed."""
-    make_missing(recipe, log)
     recipe = ready(recipe, log)
     key = "data.train_files" if train else "data.val_files"
     files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == key]

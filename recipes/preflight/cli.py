@@ -34,7 +34,7 @@ def main(
         planned = recipe.planned_gpus is not None
         notes = preflight.check_before_data(recipe, plan_only=planned)
     try:
-        recipe = recipe if planned else ready(recipe, console.print, fetch=False)
+        recipe = recipe if planned else ready(recipe, console.print, make=False)
     except RecipeError as error:
         result = preflight.dry(recipe, ask_hub=True, skip=("data",))
         result.errors.append(error)

@@ -82,7 +82,7 @@ def test_every_command_resumes_its_own_run(page, hardware, users_folder):
         remarks = []
         for _ in range(2):
             environ = {"HARDWARE": hardware, "EXPERIMENT_NAME": f"run-{number}", **command.variables}
-            recipe = ready(load(task, arguments=arguments, environ=environ), lambda line: None, fetch=False)
+            recipe = ready(load(task, arguments=arguments, environ=environ), lambda line: None, make=False)
             remarks = resume.check_resume(recipe)
             leave_what_a_run_leaves(recipe)
         assert remarks[0].startswith("resuming from step 1"), f"{command} does not resume"

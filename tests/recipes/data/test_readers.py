@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,10 +21,11 @@ LINE = json.dumps(GOOD)
 
 def read(folder, name, content=None, columns=None, source=None, **options):
     """The records of a file, written first where its content is given, as (question, truth, source); mistakes raise."""
-    path, mistakes = folder / name, Mistakes(columns or Columns())
+    path = folder / name
+    mistakes = Mistakes(replace(columns or Columns(), data_source=source, **options))
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    found = list(records([path], mistakes, columns or Columns(), source, **options))
+    found = list(records([path], mistakes))
     mistakes.check()
     return found
 
