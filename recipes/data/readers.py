@@ -159,7 +159,7 @@ class Record:
 
 
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
-    """Yield every record of the files, checked, in their order; `mistakes` has their columns and takes the wrong ones."""
+    """Yield every record of the files, checked, in their order; `mistakes` has the columns and takes the wrong ones."""
     for path in paths:
         found = raw_records(path, mistakes)
         first = list(islice(found, FIRST))
