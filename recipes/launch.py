@@ -66,7 +66,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     with runs.opened(str(recipe.trainer.experiment_name)) as files:
         begin = resume.repaired(recipe)
         last = resume.steps_done(recipe)
-        history, outcome = resumed_history(recipe, files, last, console), None
+        history, outcome = resumed_history(recipe, files, last), None
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:

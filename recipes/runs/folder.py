@@ -224,9 +224,11 @@ def read(folder: Path) -> Run:
         notes.append(f"{files.metrics.name} has no known metric: another version or program may have written it")
     history = [per_token(step, recipe) for step in history]
     alive = _alive(files.lock)
-    done = files.summary.is_file() or bool(total and max((step.step for step in history), default=0) >= total)
-    state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"
     saved = Path(recipe.trainer.save_checkpoint_path or "") if recipe else checkpoint_dir(folder.name)
+    checkpoint = last_checkpoint(saved)
+    steps = [*(step.step for step in history), checkpoint.step if checkpoint else 0]
+    done = files.summary.is_file() or bool(total and max(steps) >= total)
+    state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"
     signs = [file.stat().st_mtime for file in (*metrics, files.log) if file.is_file()]
     return Run(
         folder=folder,
@@ -235,7 +237,7 @@ def read(folder: Path) -> Run:
         total=total,
         state=state,
         notes=tuple(notes),
-        checkpoint=last_checkpoint(saved),
+        checkpoint=checkpoint,
         best=best_checkpoint(saved),
         silent_s=max(0.0, time.time() - max(signs)) if alive and signs else None,
     )

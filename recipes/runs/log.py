@@ -141,8 +141,6 @@ HINTS: tuple[tuple[str, str], ...] = (
         r"num_samples should be a positive integer value, but got num_samples=0",
         "no row is left: every prompt is longer than MAX_PROMPT_LENGTH tokens of this model, or the file is empty",
     ),
-    (r"node timed out during startup", "the machine is very busy: try again when it is less so"),
-    (r"NCCL (error|WARN)|nccl\w*Error", "see the NCCL lines of the log; NCCL_DEBUG=INFO says more"),
     (
         r"LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to",
         "the hub did not answer: set MODEL_PATH to a folder, or HF_ENDPOINT to a mirror",

@@ -119,22 +119,6 @@ def per_token(step: Step, recipe: Recipe | None) -> Step:
     return Step(step.step, {**step.data, **scaled})
 
 
-LOST = "training/metrics_lost"
-"""1 for a step that was saved by a run which ended before it logged the step's metrics."""
-
-
-def mark_lost_step(history: Path, step: int) -> bool:
-    """Give a saved step right after the last logged one an entry with `LOST`; return whether that was needed.
-
-    verl saves a step before it logs its metrics, and a resumed run does not do the step again.
-    """
-    if step - 1 != max((known.step for known in read_history(history)), default=0):
-        return False
-    with history.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, "data": {LOST: 1}}) + "\n")
-    return True
-
-
 def unreadable_lines(*files: Path) -> int:
     """Return how many lines are torn or no step."""
     return sum(_parsed(line) is None for line in _lines(files))

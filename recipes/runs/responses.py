@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from recipes.config.schema.recipe import Trainer
-from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
+from recipes.engines.dump_fields import ROW_ID
 from recipes.engines.reward_contract import is_right, stated_accuracy
 from recipes.errors import RecipeError
 
@@ -33,8 +33,6 @@ class Response:
         prompt, text, truth: what was asked and answered, and the ground truth.
         score: what training sees.
         accuracy: what the reward states, in [0, 1]; None where it states none.
-        data_source: None where the dump does not say it.
-        line: every field as it was written.
     """
 
     row_id: str | None
@@ -44,8 +42,6 @@ class Response:
     truth: str
     score: float
     accuracy: float | None
-    data_source: str | None
-    line: Mapping[str, Any]
 
     @property
     def value(self) -> float:
@@ -172,8 +168,8 @@ def _response(record: dict[str, Any]) -> Response:
     group = str(uid).rsplit("_", 2)[0] if uid else row_id
     if group is None:
         raise ValueError(f"it has neither uid nor {ROW_ID}, so its group is not known")
-    accuracy, source = stated_accuracy(record), record.get(DATA_SOURCE)
-    return Response(row_id, str(group), str(prompt), str(text), str(truth), float(score), accuracy, source, record)
+    accuracy = stated_accuracy(record)
+    return Response(row_id, str(group), str(prompt), str(text), str(truth), float(score), accuracy)
 
 
 def is_flat(scores: Iterable[float]) -> bool:
@@ -193,7 +189,6 @@ class Groups:
         value: mean over the responses of what `measure` says.
         error: standard error of the mean over the groups; 0 where all have the same mean.
         measure: "accuracy", or "score" where the reward states no accuracy.
-        by_source: the value of each data source, where there are several.
     """
 
     groups: int
@@ -202,15 +197,11 @@ class Groups:
     value: float
     error: float = 0.0
     measure: str = "accuracy"
-    by_source: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, dump: Dump) -> Groups:
         """Count the groups and the right responses of a dump."""
         flat = [group for group in dump.groups.values() if is_flat(response.score for response in group)]
-        by_source: dict[str, list[float]] = {}
-        for response in dump.responses:
-            by_source.setdefault(response.data_source or "unknown", []).append(response.value)
         return cls(
             groups=len(dump.groups),
             zero_variance=len(flat),
@@ -218,7 +209,6 @@ class Groups:
             value=fmean(response.value for response in dump.responses),
             error=stdev(dump.means) / len(dump.means) ** 0.5 if len(dump.means) > 1 else 0.0,
             measure=dump.measure,
-            by_source={source: fmean(by_source[source]) for source in sorted(by_source)} if len(by_source) > 1 else {},
         )
 
 

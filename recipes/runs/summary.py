@@ -57,6 +57,9 @@ def close(
         return outcome.exit_code
     commands = next_commands(recipe, task, checkpoint, total, os.environ, overrides)
     if checkpoint and checkpoint.model:
+        model = relative_to_cwd(checkpoint.model)
+        commands.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
+        commands.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
         commands.append(("model card", str(relative_to_cwd(write_card(recipe, checkpoint.model, checkpoint.step)))))
     history = read_history(files.metrics)
     console.print(table(summary(history, total, checkpoint, files.log, commands, best_checkpoint(place))))
@@ -127,10 +130,7 @@ def next_commands(
     name = recipe.trainer.experiment_name or recipe.name
     commands = [("report", script_command("monitor.py", "report", name))]
     if checkpoint and checkpoint.model:
-        model = relative_to_cwd(checkpoint.model)
         commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name))))))
-        commands.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
-        commands.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)

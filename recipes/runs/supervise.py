@@ -30,7 +30,6 @@ from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
 from recipes.runs.metrics import (
     MetricsFollower,
     Step,
-    mark_lost_step,
     mean_validation,
     measure_of,
     number,
@@ -307,12 +306,8 @@ def reward_digest(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps([*parts, reward.overlong_buffer.model_dump()], default=str).encode()).hexdigest()
 
 
-def resumed_history(recipe: Recipe, files: RunFiles, last: int, console: Console) -> list[Step]:
+def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:
     """The steps up to the checkpoint of step `last`. Raises RecipeError where one of them saw another image in vLLM."""
-    if not last:
-        return []
-    if mark_lost_step(files.metrics, last):
-        console.print(f"note: step {last} was saved, but the run ended before it logged the step's metrics")
     history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
     rollout_mismatch.refuse_checkpoint_after_mismatch(recipe, history)
     return history

@@ -54,10 +54,7 @@ def step_line(step: Step, total: int | None, responses: Groups | None = None, le
         responses: its training responses, where they were written.
         left: steps and time to go, as `time_left` has them.
     """
-    accuracy = ""
-    if responses and (responses.measure == "accuracy" or responses.by_source):
-        by_source = ", ".join(f"{source} {number(value)}" for source, value in responses.by_source.items())
-        accuracy = f"{responses.measure} {number(responses.value)}" + (f" ({by_source})" if by_source else "")
+    accuracy = f"accuracy {number(responses.value)}" if responses and responses.measure == "accuracy" else ""
     speed = step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
     parts = [

@@ -142,4 +142,3 @@ def test_a_response_counts_for_its_data_source_and_is_right_by_its_accuracy_not_
     (tmp_path / "3.jsonl").write_text("".join(lines))
     groups = Rollouts(tmp_path).of(3)
     assert (groups.zero_variance, groups.all_right, groups.value) == (2, 0, pytest.approx(1 / 3))
-    assert groups.by_source == {"math": 0.5, "qa": 0.0}

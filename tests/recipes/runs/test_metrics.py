@@ -8,11 +8,9 @@ import pytest
 
 from recipes.config import load
 from recipes.runs.metrics import (
-    LOST,
     MetricsFollower,
     Step,
     adopt_leftovers,
-    mark_lost_step,
     per_token,
     read_history,
 )
@@ -37,14 +35,12 @@ def test_lines_are_copied_when_they_are_whole_and_a_second_attempt_appends(tmp_p
     assert read_history(history) == [(1, {"a": 1.0}), (2, {"a": 2.0, "b": 5.0}), (3, {"a": 6.0})]
 
 
-def test_what_an_abandoned_attempt_wrote_is_adopted_once_and_a_saved_step_without_metrics_is_marked(tmp_path):
+def test_what_an_abandoned_attempt_wrote_is_adopted_once(tmp_path):
     attempt, history = tmp_path / ".attempt-1.jsonl", tmp_path / "metrics.jsonl"
     history.write_text(line(1))
     attempt.write_text(line(1) + line(2) + '{"step": 3')
     adopt_leftovers([attempt], history)
     assert (history.read_text(), attempt.exists()) == (line(1) + line(2), False)
-    assert [mark_lost_step(history, saved) for saved in (2, 3, 3, 9)] == [False, True, False, False]
-    assert read_history(history)[-1] == Step(3, {LOST: 1})
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", "token-sum"])
