@@ -12,7 +12,6 @@ import typer
 from recipes.errors import RecipeError, reported_errors
 from recipes.official import block as comparison
 from recipes.paths import ROOT
-from recipes.pointer_selector.config import key_table
 from recipes.runs.health import documented
 from tools.pages import chinese, memory, tables
 
@@ -25,7 +24,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "comparison-zh": chinese.block,
     "memory": memory.memory_table,
     "fits": memory.fits_table,
-    "pointer-selector-keys": key_table,
+    "pointer-selector-keys": tables.pointer_selector_table,
     "health-rules": documented,
     "learning": tables.learning_table,
     "tested-versions": tables.versions_table,

@@ -18,7 +18,7 @@
 #   EARLY_STOP_PATIENCE   5            epochs without a better validation; 0 never stops
 #   SEED                  1            initial weights, order of the data, dropout
 #   CANDIDATES            null         logged candidates, JSON lines; null: the embedded digits
-#   QUERY_EMBEDDINGS      null         safetensors, npz or pt
+#   QUERY_EMBEDDINGS      null         safetensors or npz
 #   CANDIDATE_EMBEDDINGS  null         null: the file of the queries
 #   EXPERIMENT_NAME       pointer_selector  names the run and its folders
 # Presets lie beside that file: epochs_25_25, epochs_3_8, epochs_10_15. Every other key: docs/POINTER_SELECTOR.md.

@@ -6,10 +6,10 @@ import os
 import resource
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -23,11 +23,11 @@ from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
-    from recipes.pointer_selector.evaluation import Comparison, Results
+    from recipes.pointer_selector.evaluation import Evaluation
     from recipes.pointer_selector.preparation import Prepared
     from recipes.pointer_selector.training import EpochReport, Progress
 
-Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 workload.seed=1")]
+Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 data.batch_size=4")]
 Preset = Annotated[str | None, typer.Option(help=f"settings that lie over the recipe's: {', '.join(presets())}")]
 
 
@@ -35,14 +35,9 @@ def data_command(settings: Settings = None, preset: Preset = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
-        from recipes.pointer_selector.preparation import lines, prepare
+        from recipes.pointer_selector.preparation import prepare
 
-        prepared = prepare(recipe)
-        splits = [(f"{name} queries", f"{len(part):,}") for name, part in prepared.parts.items()]
-        dropped = [(f"dropped from training: {name}", f"{count:,}") for name, count in prepared.dropped.items()]
-        _console().print(
-            _listing(recipe.data.candidates or "the embedded workload", [*lines(prepared.counts), *splits, *dropped])
-        )
+        _show_data(prepare(recipe), _console())
 
 
 def train_command(settings: Settings = None, preset: Preset = None) -> None:
@@ -59,7 +54,7 @@ def train_command(settings: Settings = None, preset: Preset = None) -> None:
 def train(recipe: PointerRecipe, console: Console) -> None:
     """Train the recipe; with DRY_RUN=1 print it with the accounting, and stop."""
     from recipes.pointer_selector.policy import use_threads
-    from recipes.pointer_selector.preparation import lines, prepare
+    from recipes.pointer_selector.preparation import prepare
 
     use_threads(recipe.trainer.threads)
     if dry_run(os.environ):
@@ -67,23 +62,21 @@ def train(recipe: PointerRecipe, console: Console) -> None:
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")
         return
-    started = time.perf_counter()
+    started, name = time.perf_counter(), recipe.trainer.experiment_name
     for note in not_read(os.environ, VARIABLES):
         console.print(f"note: {note}")
-    console.print(f"experiment {recipe.trainer.experiment_name}: reading the data")
+    console.print(f"experiment {name}: reading the data")
     prepared = prepare(recipe)
-    dropped = [(f"dropped: {reason}", f"{count:,}") for reason, count in prepared.dropped.items()]
-    console.print(_listing("logged candidates", [*lines(prepared.counts), *dropped]))
+    _show_data(prepared, console)
     for line in accounting(recipe, prepared):
         console.print(line)
-    folder = run_dir(recipe.trainer.experiment_name)
-    with run_lock(folder / ".lock", recipe.trainer.experiment_name):
-        progress = _run(recipe, prepared, folder, console)
+    with run_lock(run_dir(name) / ".lock", name):
+        progress = _run(recipe, prepared, run_dir(name), console)
         _summarise(recipe, prepared, progress, time.perf_counter() - started, console)
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Return the numbers of queries, groups and updates, and a note for each weight of the reward that is not read."""
+    """Return the numbers of groups and updates, and a note for each weight of the reward that is not read."""
     from recipes.pointer_selector.losses import equal_groups, rewards, unread_weights
 
     train_part = prepared.parts["train"]
@@ -91,7 +84,6 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
     first = f", the first in query {train_part.query_ids[train_part.group_query[equal[0]]]!r}" if len(equal) else ""
     per_epoch = -(-len(train_part) // recipe.data.batch_size)
     return [
-        f"queries: {', '.join(f'{len(part):,} {name}' for name, part in prepared.parts.items())}",
         f"training groups: {len(train_part.group_query):,} with {len(train_part.lengths):,} candidates",
         f"groups with equal rewards (advantage 0): {len(equal):,}{first}",
         f"updates: {per_epoch:,} an epoch, at most {per_epoch * (recipe.rce.epochs + recipe.grpo.epochs):,}",
@@ -101,14 +93,13 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
 
 def _run(recipe: PointerRecipe, prepared: Prepared, folder: Path, console: Console) -> Progress:
     """Train, with one line an epoch; leaves checkpoints and metrics in the experiment's folders."""
-    from recipes.pointer_selector.metrics import RunLog
     from recipes.pointer_selector.policy import choose_device
-    from recipes.pointer_selector.training import Trainer
+    from recipes.pointer_selector.training import RunLog, Trainer
 
     device = choose_device(recipe.trainer.device)
     trainer = Trainer(recipe, prepared, checkpoint_dir(recipe.trainer.experiment_name), device)  # refuses another run's
     (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
-    write_json(folder / "data.json", {**prepared.counts, "dropped": prepared.dropped})
+    write_json(folder / "data.json", {**prepared.counts, "dropped from training": prepared.dropped})
     console.print(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
     log = RunLog(folder, trainer.progress.step)
     trainer.log, trainer.on_epoch = log.write, lambda report: _show_epoch(report, console)
@@ -133,34 +124,23 @@ def _show_epoch(report: EpochReport, console: Console) -> None:
 
 
 def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, seconds: float, console: Console) -> None:
-    """Test the best checkpoint and the warm-up against the baselines; print a table and write summary.json."""
-    from recipes.pointer_selector import selector
-    from recipes.pointer_selector.evaluation import accuracies, baseline_results, measure
+    """Evaluate the best checkpoint on the test queries, and write summary.json."""
+    from recipes.pointer_selector.evaluation import evaluate
 
-    name, best = recipe.trainer.experiment_name, progress.require_best()
-    folder, shots, test = checkpoint_dir(name), recipe.validation.shots, prepared.parts["test"]
-    console.print(f"testing on {len(test):,} queries: the baselines, the warm-up and the best checkpoint ...")
-    results = baseline_results(test, prepared.model, shots)
-    for label, part in {"after RCE": selector.WARM_UP, "best": selector.BEST}.items():
-        results[label] = measure(selector.load(folder / part)[0], test, prepared.model, shots)
-    console.print(_accuracy_table(f"right answers on {len(test):,} test queries", results, shots))
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    name, best = recipe.trainer.experiment_name, progress.best
+    evaluation = evaluate(prepared, checkpoint_dir(name), recipe.validation.shots)
+    _show(evaluation, console)
+    peak_mib = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     for phase, end in progress.ends.items():
         console.print(f"{phase}: {end}")
     console.print(
-        f"best: {best.phase} epoch {best.epoch}, {relative_to_cwd(folder / selector.BEST)}; "
-        f"{seconds:.0f} s before the test, {peak_mib:.0f} MiB"
+        f"best: {best.phase} epoch {best.epoch}, {relative_to_cwd(checkpoint_dir(name))}/best; "
+        f"{seconds:.0f} s before the test, {peak_mib} MiB"
     )
     command = ["python", "scripts/eval_pointer_selector.py", *differences(recipe)]
     console.print(f"next: {shlex.join(command)}", highlight=False)
-    summary = {
-        "best": asdict(best),
-        "ends": progress.ends,
-        "seconds": round(seconds, 1),
-        "peak_mib": round(peak_mib),
-        "test": accuracies(results),
-    }
-    write_json(run_dir(name) / "summary.json", summary)
+    run = {"best": asdict(best), "ends": progress.ends, "seconds": round(seconds, 1), "peak_mib": peak_mib}
+    write_json(run_dir(name) / "summary.json", {**run, **evaluation.as_dict()})
 
 
 def evaluate_command(
@@ -181,48 +161,50 @@ def evaluate_command(
         recipe = resolve(settings or [], preset=preset)
         from recipes.pointer_selector.evaluation import evaluate
         from recipes.pointer_selector.policy import use_threads
+        from recipes.pointer_selector.preparation import prepare
 
         use_threads(recipe.trainer.threads)
         folder = checkpoint or checkpoint_dir(recipe.trainer.experiment_name)
-        evaluation = evaluate(recipe, folder, against or [], part)
-        shots = recipe.validation.shots
-        title = f"right answers on {evaluation.queries:,} {part} queries"
-        console.print(_accuracy_table(title, evaluation.results, shots))
-        title = "paired tests: difference in points, 95% interval over query images"
-        tests = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # 80 columns
-        for column in ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)"):
-            tests.add_column(column, justify="left" if column == "a - b" else "right", no_wrap=True)
-        for c in evaluation.comparisons:
-            cells = [f"{100 * c.difference:+.1f}", _range(c)]
-            cells += [f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"]
-            tests.add_row(f"{c.a} - {c.b}", str(c.shots), *cells)
-        console.print(tests)
-        trained_for = evaluation.trained_for
-        if trained_for < max(shots):
-            console.print(f"the selector was trained for {trained_for} shots; more than that is extrapolation")
+        evaluation = evaluate(prepare(recipe), folder, recipe.validation.shots, against or [], part)
+        _show(evaluation, console)
         if out:
             write_json(out, evaluation.as_dict())
-
-
-def _range(test: Comparison) -> str:
-    return "" if test.low is None or test.high is None else f"{100 * test.low:+.1f} to {100 * test.high:+.1f}"
 
 
 def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def _listing(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left", box=None)
-    for name, value in rows:
-        table.add_row(name, value)
-    return table
+def _show_data(prepared: Prepared, console: Console) -> None:
+    """Print the counts of what was read, and what the filters took out of the training part."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return ", ".join(f"{name}: {shown(each)}" for name, each in value.items())
+        if isinstance(value, list):
+            return "  ".join(map(shown, value))
+        return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    parts = {f"{name} queries": len(part) for name, part in prepared.parts.items()}
+    dropped = {f"dropped from training: {reason}": number for reason, number in prepared.dropped.items()}
+    for what, value in {**prepared.counts, **dropped, **parts}.items():
+        console.print(f"{what:45}{shown(value)}")
 
 
-def _accuracy_table(title: str, results: Results, shots: Sequence[int]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in ("", *(f"{count}-shot" for count in shots)):
-        table.add_column(column, justify="right" if column else "left")
-    for name, by_shots in results.items():
-        table.add_row(name, *(f"{by_shots[s].accuracy:.1%}" if s in by_shots else "" for s in shots))
-    return table
+def _show(evaluation: Evaluation, console: Console) -> None:
+    """Print accuracy by number of shots, and the paired tests."""
+    shots = sorted({count for by_shots in evaluation.results.values() for count in by_shots})
+    accuracy = Table("", *(f"{count}-shot" for count in shots), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, by_shots in evaluation.results.items():
+        accuracy.add_row(name, *(f"{by_shots[s].accuracy:.1%}" if s in by_shots else "" for s in shots))
+    console.print(f"right answers on {evaluation.queries:,} {evaluation.part} queries", accuracy)
+    tests = Table(
+        "a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for c in evaluation.comparisons:
+        interval = "" if c.low is None or c.high is None else f"{100 * c.low:+.1f} to {100 * c.high:+.1f}"
+        counts = f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"
+        tests.add_row(f"{c.a} - {c.b}", str(c.shots), f"{100 * c.difference:+.1f}", interval, *counts)
+    console.print("paired tests: difference in points, 95% interval over query images", tests)
+    if evaluation.trained_for < max(shots):
+        console.print(f"trained for {evaluation.trained_for} shots; more than that is extrapolation")

@@ -1,4 +1,4 @@
-"""The recipe's keys, its environment variables, and how files, variables and arguments become one recipe.
+"""The recipe's keys and environment variables, and their resolution.
 
 Later layers win: configs/pointer_selector/recipe.yaml, the preset, environment variables, `key=value` arguments.
 """
@@ -6,27 +6,15 @@ Later layers win: configs/pointer_selector/recipe.yaml, the preset, environment 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 from recipes.config.layers import dump, flatten, known_name, merge, read, settings_of, shown_path, validated
 from recipes.config.path_keys import located
-from recipes.config.schema import Section, Setting, Source, describe_type, key, leaves
+from recipes.config.schema import Section, Source, key
 from recipes.config.variables import Variable, argument_settings, variable_settings
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
-
-RewardMode = Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"]
-
-
-class SplitConfig(Section):
-    """Parts by query, where the candidate file does not name them."""
-
-    validation_share: float = key(0.15, "share of the queries used for validation", gt=0, lt=1)
-    test_share: float = key(0.15, "share of the queries used for nothing but the final test", gt=0, lt=1)
-    seed: int = key(0, "another seed gives another split", ge=0)
 
 
 class FilterConfig(Section):
@@ -46,10 +34,10 @@ class DataConfig(Section):
 
     candidates: str | None = key(None, "logged candidates, JSON lines; null: the embedded workload", path="input")
     query_embeddings: str | None = key(
-        None, "safetensors, npz or pt with query_embeddings; null: the embedded workload", path="input"
+        None, "safetensors or npz with query_embeddings; null: the embedded workload", path="input"
     )
     candidate_embeddings: str | None = key(
-        None, "safetensors, npz or pt with candidate_embeddings; null: the file of the queries", path="input"
+        None, "safetensors or npz with candidate_embeddings; null: the file of the queries", path="input"
     )
     shot_num: int = key(4, "picks of the sequences that are trained on", ge=1, le=32)
     shot_mode: Literal["up_to", "exact"] = key(
@@ -57,20 +45,7 @@ class DataConfig(Section):
     )
     batch_size: int = key(16, "queries in a batch, each with all its candidates", ge=1)
     train_queries: int = key(0, "train on so many of the training queries, 100 of them among 200; 0: on all", ge=0)
-    split: SplitConfig = SplitConfig()
     filters: FilterConfig = FilterConfig()
-
-
-class WorkloadConfig(Section):
-    """The embedded workload: handwritten digits from scikit-learn."""
-
-    frozen_images: int = key(40, "images that the frozen classifier was trained on; in no other part", ge=20)
-    train_images: int = key(900, "images that are training queries, and that pools are drawn from", ge=20)
-    validation_images: int = key(257, "images that are validation queries", ge=1)
-    test_images: int = key(600, "images that are test queries", ge=1)
-    pool_size: int = key(32, "examples in a query's pool", ge=4)
-    label_noise: float = key(0.15, "share of pool examples that show a wrong label", ge=0, lt=1)
-    seed: int = key(0, "seed of everything above", ge=0)
 
 
 class PolicyConfig(Section):
@@ -89,7 +64,9 @@ class PolicyConfig(Section):
 class RewardConfig(Section):
     """Definition of the reward."""
 
-    mode: RewardMode = key("probability", "which reward; see the table in docs/POINTER_SELECTOR.md")
+    mode: Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"] = key(
+        "probability", "which reward; see the table of rewards"
+    )
     alpha: float = key(1.0, "weight of the soft part (quality, accuracy score or probability)", ge=0)
     beta: float = key(1.0, "weight of correctness", ge=0)
 
@@ -160,9 +137,7 @@ class TrainerConfig(Section):
 class PointerRecipe(Section):
     """The whole recipe."""
 
-    name: str = key("pointer_selector", "name of the recipe")
     data: DataConfig = DataConfig()
-    workload: WorkloadConfig = WorkloadConfig()
     policy: PolicyConfig = PolicyConfig()
     reward: RewardConfig = RewardConfig()
     rce: RceConfig = RceConfig()
@@ -223,43 +198,16 @@ def resolve(
     for file in files:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
     name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
-    typed = [
-        *variable_settings(os.environ if environ is None else environ, VARIABLES),
-        *argument_settings(arguments, name, VARIABLES),
-    ]
-    _refuse_ranges(typed)
-    values, sources = merge(PointerRecipe, [*settings, *typed])
+    settings += variable_settings(os.environ if environ is None else environ, VARIABLES)
+    settings += argument_settings(arguments, name, VARIABLES)
+    values, sources = merge(PointerRecipe, settings)
     return validated(PointerRecipe, values | located(PointerRecipe, values, sources), sources)
-
-
-def _refuse_ranges(settings: Sequence[Setting]) -> None:
-    """Refuse `RCE_EPOCHS=3-5`, as notes on tuning write it: it is two values for one run."""
-    names = {variable.key: variable.name for variable in VARIABLES}
-    for setting in settings:
-        if setting.path not in names or not isinstance(leaves(PointerRecipe)[setting.path].default, int | float):
-            continue
-        ends = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:-|to|~)\s*([\d.]+(?:e-?\d+)?)", str(setting.value).strip())
-        if ends:
-            name = names[setting.path]
-            raise RecipeError(
-                f"{setting.path} is {setting.value!r}, a range; one run takes one value",
-                where=setting.source.where,
-                fix=f"{name}={ends[1]}, or one run for each: for value in {ends[1]} {ends[2]}; do {name}=$value "
-                f"EXPERIMENT_NAME={name.lower()}_$value bash examples/pointer_selector/rce_grpo.sh; done",
-            )
-
-
-def changed(recipe: PointerRecipe, values: Mapping[str, Any]) -> PointerRecipe:
-    """Return the recipe with some keys, by dotted path, set to other values."""
-    source = Source("argument", "changed by the program")
-    settings = [Setting(path, value, source) for path, value in {**flatten(recipe.model_dump()), **values}.items()]
-    return validated(PointerRecipe, *merge(PointerRecipe, settings))
 
 
 def differences(recipe: PointerRecipe) -> list[str]:
     """Return what an evaluation of this recipe needs as arguments: the keys that are not those of the shipped file."""
     shipped = flatten(resolve(environ={}).model_dump())
-    kept = ("data.", "workload.", "validation.", "trainer.experiment_name")
+    kept = ("data.", "validation.", "trainer.experiment_name")
     values = flatten(recipe.model_dump()).items()
     return [f"{path}={value}" for path, value in values if path.startswith(kept) and value != shipped[path]]
 
@@ -267,16 +215,3 @@ def differences(recipe: PointerRecipe) -> list[str]:
 def to_yaml(recipe: PointerRecipe) -> str:
     """Return the resolved recipe as YAML."""
     return dump(recipe.model_dump())
-
-
-def key_table() -> str:
-    """Return the table of keys in docs/POINTER_SELECTOR.md: name, variable, value in the recipe, type, meaning."""
-    variables = {variable.key: f"`{variable.name}`" for variable in VARIABLES}
-    recipe = resolve(environ={})
-    lines = ["| key | variable | default | type | what it is |", "| --- | --- | --- | --- | --- |"]
-    for path, leaf in leaves(PointerRecipe).items():
-        value = attrgetter(path)(recipe)
-        default = "null" if value is None else str(value).replace("'", "")
-        kind = describe_type(leaf.field.annotation)
-        lines.append(f"| `{path}` | {variables.get(path, '')} | {default} | {kind} | {leaf.info.doc} |")
-    return "\n".join(lines) + "\n"

@@ -60,6 +60,18 @@ class PointerData:
         """Return the number of examples that each of these queries chooses from."""
         return np.array([len(self.pools[query]) for query in queries])
 
+    def pool_rows(self, queries: np.ndarray) -> np.ndarray:
+        """Return rows of the example table, [B, K]; slots behind the end of a pool repeat its first example."""
+        pools = [self.pools[query] for query in queries]
+        longest = max(map(len, pools))
+        return np.stack([np.concatenate([pool, np.full(longest - len(pool), pool[0])]) for pool in pools])
+
+    def inputs(self, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries."""
+        rows = torch.from_numpy(self.pool_rows(queries))
+        mask = torch.arange(rows.shape[1]) < torch.from_numpy(self.pool_sizes(queries))[:, None]
+        return self.queries[torch.from_numpy(self.query_rows[queries])], self.examples[rows] * mask[..., None], mask
+
     def keep_candidates(self, mask: np.ndarray) -> PointerData:
         """Return the same queries with some of their candidates."""
         return dataclasses.replace(
@@ -126,20 +138,6 @@ class Batch:
         return self.by_group(values.reshape(len(values), *self.candidates.shape[1:], *values.shape[2:]))
 
 
-def pool_rows(data: PointerData, queries: np.ndarray) -> np.ndarray:
-    """Return rows of the example table, [B, K]; slots behind the end of a pool repeat its first example."""
-    pools = [data.pools[query] for query in queries]
-    longest = max(map(len, pools))
-    return np.stack([np.concatenate([pool, np.full(longest - len(pool), pool[0])]) for pool in pools])
-
-
-def query_inputs(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """Return query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries, without candidates."""
-    rows = torch.from_numpy(pool_rows(data, queries))
-    mask = torch.arange(rows.shape[1]) < torch.from_numpy(data.pool_sizes(queries))[:, None]
-    return data.queries[torch.from_numpy(data.query_rows[queries])], data.examples[rows] * mask[..., None], mask
-
-
 def collate(data: PointerData, queries: np.ndarray) -> Batch:
     """Return the batch of some queries, in the order given."""
     group_starts, group_ends = data.query_groups[queries], data.query_groups[queries + 1]
@@ -151,7 +149,7 @@ def collate(data: PointerData, queries: np.ndarray) -> Batch:
     pointers = data.pointers[rows][..., :picks]
     steps = (pointers >= 0) & candidates[..., None]
     flat = steps.reshape(len(queries), -1, picks)
-    query, pool, pool_mask = query_inputs(data, queries)
+    query, pool, pool_mask = data.inputs(queries)
     return Batch(
         query=query,
         pool=pool,

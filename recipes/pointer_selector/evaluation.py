@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,15 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.dataset import PointerData, collate, query_inputs
-from recipes.pointer_selector.metrics import KL_ON_POLICY
+from recipes.pointer_selector.dataset import PointerData, collate
 from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
-from recipes.pointer_selector.preparation import prepare
-from recipes.pointer_selector.workload import FrozenModel, Outcome
+from recipes.pointer_selector.preparation import Prepared
+from recipes.pointer_selector.workload import FrozenModel
 from recipes.statistics import holm, paired_difference
 
 BATCH_SIZE = 256
 """Queries decoded at once."""
 RANDOM_DRAWS = 8
-ORACLE_SETS = 50_000
-"""Largest number of sets that the exhaustive oracle looks at, for each query."""
 KL_QUERIES, KL_DRAWS = 64, 4
 """The KL of the policy is estimated from so many sampled sequences of so many validation queries."""
 
@@ -49,18 +45,6 @@ Results = dict[str, dict[int, Result]]
 """By method and number of shots."""
 
 
-@contextmanager
-def evaluating(policy: PointerPolicy) -> Iterator[torch.device]:
-    """Switch off dropout and gradients; gives the policy's device."""
-    was_training = policy.training
-    policy.eval()
-    try:
-        with torch.no_grad():
-            yield next(policy.parameters()).device
-    finally:
-        policy.train(was_training)
-
-
 def measure(
     policy: PointerPolicy,
     data: PointerData,
@@ -80,11 +64,12 @@ def measure(
         by_shots = {s: _best_logged(policy, data, s, queries) for s in shots}
         return {s: result for s, result in by_shots.items() if result is not None}
     picks = decode(policy, data, queries, max(shots))
-    return {s: _result(model.outcome(data, queries, picks[:, :s]), queries) for s in shots}
+    return {s: _ask(model, data, queries, picks[:, :s]) for s in shots}
 
 
+@torch.no_grad()
 def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int) -> Tensor:
-    """Return greedy picks [Q, S]; the first s of them are the greedy picks at s shots.
+    """Return greedy picks [Q, S]; the first s of them are the greedy picks at s shots. Leaves the policy in eval mode.
 
     Raises:
         RecipeError: a pool is smaller than the number of picks; names the query.
@@ -98,37 +83,41 @@ def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots:
             fix="ask for fewer shots, or give larger pools",
         )
     picks = []
-    with evaluating(policy) as device:
-        for start in range(0, len(queries), BATCH_SIZE):
-            inputs = [x.to(device) for x in query_inputs(data, queries[start : start + BATCH_SIZE])]
-            picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
+    policy.eval()
+    for start in range(0, len(queries), BATCH_SIZE):
+        inputs = [x.to(policy.device) for x in data.inputs(queries[start : start + BATCH_SIZE])]
+        picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
     return torch.cat(picks)
 
 
+@torch.no_grad()
 def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int = 64) -> Tensor:
-    """Return log-probability of every pick of every candidate: [M, S], 0 at padding; without dropout."""
+    """Return log-probability of every pick of every candidate: [M, S], 0 at padding; leaves the policy in eval mode."""
     table = torch.zeros(data.pointers.shape)
-    with evaluating(policy) as device:
-        for start in range(0, len(data), batch_size):
-            batch = collate(data, np.arange(start, min(len(data), start + batch_size)))
-            values = policy.of_batch(batch.to(device))[0].cpu()
-            table[batch.rows[batch.candidates], : values.shape[-1]] = values[batch.candidates.flatten(1)]
+    policy.eval()
+    for start in range(0, len(data), batch_size):
+        batch = collate(data, np.arange(start, min(len(data), start + batch_size)))
+        values = policy.of_batch(batch.to(policy.device))[0].cpu()
+        table[batch.rows[batch.candidates], : values.shape[-1]] = values[batch.candidates.flatten(1)]
     return table
 
 
+@torch.no_grad()
 def sampled_kl(
     policy: PointerPolicy, reference: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int
 ) -> float:
     """Return KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
-    with evaluating(policy) as device:
-        query, pool, mask = (x.to(device) for x in query_inputs(data, queries))
-        inputs = query, pool, mask
-        picks, _ = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
-        return float(exact_kl(policy, reference, inputs, picks).mean())
+    policy.eval()
+    query, pool, mask = (x.to(policy.device) for x in data.inputs(queries))
+    inputs = query, pool, mask
+    picks, _ = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
+    return float(exact_kl(policy, reference, inputs, picks).mean())
 
 
-def _result(outcome: Outcome, queries: np.ndarray) -> Result:
-    return Result(queries, outcome.correct.double().numpy())
+def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
+    """Return the frozen model's answers; of several sequences a query, picks [Q, N, S], their mean."""
+    correct = model.outcome(data, queries, picks).correct.double()
+    return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
 
 
 def _best_logged(policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray) -> Result | None:
@@ -177,7 +166,9 @@ class Validator:
             raise RecipeError(f"no candidate has {self.config.shots} picks", where="validation.shots", fix=fix)
         if self.reference is not None:
             some = np.arange(min(KL_QUERIES, len(self.validation)))
-            metrics[KL_ON_POLICY] = sampled_kl(policy, self.reference, self.validation, some, self.shot_num)
+            metrics["val-aux/pointer_selector/kl_on_policy"] = sampled_kl(
+                policy, self.reference, self.validation, some, self.shot_num
+            )
         return metrics | train_metrics, value, train_value
 
     def _part(
@@ -196,87 +187,38 @@ class Validator:
         return {**metrics, f"{name}-core/pointer_selector/accuracy/mean": value}, value
 
 
-def random_picks(data: PointerData, queries: np.ndarray, shots: int, draws: int, seed: int) -> Tensor:
-    """Draw uniform sequences without replacement: [B, draws, S]."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = torch.from_numpy(data.pool_sizes(queries))
-    noise = torch.rand(len(queries), draws, int(sizes.max()), generator=generator)
-    inside = torch.arange(noise.shape[-1]) < sizes[:, None]
-    return noise.masked_fill(~inside[:, None], -1.0).topk(shots, dim=-1).indices
-
-
-def nearest_picks(data: PointerData, queries: np.ndarray, shots: int) -> Tensor:
-    """Return the examples most similar to the query by cosine, the nearest first: [B, S]."""
-    similarity, _ = _similarities(data, queries)
-    return similarity.topk(shots, dim=-1).indices
-
-
-def mmr_picks(data: PointerData, queries: np.ndarray, shots: int, balance: float = 0.7) -> Tensor:
-    """Pick by maximal marginal relevance: [B, S].
-
-    Each step takes the example with the highest balance * similarity to the query - (1 - balance) * highest similarity
-    to what was taken before. Source: Carbonell and Goldstein, SIGIR (1998).
-    """
-    similarity, pool = _similarities(data, queries)
-    redundancy = torch.zeros_like(similarity)
-    picks: list[Tensor] = []
-    for _ in range(shots):
-        score = balance * similarity - (1 - balance) * redundancy
-        if picks:
-            score = score.scatter(-1, torch.stack(picks, -1), float("-inf"))
-        pick = score.argmax(-1)
-        to_pick = (pool @ pool[torch.arange(len(pool)), pick][..., None]).squeeze(-1)
-        redundancy = torch.maximum(redundancy, to_pick) if picks else to_pick
-        picks.append(pick)
-    return torch.stack(picks, -1)
-
-
-def _similarities(data: PointerData, queries: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return cosines [B, K], -inf outside the pool, and the unit vectors of the pool [B, K, D]."""
-    query, pool, mask = query_inputs(data, queries)
-    query, pool = functional.normalize(query, dim=-1), functional.normalize(pool, dim=-1)
-    return (pool @ query[..., None]).squeeze(-1).masked_fill(~mask, float("-inf")), pool
-
-
 def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequence[int]) -> Results:
     """Return baselines by name and number of shots; those that cannot be computed are left out.
 
-    With a frozen model: no examples, random ones, the nearest, maximal marginal relevance, and the best set of all.
-    Without one, of the logged candidates: one at random, the one with the highest beam_score, and the best.
+    With a frozen model: no examples, random ones and the nearest. Without one, of the logged candidates: one at random,
+    and the one with the highest beam_score.
     """
     results: Results = {}
     for count in shots:
-        baselines = _logged_baselines(data, count) if model is None else _baselines(data, model, count)
-        for name, result in baselines.items():
+        for name, result in (
+            _logged_baselines(data, count) if model is None else _baselines(data, model, count)
+        ).items():
             results.setdefault(name, {})[count] = result
     return results
 
 
 def _baselines(data: PointerData, model: FrozenModel, shots: int) -> dict[str, Result]:
     queries = np.arange(len(data))
-    random = model.outcome(data, queries, random_picks(data, queries, shots, RANDOM_DRAWS, seed=0))
-    nearest = nearest_picks(data, queries, shots)
-    outcomes = {
-        "no examples": model.outcome(data, queries, nearest[:, :0]),
-        "nearest": model.outcome(data, queries, nearest),
-        "mmr": model.outcome(data, queries, mmr_picks(data, queries, shots)),
-        "oracle": model.oracle(data, queries, shots, ORACLE_SETS),
-    }
-    mean = Result(queries, random.correct.double().mean(1).numpy())
-    return {"random": mean, **{name: _result(o, queries) for name, o in outcomes.items() if o is not None}}
+    query, pool, mask = data.inputs(queries)
+    noise = torch.rand(len(queries), RANDOM_DRAWS, pool.shape[1], generator=torch.Generator().manual_seed(0))
+    random = noise.masked_fill(~mask[:, None], -1.0).topk(shots, dim=-1).indices
+    cosine = (functional.normalize(pool, dim=-1) @ functional.normalize(query, dim=-1)[..., None]).squeeze(-1)
+    nearest = cosine.masked_fill(~mask, float("-inf")).topk(shots, dim=-1).indices
+    picks = {"random": random, "no examples": nearest[:, :0], "nearest": nearest}
+    return {name: _ask(model, data, queries, of_method) for name, of_method in picks.items()}
 
 
 def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     data = data.keep_candidates(data.lengths == shots)
     if not len(data.lengths):
         return {}
-    starts, sizes, queries = data.group_starts[:-1], np.diff(data.group_starts), data.group_query
-    correct = data.scores["vqa_correct"].astype(float)
-    results = {
-        "random": Result(queries, np.add.reduceat(correct, starts) / sizes),
-        "oracle": Result(queries, np.maximum.reduceat(correct, starts)),
-    }
-    score = data.scores["beam_score"]
+    queries, correct, score = data.group_query, data.scores["vqa_correct"].astype(float), data.scores["beam_score"]
+    results = {"random": Result(queries, np.add.reduceat(correct, data.group_starts[:-1]) / np.diff(data.group_starts))}
     if not np.isnan(score).any():
         results["beam_score"] = Result(queries, correct[_highest(score, data)])
     return results
@@ -322,27 +264,23 @@ def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequen
 class Evaluation:
     """Results by method and shots, rows of `compare`, and the number of shots that the selector was trained for."""
 
+    part: str
     queries: int
     trained_for: int
     results: Results
     comparisons: list[Comparison]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return {
-            "queries": self.queries,
-            "trained_for": self.trained_for,
-            "accuracy": accuracies(self.results),
-            "tests": [asdict(comparison) for comparison in self.comparisons],
-        }
+        """Return plain values for JSON: accuracy by method and number of shots, and the tests."""
+        accuracy = {name: {str(s): r.accuracy for s, r in by.items()} for name, by in self.results.items()}
+        tests = [asdict(comparison) for comparison in self.comparisons]
+        facts = {"part": self.part, "queries": self.queries, "trained_for": self.trained_for}
+        return {**facts, "accuracy": accuracy, "tests": tests}
 
 
-def accuracies(results: Results) -> dict[str, dict[str, float]]:
-    """Return mean accuracy by method and number of shots, for JSON."""
-    return {name: {str(s): r.accuracy for s, r in by.items()} for name, by in results.items()}
-
-
-def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part: str) -> Evaluation:
+def evaluate(
+    prepared: Prepared, folder: Path, shots: Sequence[int], against: Sequence[Path] = (), part: str = "test"
+) -> Evaluation:
     """Measure a selector, its warm-up where the folder has one, others, and the baselines, on the same queries.
 
     Raises:
@@ -350,28 +288,25 @@ def evaluate(recipe: PointerRecipe, folder: Path, against: Sequence[Path], part:
     """
     if part not in ("test", "validation"):
         raise RecipeError(f"there is no part {part!r}", where="--part", fix="use one of test, validation")
-    ours, warm_up = "selector", "its warm-up"
+    ours, warm_up = "selector", "warm-up"
     policy, config = selector.load(folder)
     policies = {ours: policy}
     if (folder / selector.WARM_UP).is_dir():
         policies[warm_up] = selector.load(folder / selector.WARM_UP)[0]
     policies |= {str(other): selector.load(other)[0] for other in against}
-    prepared = prepare(recipe)
-    data, shots = prepared.parts[part], recipe.validation.shots
+    data = prepared.parts[part]
     here = data.queries.shape[1], data.examples.shape[1]
     results = baseline_results(data, prepared.model, shots)
-    rivals = [name for name in ("nearest", "mmr", "beam_score") if name in results]
+    rivals = [name for name in ("nearest", "beam_score") if name in results]
     for name, trained in policies.items():
         if (widths := (trained.query_width, trained.pool_width)) != here:
             raise RecipeError(
-                f"{name} was trained on embeddings of {widths[0]} and {widths[1]} features; this data has {here[0]} "
-                f"and {here[1]}",
+                f"{name} was trained on embeddings of {widths} features, and this data has {here}",
                 where="checkpoint",
                 fix="evaluate on embeddings of the same encoder",
             )
         results[name] = measure(trained, data, prepared.model, shots)
     pairs = [(ours, rival) for rival in (*rivals, *policies) if rival != ours]
-    if warm_up in policies and "nearest" in results:
-        pairs.append((warm_up, "nearest"))
+    pairs += [(warm_up, rival) for rival in rivals if warm_up in policies]
     clusters = data.query_rows.tolist()  # queries that share an image share its embedding
-    return Evaluation(len(data), config["shot_num"], results, compare(results, pairs, clusters))
+    return Evaluation(part, len(data), config["shot_num"], results, compare(results, pairs, clusters))

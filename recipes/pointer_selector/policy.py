@@ -123,6 +123,11 @@ class PointerPolicy(nn.Module):
         if similarity:
             self.pool_tower.project.load_state_dict(self.query_tower.project.state_dict())
 
+    @property
+    def device(self) -> torch.device:
+        """Return where the weights are."""
+        return self.gate_state.weight.device
+
     def backbone(self) -> list[nn.Parameter]:
         """Return the parameters of the two towers, which `grpo.freeze_backbone` holds still."""
         return [*self.query_tower.parameters(), *self.pool_tower.parameters()]
@@ -221,27 +226,6 @@ def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return torch.minimum(slot, last)
 
 
-def beam(policy: PointerPolicy, encoded: Encoded, shots: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return the `width` most likely sequences that a beam finds: picks [B, W, S], log-probabilities [B, W].
-
-    W is `width`, or the number of slots where that is smaller. Sequences that do not exist (a pool with fewer
-    sequences than W) have a log-probability below -1e8.
-    """
-    batch, slots = encoded.mask.shape
-    state, free = encoded.state[:, None], encoded.mask[:, None]
-    total = encoded.state.new_zeros(batch, 1)
-    picks = torch.zeros(batch, 1, 0, dtype=torch.long, device=state.device)
-    for step in range(shots):
-        scores = (total[..., None] + policy.log_probs(encoded, state, free)).flatten(1)
-        total, index = scores.topk(min(width, scores.shape[1]), dim=-1)
-        parent, slot = index // slots, index % slots
-        picks = torch.cat([_rows(picks, parent), slot[..., None]], dim=-1)
-        free = _rows(free, parent).scatter(-1, slot[..., None], False)
-        if step + 1 < shots:
-            state = policy.update(encoded, _rows(state, parent), slot)
-    return picks, total
-
-
 def exact_kl(
     policy: PointerPolicy, reference: PointerPolicy, inputs: tuple[Tensor, Tensor, Tensor], picks: Tensor
 ) -> Tensor:
@@ -279,10 +263,6 @@ def _decode(
         if step + 1 < shots:
             state = policy.update(encoded, state, pick)
     return torch.stack(picks, -1), torch.stack(chosen, -1)
-
-
-def _rows(values: Tensor, parent: Tensor) -> Tensor:
-    return values.gather(1, parent[..., None].expand(-1, -1, values.shape[-1]))
 
 
 def choose_device(asked: str) -> torch.device:

@@ -1,25 +1,76 @@
-"""The data of a recipe: read, counted, split and filtered; the embedded workload is made where it is missing."""
+"""The data of a recipe: read, checked, counted, split and filtered; the embedded workload is made where it is missing.
+
+Logged candidates are JSON lines, embeddings safetensors or npz; nothing pickled is executed. Errors name the query.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
 
 from recipes.errors import RecipeError
 from recipes.files import sha256
 from recipes.paths import data_dir
 from recipes.pointer_selector import workload
-from recipes.pointer_selector.candidates import read_data
-from recipes.pointer_selector.config import DataConfig, FilterConfig, PointerRecipe, SplitConfig
-from recipes.pointer_selector.dataset import SPLITS, PointerData
-from recipes.pointer_selector.workload import FrozenModel
+from recipes.pointer_selector.config import DataConfig, FilterConfig, PointerRecipe
+from recipes.pointer_selector.dataset import SCORES, SPLITS, PointerData
 
+Id = Annotated[str, BeforeValidator(lambda item: str(item) if isinstance(item, int) else item)]
+"""An id is text; 5 and "5" are one."""
+Score = Annotated[float, Field(ge=-1e30, le=1e30)]  # float32 makes larger numbers infinite
+Share = Annotated[float, Field(ge=0, le=1)]
+Truth = Annotated[
+    float, Field(ge=0, le=1, multiple_of=1), BeforeValidator(lambda v: int(v) if isinstance(v, bool) else v)
+]
+UNUSABLE = ("error", "fallback")
+"""Values of `vqa_eval_mode` whose reward says nothing about the model's answer."""
+HELD_OUT_SHARE = 0.15
+"""Share of the queries that validate, and that test, where the file names no split."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+class _Logged(BaseModel):
+    """Strict types; keys that nothing here reads are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class Candidate(_Logged):
+    """A sequence of examples that was tried: their ids in order, how it was made, and its numbers."""
+
+    pointer: Annotated[list[Id], Field(min_length=1)]
+    gen_method: str = "other"
+    beam_score: Score | None = None
+    vqa_correct: Truth | None = None
+    vqa_acc_score: Share | None = None
+    vqa_gt_prob: Share | None = None
+    vqa_eval_mode: Any = None
+    eval_failed: Any = False
+
+
+class Record(_Logged):
+    """A query with its candidates.
+
+    `pool` is None where the query chooses from all examples; `embedding_id` where its embedding has its own id.
+    """
+
+    query_id: Id
+    pointer_candidates: Annotated[list[Candidate], Field(min_length=1)]
+    pool: list[Id] | None = None
+    embedding_id: Id | None = None
+    split: Literal["train", "validation", "test"] | None = None
 
 
 @dataclass(frozen=True)
@@ -27,36 +78,188 @@ class Prepared:
     """Inputs of training and evaluation."""
 
     parts: dict[str, PointerData]  # train (filtered), validation and test
-    model: FrozenModel | None
+    model: workload.FrozenModel | None
     counts: dict[str, Any]  # of everything that was read
     dropped: dict[str, int]  # what the filters took out of the training part, by reason
     digest: str  # of the files
 
 
 def prepare(recipe: PointerRecipe) -> Prepared:
-    """Read, check, split and filter. Makes the embedded workload first if it is not there (about ten seconds).
+    """Read, check, split and filter. Makes the embedded workload first if it is not there.
 
     Raises:
         RecipeError: candidates without embeddings or the other way round, or data that the recipe cannot be trained on.
     """
     config, model = recipe.data, None
     if config.candidates is None and config.query_embeddings is None:
-        files, model = workload.prepare(data_dir("pointer_selector"), recipe.workload)
+        candidates, queries, model = workload.prepare(data_dir("pointer_selector"))
+        examples = queries
     elif config.candidates is None or config.query_embeddings is None:
         missing = "data.candidates" if config.candidates is None else "data.query_embeddings"
         raise RecipeError(f"{missing} is not set, but the other one is", where=missing, fix="give both, or neither")
     else:
-        examples = config.candidate_embeddings or config.query_embeddings
-        files = Path(config.candidates), Path(config.query_embeddings), Path(examples)
-    data = read_data(*files)
-    parts = by_split(data, config.split)
+        candidates, queries = Path(config.candidates), Path(config.query_embeddings)
+        examples = Path(config.candidate_embeddings or config.query_embeddings)
+    data = read_data(candidates, queries, examples)
+    parts = by_split(data)
     train, dropped = filtered(_of_shots(parts["train"], config), config.filters)
-    parts["train"] = some_queries(train, config.train_queries)
-    digest = hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
+    parts["train"] = _some_queries(train, config.train_queries)
+    digest = hashlib.sha256("".join(map(sha256, (candidates, queries, examples))).encode()).hexdigest()
     return Prepared(parts, model, count(data), dropped, digest)
 
 
-def by_split(data: PointerData, config: SplitConfig) -> dict[str, PointerData]:
+def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Path) -> PointerData:
+    """Read the candidates and both tables, resolving every id.
+
+    Raises:
+        RecipeError: a file that is missing or broken; a query, pool or pointer that stands there twice or names an
+            example that is not there; names the query.
+    """
+    queries, examples = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
+    everything = np.arange(len(examples.rows))
+    skipped: Counter[str] = Counter()
+    ids: list[str] = []
+    rows, splits, pools = [], [], []
+    owner, pointers, scores, methods = [], [], [], []
+    for record in _records(candidates):
+        query = record.query_id
+        usable = [c for c in record.pointer_candidates if not c.eval_failed and c.vqa_eval_mode not in UNUSABLE]
+        skipped["candidates whose evaluation failed or fell back"] += len(record.pointer_candidates) - len(usable)
+        if not usable:
+            skipped["queries whose evaluations all failed"] += 1
+            continue
+        pool = record.pool
+        slots = examples.index if pool is None else {item: slot for slot, item in enumerate(pool)}
+        for items in (pool or [], *(candidate.pointer for candidate in usable)):
+            if len(set(items)) != len(items):
+                what = f"query {query!r} holds an example twice: {str(items)[:80]}"
+                raise RecipeError(what, where=str(candidates), fix="a pool and a pointer hold an example once")
+        pools.append(everything if pool is None else np.array([examples.row(item, query) for item in pool]))
+        for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
+            if outside := [item for item in candidate.pointer if item not in slots]:
+                what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
+                raise RecipeError(what, where=str(candidates), fix="pointers hold ids of the query's pool")
+            owner.append(len(ids))
+            pointers.append([slots[item] for item in candidate.pointer])
+            scores.append([math.nan if (v := getattr(candidate, name)) is None else float(v) for name in SCORES])
+            methods.append(candidate.gen_method)
+        rows.append(queries.row(query if record.embedding_id is None else record.embedding_id, query))
+        splits.append(-1 if record.split is None else SPLITS.index(record.split))
+        ids.append(query)
+    if not ids:
+        raise RecipeError("the file holds no query that can be used", where=str(candidates), fix=f"{dict(skipped)}")
+    padded = np.full((len(pointers), max(map(len, pointers))), -1, np.int32)
+    for number, picks in enumerate(pointers):
+        padded[number, : len(picks)] = picks
+    return PointerData(
+        queries=queries.rows,
+        examples=examples.rows,
+        query_ids=ids,
+        query_rows=np.array(rows),
+        pools=pools,
+        split=np.array(splits),
+        candidate_query=np.array(owner),
+        pointers=padded,
+        lengths=(padded >= 0).sum(1),
+        scores=dict(zip(SCORES, np.array(scores, np.float32).T.copy(), strict=True)),
+        method=np.array(methods),
+        skipped={reason: number for reason, number in skipped.items() if number},
+    )
+
+
+def _records(path: Path) -> Iterator[Record]:
+    """Yield the records of a file in its order."""
+    if not path.is_file():
+        raise RecipeError(f"there is no file {path}", where="data.candidates", fix="prepare the data, or mend the path")
+    seen: set[str] = set()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            record = _record(line, f"{path}, line {number}")
+            if record.query_id in seen:
+                what = f"query {record.query_id!r} stands in the file twice"
+                raise RecipeError(what, where=f"{path}, line {number}", fix="keep one of the two")
+            seen.add(record.query_id)
+            yield record
+
+
+def _record(line: bytes, where: str) -> Record:
+    value = None
+    try:
+        value = json.loads(line)
+        return Record.model_validate(value)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        query = value.get("query_id") if isinstance(value, dict) else None
+        place = ".".join(map(str, detail["loc"])) or "the line"
+        what = f"{place} of query {query!r} is {str(detail['input'])[:80]!r}: {detail['msg']}"
+        fix = "mend it, or leave the candidate out; mark failed evaluations with eval_failed"
+        raise RecipeError(what, where=where, fix=fix) from error
+    except (ValueError, RecursionError) as error:
+        fix = "give one JSON object a line; copy or generate the file again"
+        raise RecipeError(f"the line is no JSON: {error}", where=where, fix=fix) from error
+
+
+@dataclass(frozen=True)
+class Table:
+    """Embeddings [n, width] and the row of each id (the row's number where the file has no ids)."""
+
+    rows: torch.Tensor
+    index: dict[str, int]
+    source: str
+
+    def row(self, item: str, query_id: str) -> int:
+        """Return the row of an id. Raises RecipeError that names the query where there is none."""
+        if item not in self.index:
+            raise RecipeError(
+                f"query {query_id!r} needs the embedding of {item!r}; the table of {len(self.rows)} rows has none",
+                where=self.source,
+                fix="embed the missing item, or leave the query out",
+            )
+        return self.index[item]
+
+
+def load_table(path: Path, role: str) -> Table:
+    """Read the table of one role ("query" or "candidate").
+
+    The file holds `query_embeddings` or `candidate_embeddings` [n, width] and, where rows are not numbered, `query_ids`
+    or `candidate_ids` [n]. In safetensors, ids that are text stand in the metadata as a JSON list.
+
+    Raises:
+        RecipeError: no such file, another format, a wrong shape, or values that are not finite.
+    """
+    name, where = f"{role}_embeddings", str(path)
+    if not path.is_file():
+        raise RecipeError(f"there is no file {path}", where=f"data.{name}", fix="mend the path, or embed first")
+    try:
+        content = _content(path)
+        if name not in content:
+            raise ValueError(f"it has no {name}, but {', '.join(sorted(content)) or 'nothing'}")
+        rows = torch.as_tensor(content[name])
+        if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
+            raise ValueError(f"{name} is {rows.dtype} of shape {tuple(rows.shape)}, not [rows, features]")
+        ids = content.get(f"{role}_ids", range(len(rows)))
+        ids = [str(item) for item in (ids.tolist() if hasattr(ids, "tolist") else ids)]
+        if len(ids) != len(rows) or len(set(ids)) != len(rows):
+            raise ValueError(f"{role}_ids has {len(ids)} entries ({len(set(ids))} distinct) for {len(rows)} rows")
+        if not (finite := torch.isfinite(rows).all(dim=1)).all():
+            raise ValueError(f"the embedding of {ids[int(finite.int().argmin())]!r} holds values that are not finite")
+    except (SafetensorError, zipfile.BadZipFile, ValueError, TypeError, EOFError, OSError) as error:
+        what = f"the file cannot be used: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        fix = f"save {name} [rows, features] and {role}_ids as safetensors or npz"
+        raise RecipeError(what, where=where, fix=fix) from error
+    return Table(rows.float(), {item: number for number, item in enumerate(ids)}, where)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    with safe_open(path, framework="pt") as file:
+        content = {name: json.loads(ids) for name, ids in (file.metadata() or {}).items() if name.endswith("_ids")}
+        return content | {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+
+
+def by_split(data: PointerData) -> dict[str, PointerData]:
     """Return the three parts; a query's part does not depend on other queries, so that growing data keeps it.
 
     Raises:
@@ -67,21 +270,21 @@ def by_split(data: PointerData, config: SplitConfig) -> dict[str, PointerData]:
         query = data.query_ids[int(named.argmin())]
         what = f"query {query!r} names no split, unlike others"
         raise RecipeError(what, where="data.candidates", fix="name all or none")
-    labels = data.split if named.all() else np.array([_hashed(query, config) for query in data.query_ids])
+    labels = data.split if named.all() else np.array([_hashed(query) for query in data.query_ids])
     parts = {name: data.keep_queries(labels == number) for number, name in enumerate(SPLITS)}
     for name, part in parts.items():
         if not len(part):
             what = f"no query is left for {name} among {len(data)}"
-            raise RecipeError(what, where="data.split", fix="give more queries, or a larger share")
+            raise RecipeError(what, where="data.candidates", fix="give more queries, or name their split")
     return parts
 
 
-def _hashed(query_id: str, config: SplitConfig) -> int:
-    digest = hashlib.sha256(f"{config.seed}:{query_id}".encode()).digest()
+def _hashed(query_id: str) -> int:
+    digest = hashlib.sha256(f"0:{query_id}".encode()).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64
-    if position < config.test_share:
+    if position < HELD_OUT_SHARE:
         return SPLITS.index("test")
-    return SPLITS.index("validation" if position < config.test_share + config.validation_share else "train")
+    return SPLITS.index("validation" if position < 2 * HELD_OUT_SHARE else "train")
 
 
 def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
@@ -97,7 +300,7 @@ def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
     return data.keep_candidates(wanted).with_candidates()
 
 
-def some_queries(data: PointerData, number: int) -> PointerData:
+def _some_queries(data: PointerData, number: int) -> PointerData:
     """Keep so many queries, in the order of a hash of their ids, so that a few are among more; 0 keeps all."""
     if number > len(data):
         what = f"{number} training queries were asked for, and there are {len(data)}"
@@ -117,7 +320,7 @@ def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict
         low = (data.scores["vqa_correct"] == 0) & (data.scores[config.score] < config.drop_incorrect_below)
         dropped[f"incorrect candidates with {config.score} < {config.drop_incorrect_below:g}"] = int(low.sum())
         data = data.keep_candidates(~low)
-    repeated = _repeats(data.candidate_query, data.pointers)
+    repeated = _repeats(data)
     dropped["repeated sequences"] = int(repeated.sum())
     data = data.keep_candidates(~repeated)
     if config.require_positive:
@@ -134,73 +337,39 @@ def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict
     return result, dropped
 
 
-def _repeats(queries: np.ndarray, pointers: np.ndarray) -> np.ndarray:
-    """Return [M], true where an earlier candidate of the query has the same row of `pointers`."""
-    repeats = np.ones(len(queries), bool)
-    repeats[np.unique(np.column_stack([queries, pointers]), axis=0, return_index=True)[1]] = False
+def _repeats(data: PointerData) -> np.ndarray:
+    """Return [M], true where an earlier candidate of the query has the same sequence."""
+    repeats = np.ones(len(data.lengths), bool)
+    sequences = np.column_stack([data.candidate_query, data.pointers])
+    repeats[np.unique(sequences, axis=0, return_index=True)[1]] = False
     return repeats
 
 
 def count(data: PointerData) -> dict[str, Any]:
-    """Count what a data set holds.
+    """Count what a data set holds, by what is printed.
 
     Groups that are all right or all wrong teach nothing about correctness, groups of one candidate nothing at all.
-    `scores` has the quantiles 0, 5, 25, 50, 75, 95 and 100% of each number.
     """
     correct = data.scores["vqa_correct"]
-    known = ~np.isnan(correct)
     starts = data.group_starts[:-1]
-    single = np.diff(data.group_starts) == 1
-    pool_sizes = data.pool_sizes(np.arange(len(data)))
-    sequences = int(_repeats(data.candidate_query, data.pointers).sum())
-    sets = int(_repeats(data.candidate_query, np.sort(data.pointers, axis=1)).sum())
+    sizes = data.pool_sizes(np.arange(len(data)))
     shots, methods = (np.unique(values, return_counts=True) for values in (data.lengths[starts], data.method))
-    return {
+    counts = {
         "queries": len(data),
-        "groups": len(single),
+        "groups by shots": dict(zip(map(str, shots[0]), shots[1].tolist(), strict=True)),
+        "candidates by method": dict(zip(map(str, methods[0]), methods[1].tolist(), strict=True)),
         "candidates": len(correct),
-        "methods": dict(zip(methods[0].tolist(), methods[1].tolist(), strict=True)),
-        "shots": dict(zip(shots[0].tolist(), shots[1].tolist(), strict=True)),
-        "pool_sizes": [int(pool_sizes.min()), int(pool_sizes.max())],
-        "correct_share": float(correct[known].mean()) if known.any() else None,
-        "queries_without_correct": len(data) - len(np.unique(data.candidate_query[correct > 0])) if known.any() else 0,
-        "groups_all_equal": int((np.minimum.reduceat(correct, starts) == np.maximum.reduceat(correct, starts)).sum()),
-        "single_candidate_groups": int(single.sum()),
-        "first_single": data.query_ids[data.group_query[single.argmax()]] if single.any() else None,
-        "duplicate_sequences": sequences,
-        "duplicate_sets": sets - sequences,
-        "scores": {
-            name: np.nanquantile(values, QUANTILES).round(6).tolist()
-            for name, values in data.scores.items()
-            if not np.isnan(values).all()
-        },
-        "skipped": data.skipped,
+        "correct candidates, share": None if np.isnan(correct).all() else round(float(np.nanmean(correct)), 4),
+        "queries without a correct candidate": len(data) - len(np.unique(data.candidate_query[~(correct == 0)])),
+        "groups all right or all wrong": int(
+            (np.minimum.reduceat(correct, starts) == np.maximum.reduceat(correct, starts)).sum()
+        ),
+        "groups of one candidate": int((np.diff(data.group_starts) == 1).sum()),
+        "repeated sequences": int(_repeats(data).sum()),
+        "pool sizes": f"{sizes.min()} to {sizes.max()}",
+        **{f"skipped: {reason}": number for reason, number in data.skipped.items()},
     }
-
-
-def lines(counts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (what, value) pairs of `count` for a table."""
-
-    def listed(values: Mapping[Any, int]) -> str:
-        return ", ".join(f"{kind}: {number:,}" for kind, number in values.items())
-
-    first, correct = counts["first_single"], counts["correct_share"]
-    return [
-        ("queries / groups / candidates", " / ".join(f"{counts[k]:,}" for k in ("queries", "groups", "candidates"))),
-        ("groups by shots", listed(counts["shots"])),
-        ("candidates by method", listed(counts["methods"])),
-        ("pool sizes", "{} to {}".format(*counts["pool_sizes"])),
-        ("correct candidates", "unknown" if correct is None else f"{correct:.1%}"),
-        ("queries without a correct one", f"{counts['queries_without_correct']:,}"),
-        ("groups all right or all wrong", f"{counts['groups_all_equal']:,}"),
-        (
-            "groups with one candidate",
-            f"{counts['single_candidate_groups']:,}" + (f", the first in query {first!r}" if first else ""),
-        ),
-        ("repeated sequences / sets", f"{counts['duplicate_sequences']:,} / {counts['duplicate_sets']:,}"),
-        *(
-            (f"{name} (0/5/25/50/75/95/100%)", "  ".join(f"{q:.3g}" for q in quantiles))
-            for name, quantiles in counts["scores"].items()
-        ),
-        *((f"skipped: {reason}", f"{number:,}") for reason, number in counts["skipped"].items()),
-    ]
+    for name, values in data.scores.items():
+        if not np.isnan(values).all():
+            counts[f"{name}, 0/5/25/50/75/95/100%"] = np.nanquantile(values, QUANTILES).round(6).tolist()
+    return counts

@@ -17,10 +17,9 @@ from torch import Tensor
 from recipes.errors import RecipeError
 from recipes.files import whole_folder
 from recipes.pointer_selector.config import PolicyConfig
-from recipes.pointer_selector.policy import PointerPolicy, beam, choose_device, greedy, sample
+from recipes.pointer_selector.policy import PointerPolicy, choose_device, greedy
 
 Array: TypeAlias = np.ndarray | Tensor | Sequence[Any]
-METHODS = ("greedy", "beam", "sample")
 WARM_UP, BEST = "warm_up", "best"
 
 
@@ -92,91 +91,53 @@ class PointerSelector:
         policy, config = load(folder)
         return cls(policy.to(choose_device(device)), config["shot_num"])
 
-    def select(
-        self,
-        query: Array,
-        pool: Array | Sequence[Array],
-        shots: int,
-        *,
-        method: str = "greedy",
-        beam_width: int = 5,
-        seed: int = 0,
-        ids: Sequence[Any] | None = None,
-        extrapolate: bool = False,
-    ) -> list[int] | list[list[int]]:
+    def select(self, query: Array, pool: Array | Sequence[Array], shots: int) -> list[int] | list[list[int]]:
         """Return indices into the pool, in the order in which the examples should be shown.
 
         Args:
             query: [D], or [B, D] for several queries.
             pool: [K, D] for all of them, or one [K_i, D] for each.
-            shots: how many examples to pick.
-            method: "greedy"; "beam", the best sequence that a beam of `beam_width` finds; or "sample", with `seed`.
-            ids: names of the queries, for messages; their numbers otherwise.
-            extrapolate: allow more picks than the selector was trained for.
+            shots: how many examples to pick, each time the most likely one.
 
         Returns:
             A list of indices for one query [D], a list of such lists for [B, D].
 
         Raises:
             RecipeError: embeddings of another size or not finite, a pool with fewer examples than `shots`, or more
-                shots than the selector was trained for; names the query.
+                shots than the selector was trained for; names the query by its number.
         """
-        if method not in METHODS:
-            raise RecipeError(f"there is no method {method!r}", where="select", fix=f"use one of {', '.join(METHODS)}")
-        if not 1 <= shots <= (shots if extrapolate else self.shot_num):
-            raise RecipeError(
-                f"the selector was trained for {self.shot_num} shots, and {shots} were asked for",
-                where="select",
-                fix=f"ask for 1 to {self.shot_num}, or pass extrapolate=True",
-            )
+        if not 1 <= shots <= self.shot_num:
+            what = f"the selector was trained for {self.shot_num} shots, and {shots} were asked for"
+            raise RecipeError(what, where="select", fix=f"ask for 1 to {self.shot_num}")
         queries = _tensor(query)
         single = queries.ndim == 1
         queries = queries[None] if single else queries
-        names = [str(name) for name in (range(len(queries)) if ids is None else ids)]
-        pools = _pools(pool, len(queries))
-        self._check(queries, pools, names, shots)
+        shared = isinstance(pool, np.ndarray | Tensor) and pool.ndim == 2
+        pools = [_tensor(pool)] * len(queries) if shared else [_tensor(one) for one in pool]
+        self._check(queries, pools, shots)
         padded = torch.nn.utils.rnn.pad_sequence(pools, batch_first=True)
         mask = torch.arange(padded.shape[1]) < torch.tensor([len(pool) for pool in pools])[:, None]
-        device = next(self.policy.parameters()).device
+        device = self.policy.device
         with torch.inference_mode():
             encoded = self.policy.encode(queries.to(device), padded.to(device), mask.to(device))
-            if method == "greedy":
-                picks = greedy(self.policy, encoded, shots)[0]
-            elif method == "beam":
-                picks = beam(self.policy, encoded, shots, beam_width)[0][:, 0]
-            else:
-                picks = sample(self.policy, encoded, shots, 1, torch.Generator().manual_seed(seed))[0][:, 0]
-        return picks[0].tolist() if single else picks.tolist()
+            picks: list[list[int]] = greedy(self.policy, encoded, shots)[0].tolist()
+        return picks[0] if single else picks
 
-    def _check(self, queries: Tensor, pools: list[Tensor], names: list[str], shots: int) -> None:
-        if not len(queries) == len(names) == len(pools):
-            raise RecipeError(f"{len(queries)} queries, {len(pools)} pools and {len(names)} ids", where="select")
+    def _check(self, queries: Tensor, pools: Sequence[Tensor], shots: int) -> None:
+        if len(queries) != len(pools):
+            raise RecipeError(f"{len(queries)} queries and {len(pools)} pools", where="select", fix="give one for each")
         trained = self.policy.query_width, self.policy.pool_width
-        for query, pool, name in zip(queries, pools, names, strict=True):
-            sizes = query.shape[-1], pool.shape[-1] if pool.ndim == 2 else None
-            what = fix = ""
+        for number, (query, pool) in enumerate(zip(queries, pools, strict=True)):
+            sizes = query.shape[-1], pool.shape[-1]
+            where = f"query {number}"
             if sizes != trained:
-                what = (
-                    f"query {name!r} and its pool have {sizes[0]} and {sizes[1]} features; the selector was trained on "
-                    f"{trained[0]} and {trained[1]}"
-                )
-                fix = "embed with the same encoder as in training"
-            elif not (torch.isfinite(query).all() and torch.isfinite(pool).all()):
-                what = f"an embedding of query {name!r} or its pool is not finite"
-            elif len(pool) < shots:
-                what = f"the pool of query {name!r} has {len(pool)} examples, fewer than {shots} shots"
-            if what:
-                raise RecipeError(what, where=f"query {name!r}", fix=fix)
+                what = f"query and pool have {sizes} features; the selector was trained on {trained}"
+                raise RecipeError(what, where=where, fix="embed with the same encoder as in training")
+            if not (torch.isfinite(query).all() and torch.isfinite(pool).all()):
+                raise RecipeError("an embedding of the query or its pool is not finite", where=where)
+            if len(pool) < shots:
+                raise RecipeError(f"the pool has {len(pool)} examples, fewer than {shots} shots", where=where)
 
 
 def _tensor(values: Array) -> Tensor:
     return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values)).float()
-
-
-def _pools(pool: Array | Sequence[Array], count: int) -> list[Tensor]:
-    """Return one [K_i, D] for each query, out of one for all or one for each."""
-    if isinstance(pool, np.ndarray | Tensor):
-        shared = _tensor(pool)
-        return [shared] * count if shared.ndim == 2 else list(shared)
-    each = [_tensor(one) for one in pool]
-    return [torch.stack(each)] * count if each and each[0].ndim == 1 else each

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -17,21 +17,23 @@ from torch import Tensor
 
 from recipes.config.layers import flatten
 from recipes.errors import RecipeError
-from recipes.files import write_json
+from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.dataset import Batch, collate, shuffled
 from recipes.pointer_selector.evaluation import Validator, logged_log_probs
-from recipes.pointer_selector.metrics import KL_HIGH, KL_LOW, Metrics, findings, over_fitting
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.preparation import Prepared
 
 PROGRESS = "progress.json"
+KL_LOW, KL_HIGH = 0.01, 0.1
+"""The band of `actor/kl_loss` that the adaptive weight aims at."""
 KL_FACTOR, BETA_MIN, BETA_MAX = 1.5, 1e-3, 10.0
 """By how much the adaptive weight of the KL changes, and its bounds."""
+Metrics = Mapping[str, float | str]
 FREE = (
-    "name", "data.candidates", "data.query_embeddings", "data.candidate_embeddings", "trainer.experiment_name",
-    "trainer.device", "trainer.threads",
+    "data.candidates", "data.query_embeddings", "data.candidate_embeddings",
+    "trainer.experiment_name", "trainer.device", "trainer.threads",
 )  # fmt: skip
 """Keys that decide no result; the data is compared by content."""
 
@@ -167,15 +169,71 @@ class Progress:
     """Where a run stands after its finished phases: `progress.json` beside the checkpoints."""
 
     step: int = 0  # updates of all phases
-    best: Best | None = None  # of all phases
-    warm_up: Best | None = None  # what GRPO began from
+    best: Best = Best("", 0, 0, -1.0)  # of all phases; below any validation before the first one
     ends: dict[str, str] = field(default_factory=dict)  # how each finished phase ended
 
-    def require_best(self) -> Best:
-        """Return the best validation; every phase begins with one."""
-        if self.best is None:
-            raise ValueError("no validation was noted yet")
-        return self.best
+
+class RunLog:
+    """`metrics.jsonl`, and TensorBoard's files where tensorboard is installed.
+
+    Args:
+        folder: of the run.
+        after: steps up to this one are kept; later ones are of a phase that was interrupted and is trained again.
+    """
+
+    def __init__(self, folder: Path, after: int) -> None:
+        path = folder / "metrics.jsonl"
+        kept = []
+        for line in path.read_bytes().splitlines(keepends=True) if after and path.is_file() else ():
+            if not line.endswith(b"\n") or json.loads(line)["step"] > after:
+                break
+            kept.append(line.decode())
+        write_whole(path, "".join(kept))
+        self._file = path.open("a", encoding="utf-8")
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            self._board = None
+        else:
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        """Append the metrics of one step; numbers that are not finite are null in the file."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
+        self._file.write(json.dumps({"step": step, "data": finite}) + "\n")
+        self._file.flush()
+        for name, value in metrics.items() if self._board else ():
+            if self._board and not isinstance(value, str):
+                self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Close both."""
+        self._file.close()
+        if self._board:
+            self._board.close()
+
+
+def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]) -> list[str]:
+    """Return what an epoch says: its mean metrics, and the accuracies (training, validation) of its phase so far.
+
+    The curves begin with the state before the first epoch. A large KL is no finding while validation rises.
+    """
+    found, validation = [], [value for _, value in curves]
+    best = validation.index(max(validation))
+    now = len(curves) - 1
+    kl, beta = metrics.get("actor/kl_loss"), metrics.get("actor/kl_coef", 0.0)
+    if kl is not None and kl < KL_LOW:
+        found.append(f"KL {kl:.4f} is below {KL_LOW}: the policy hardly leaves its start; raise GRPO_LR")
+    if kl is not None and kl > KL_HIGH and beta > 0 and best != now:
+        found.append(f"KL {kl:.3f} is above {KL_HIGH}: see kl_on_policy; raise KL_BETA, or lower GRPO_LR")
+    if (equal := metrics.get("critic/equal_groups", 0.0)) > 0.5:
+        found.append(f"{equal:.0%} of the groups have equal rewards: use a graded reward")
+    if best == 0 < now:
+        found.append("no epoch of this phase was better on validation than its start")
+    fell, rose = validation[best] - validation[now], curves[now][0] - curves[best][0]
+    if fell > 0.005 and rose > 0:
+        found.append(f"over-fitting since epoch {best}: validation fell by {fell:.1%}, training rose by {rose:.1%}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -228,9 +286,8 @@ class Trainer:
             if phase not in progress.ends:
                 progress.ends[phase] = self._phase(phase)
                 if phase == "rce":
-                    progress.warm_up = progress.require_best()
                     self._load(self.folder / selector.BEST)
-                    self._save(selector.WARM_UP, progress.warm_up)
+                    self._save(selector.WARM_UP, progress.best)
                 write_json(self.folder / PROGRESS, {**asdict(progress), "identity": self.identity})
         return progress
 
@@ -255,7 +312,7 @@ class Trainer:
     def _begin_grpo(self) -> None:
         """Start from the best warm-up policy, which is also the reference of the KL term."""
         self._load(self.folder / selector.WARM_UP)
-        self._save(selector.BEST, self.progress.require_best())  # an interrupted phase may have left another one
+        self._save(selector.BEST, self.progress.best)  # an interrupted phase may have left another one
         self.validator.reference = self._new_policy().eval()
         self.validator.reference.load_state_dict(self.policy.state_dict())
         self.tables = replace(self.tables, reference=logged_log_probs(self.policy, self.train))
@@ -309,13 +366,12 @@ class Trainer:
         """Validate, keep the best, report; returns the accuracies on training and validation queries."""
         progress = self.progress
         metrics, value, train_value = self.validator(self.policy)
-        if progress.best is None or value > progress.best.value:
+        if value > progress.best.value:
             progress.best = Best(phase, epoch, progress.step, value)
             self._save(selector.BEST, progress.best)
         is_best = value > max((each for _, each in curves), default=-1.0)
-        train_curve, validation_curve = zip(*curves, (train_value, value), strict=True)
         report = {**means, **metrics}
-        found = findings(report, is_best) + over_fitting(train_curve, validation_curve)
+        found = findings(report, [*curves, (train_value, value)])
         self.log(progress.step, {**metrics, "training/epoch": float(epoch), "training/phase": phase})
         epochs = self._settings(phase).epochs
         self.on_epoch(EpochReport(phase, epoch, epochs, progress.step, report, found, is_best))
@@ -360,14 +416,12 @@ class Trainer:
             return Progress()
         saved = json.loads(path.read_text(encoding="utf-8"))
         before, now = saved.pop("identity"), self.identity
-        differing = [
-            f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in now if before.get(key) != now.get(key)
-        ]
+        keys = sorted(before.keys() | now.keys())
+        differing = [f"{k}: {before.get(k)!r} -> {now.get(k)!r}" for k in keys if before.get(k) != now.get(k)]
         if differing:
             raise RecipeError(
                 f"the checkpoints are of another recipe or other data ({'; '.join(differing)})",
                 where=str(self.folder),
                 fix="set it back, or choose another EXPERIMENT_NAME for a new run",
             )
-        marks = {name: Best(**saved[name]) if saved[name] else None for name in ("best", "warm_up")}
-        return Progress(**{**saved, **marks})
+        return Progress(**{**saved, "best": Best(**saved["best"])})

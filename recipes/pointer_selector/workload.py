@@ -9,11 +9,10 @@ classifier was trained on appear nowhere else. Pools are drawn from the training
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from itertools import combinations
-from math import comb
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,16 +21,31 @@ from torch.nn import functional
 
 from recipes.errors import RecipeError
 from recipes.files import sha256, write_json, write_whole
-from recipes.pointer_selector.config import WorkloadConfig
-from recipes.pointer_selector.dataset import PointerData, pool_rows
 
-LABELS = 10
-MAX_SHOTS, TEST_POOLS = 4, 2
-BEAM, SAMPLED, RANDOM, RETRIEVER_TEMPERATURE = 5, 7, 4, 0.1
-"""Candidates of a group by method, and the temperature of the retriever's softmax over cosine similarity."""
+if TYPE_CHECKING:
+    from recipes.pointer_selector.dataset import PointerData
+
+LABELS, LABEL_NOISE, MAX_SHOTS = 10, 0.15, 4
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
-FILES = {"candidates": "candidates.jsonl", "embeddings": "embeddings.safetensors", "frozen_model": "frozen_model.npz"}
-ARRAYS = ("prior", "query_features", "truth", "example_features", "example_labels")
+RETRIEVER_TEMPERATURE = 0.1
+"""Of the softmax over cosine similarity, from which the retriever draws examples without replacement. It makes the
+log-probability of a sequence that of Plackett and Luce, and the retriever the behaviour policy of the offline data."""
+FILES = "candidates.jsonl", "embeddings.safetensors", "frozen_model.safetensors"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of images by part, and of examples in a query's pool. Validation and test queries have two pools each."""
+
+    frozen: int = 40  # train the frozen classifier
+    validation: int = 257
+    test: int = 600
+    train: int = 900  # are queries, and fill the pools
+    pool: int = 32
+
+
+SIZES = Sizes()
 
 
 @dataclass(frozen=True)
@@ -65,12 +79,14 @@ class FrozenModel:
         """Return each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
         cosine = (self.example_features[examples] * self.query_features[queries][:, None]).sum(-1)
         kernel = ((cosine - 1) / BANDWIDTH).exp()
-        return kernel[..., None] * functional.one_hot(self.example_labels[examples], self.prior.shape[1])
+        return kernel[..., None] * functional.one_hot(self.example_labels[examples], LABELS)
 
-    def from_votes(self, queries: Tensor, total: Tensor) -> Outcome:
-        """Return outcomes from summed votes: query rows [B], total [B, ..., labels] -> [B, ...]."""
+    def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> Outcome:
+        """Return outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]."""
+        chosen = votes.gather(1, picks.reshape(len(queries), -1, 1).expand(-1, -1, LABELS))
+        total = chosen.view(*picks.shape, LABELS).sum(-2)
         between = [1] * (total.ndim - 2)
-        mass = total + PRIOR_WEIGHT * self.prior[queries].view(len(queries), *between, -1)
+        mass = total + PRIOR_WEIGHT * self.prior[queries].view(len(queries), *between, LABELS)
         probability = mass / mass.sum(-1, keepdim=True)
         truth = self.truth[queries].view(len(queries), *between, 1).expand(*total.shape[:-1], 1)
         of_truth = probability.gather(-1, truth)
@@ -79,245 +95,159 @@ class FrozenModel:
 
     def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
         """Return outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
-        rows, examples = torch.from_numpy(data.query_rows[queries]), torch.tensor(pool_rows(data, queries))
-        votes = self.votes(rows, examples)
-        flat = picks.reshape(len(queries), -1)
-        total = votes.gather(1, flat[..., None].expand(-1, -1, votes.shape[-1]))
-        return self.from_votes(rows, total.view(*picks.shape, votes.shape[-1]).sum(-2))
-
-    def oracle(self, data: PointerData, queries: np.ndarray, shots: int, limit: int) -> Outcome | None:
-        """Return the best of all sets of `shots` examples, by probability; None where there are more than `limit`.
-
-        The order of examples does not matter to this model, so sets are enough.
-        """
-        sizes = data.pool_sizes(queries)
-        slots = int(sizes.max())
-        if sizes.min() != slots or comb(slots, shots) > limit:
-            return None
-        sets = torch.tensor(list(combinations(range(slots), shots)), dtype=torch.long).view(-1, shots)
-        rows, examples = torch.from_numpy(data.query_rows[queries]), torch.tensor(pool_rows(data, queries))
-        best = []
-        for row, votes in zip(rows, self.votes(rows, examples), strict=True):
-            outcome = self.from_votes(row[None], votes[sets].sum(1)[None])
-            maxima = (outcome.correct.any(), outcome.probability.max(), outcome.accuracy.max())
-            best.append([value.item() for value in maxima])
-        correct, probability, accuracy = torch.tensor(best).unbind(-1)
-        return Outcome(correct.bool(), probability, accuracy)
-
-    def save(self, path: Path) -> None:
-        """Write the arrays as npz, without pickles."""
-        np.savez_compressed(path, **{name: getattr(self, name).numpy() for name in ARRAYS})
-
-    @classmethod
-    def load(cls, path: Path) -> FrozenModel:
-        """Read what `save` wrote."""
-        with np.load(path, allow_pickle=False) as file:
-            return cls(**{name: torch.from_numpy(file[name]) for name in ARRAYS})
+        rows = torch.from_numpy(data.query_rows[queries])
+        return self.answer(rows, self.votes(rows, torch.from_numpy(data.pool_rows(queries))), picks)
 
 
-@dataclass(frozen=True)
-class Digits:
-    """Shuffled images [n, 64] in 0 to 1, labels [n], and the image numbers of each part."""
+def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
+    """Return the candidates, the embeddings and the frozen model in `folder`; what is not there is made."""
+    from safetensors.torch import load_file
 
-    images: np.ndarray
-    labels: np.ndarray
-    parts: dict[str, np.ndarray]
-
-    @property
-    def pixels(self) -> Tensor:
-        """Return the images as unit vectors [n, 64], centred on those of the frozen classifier."""
-        centred = self.images - self.images[self.parts["frozen"]].mean(0)
-        return functional.normalize(torch.from_numpy(centred).float(), dim=-1)
+    if not all((folder / name).is_file() for name in (*FILES, MANIFEST)):
+        build(folder, SIZES)
+    candidates, embeddings, model = (folder / name for name in FILES)
+    return candidates, embeddings, FrozenModel(**load_file(model))
 
 
-def digits(config: WorkloadConfig) -> Digits:
-    """Load scikit-learn's digits, shuffled by the seed, in four disjoint parts: frozen, validation, test, train."""
+def build(folder: Path, sizes: Sizes) -> None:
+    """Make the workload's three files and, last, a manifest in `folder`. Some 15 s on one core."""
+    from safetensors.torch import save_file
+
+    images, labels, parts = _digits(sizes)
+    queries, pools, splits, names = zip(*_queries(labels, parts, sizes.pool), strict=True)
+    items, slots = np.unique(np.stack(pools), return_inverse=True)
+    slots = slots.reshape(len(pools), sizes.pool)
+    model = _frozen_model(images, labels, parts["frozen"], items)
+    pixels = _unit(images - images[parts["frozen"]].mean(0))
+    folder.mkdir(parents=True, exist_ok=True)
+    candidates, embeddings, frozen_model = (folder / name for name in FILES)
+    tables = {
+        "query_embeddings": pixels,
+        "query_ids": torch.arange(len(pixels)),
+        "candidate_embeddings": pixels[items // LABELS],
+        "candidate_ids": torch.from_numpy(items),
+    }
+    save_file(tables, embeddings)  # no metadata: its order in the file is not the same from one write to the next
+    save_file(vars(model), frozen_model)
+    logged = _candidates(model, pixels, np.array(queries), items, slots)
+    lines = []
+    for image, split, name, pool, candidates_of in zip(queries, splits, names, items[slots], logged, strict=True):
+        record = {"query_id": name, "embedding_id": str(image), "split": split, "pool": pool.tolist()}
+        lines.append(json.dumps({**record, "pointer_candidates": candidates_of}))
+    write_whole(candidates, "\n".join(lines) + "\n")
+    hashes = {name: sha256(folder / name) for name in FILES}
+    write_json(folder / MANIFEST, {"source": "sklearn.datasets.load_digits", "sizes": asdict(sizes), "sha256": hashes})
+
+
+def _digits(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return shuffled images [n, 64] in 0 to 1, labels [n], and the image numbers of each part."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise RecipeError(
             "the embedded workload is made of scikit-learn's digits, and scikit-learn is not installed",
-            where="workload",
+            where="data.candidates",
             fix="pip install scikit-learn, or give data.candidates and data.query_embeddings of your own",
         ) from error
 
     images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng([config.seed, 0]).permutation(len(images))
-    sizes = [config.frozen_images, config.validation_images, config.test_images, config.train_images]
-    if sum(sizes) > len(images):
-        raise RecipeError(f"{sum(sizes)} images were asked for, and there are {len(images)}", where="workload")
-    names = ("frozen", "validation", "test", "train", "unused")
-    parts = dict(zip(names, np.split(np.arange(len(images)), np.cumsum(sizes)), strict=True))
-    return Digits(images[order] / 16.0, labels[order], parts)
+    order = np.random.default_rng([0, 0]).permutation(len(images))
+    ends = np.cumsum([sizes.frozen, sizes.validation, sizes.test, sizes.train])
+    names = ("frozen", "validation", "test", "train")
+    parts = dict(zip(names, np.split(np.arange(len(images)), ends), strict=False))
+    return images[order] / 16.0, labels[order], parts
 
 
-def frozen_classifier(data: Digits, item_images: np.ndarray, item_labels: np.ndarray, seed: int) -> FrozenModel:
+def _queries(
+    labels: np.ndarray, parts: dict[str, np.ndarray], pool_size: int
+) -> Iterator[tuple[int, np.ndarray, str, str]]:
+    """Yield each query's image, its pool, its split and its name.
+
+    A pool has training images other than the query's own; an example is 10 times its image plus the label shown.
+    """
+    rng = np.random.default_rng([0, 2])
+    train = parts["train"]
+    for split, pools in {"train": 1, "validation": 2, "test": 2}.items():
+        for number in range(pools):
+            for image in parts[split]:
+                chosen = rng.choice(train[train != image], pool_size, replace=False)
+                shown = labels[chosen].copy()
+                wrong = rng.random(pool_size) < LABEL_NOISE
+                shown[wrong] = (shown[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
+                yield image, chosen * LABELS + shown, split, f"{image}-{number}"
+
+
+def _frozen_model(images: np.ndarray, labels: np.ndarray, few: np.ndarray, items: np.ndarray) -> FrozenModel:
     """Return the frozen model: a logistic regression on a few images, and random ReLU features for its kernel."""
     from sklearn.linear_model import LogisticRegression
 
-    few = data.parts["frozen"]
-    opinion = LogisticRegression(C=0.03, max_iter=1000).fit(data.images[few], data.labels[few])
-    prior = np.zeros((len(data.images), LABELS))
-    prior[:, opinion.classes_] = opinion.predict_proba(data.images)
-    rng = np.random.default_rng([seed, 1])
-    weight = 2 * rng.normal(size=(data.images.shape[1], FROZEN_FEATURES))
+    opinion = LogisticRegression(C=0.03, max_iter=1000).fit(images[few], labels[few])
+    prior = np.zeros((len(images), LABELS))
+    prior[:, opinion.classes_] = opinion.predict_proba(images)
+    rng = np.random.default_rng([0, 1])
+    weight = 2 * rng.normal(size=(images.shape[1], FROZEN_FEATURES))
     bias = 0.5 * rng.normal(size=FROZEN_FEATURES)
-    features = np.maximum((data.images - data.images[few].mean(0)) @ weight + bias, 0)
-    unit = functional.normalize(torch.from_numpy(features).float(), dim=-1)
-    labels = torch.from_numpy(item_labels)
-    return FrozenModel(torch.from_numpy(prior).float(), unit, torch.from_numpy(data.labels), unit[item_images], labels)
+    features = _unit(np.maximum((images - images[few].mean(0)) @ weight + bias, 0))
+    shown = torch.from_numpy(items % LABELS)
+    return FrozenModel(
+        torch.from_numpy(prior).float(), features, torch.from_numpy(labels), features[items // LABELS], shown
+    )
 
 
-@dataclass(frozen=True)
-class Draws:
-    """One line a query: its image, its pool as images and shown labels [Q, K], its split and its name."""
-
-    query: np.ndarray
-    pool: np.ndarray
-    shown: np.ndarray
-    split: list[str]
-    name: list[str]
+def _unit(rows: np.ndarray) -> Tensor:
+    return functional.normalize(torch.from_numpy(rows).float(), dim=-1)
 
 
-def draw_pools(data: Digits, config: WorkloadConfig) -> Draws:
-    """Draw `pool_size` training images for every query, without the query's own image; labels get noise."""
-    rng = np.random.default_rng([config.seed, 2])
-    rows = []
-    train = data.parts["train"]
-    repeats = {"train": 1, "validation": TEST_POOLS, "test": TEST_POOLS}
-    for part, count in repeats.items():
-        for repeat in range(count):
-            for image in data.parts[part]:
-                chosen = rng.choice(train[train != image], config.pool_size, replace=False)
-                labels = data.labels[chosen].copy()
-                wrong = rng.random(config.pool_size) < config.label_noise
-                labels[wrong] = (labels[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
-                rows.append((image, chosen, labels, part, f"{image}-{repeat}"))
-    query, pool, shown, split, name = zip(*rows, strict=True)
-    return Draws(np.array(query), np.stack(pool), np.stack(shown), list(split), list(name))
+def _candidates(
+    model: FrozenModel, pixels: Tensor, images: np.ndarray, items: np.ndarray, slots: np.ndarray
+) -> list[list[dict[str, Any]]]:
+    """Propose candidates for every query and ask the frozen model about each.
 
-
-def propose(similarity: Tensor, shots: int, generator: torch.Generator) -> list[tuple[str, Tensor]]:
-    """Propose candidate sequences by method, [Q, n, shots] each; samples at one and at two times the temperature."""
-    scores = similarity / RETRIEVER_TEMPERATURE
-    cool = SAMPLED - SAMPLED // 2
-    return [
-        ("beam", beam(scores, shots, BEAM)),
-        ("sample", draw(scores, shots, cool, generator)),
-        ("sample", draw(scores / 2, shots, SAMPLED - cool, generator)),
-        ("random", draw(torch.zeros_like(scores), shots, RANDOM, generator)),
-    ]
-
-
-def prepare(folder: Path, config: WorkloadConfig) -> tuple[tuple[Path, Path, Path], FrozenModel]:
-    """Return the candidates, both tables and the frozen model in `folder`; what is not there is made.
-
-    Raises:
-        RecipeError: what is there was made with other settings.
+    `images` [Q] are the queries', `items` [I] the ids of the example table, `slots` [Q, K] each pool's rows in it. For
+    each number of shots 5 candidates come from beam search, 7 are sampled (3 of them at twice the temperature), and 4
+    are random; a sequence is logged once.
     """
-    files = {role: folder / name for role, name in FILES.items()}
-    manifest = folder / "manifest.json"
-    if not all(file.is_file() for file in (*files.values(), manifest)):
-        build(folder, config)
-    if json.loads(manifest.read_text(encoding="utf-8"))["workload"] != config.model_dump():
-        raise RecipeError(
-            "the workload there was made with other settings",
-            where=str(folder),
-            fix="remove the folder, set ARTIFACTS_DIR, or take the keys under workload back",
-        )
-    table = files["embeddings"]
-    return (files["candidates"], table, table), FrozenModel.load(files["frozen_model"])
-
-
-def build(folder: Path, config: WorkloadConfig) -> None:
-    """Make the workload's three files and, last, a manifest in `folder`. Some 15 s on one core."""
-    data = digits(config)
-    draws = draw_pools(data, config)
-    items, slots = np.unique(draws.pool * LABELS + draws.shown, return_inverse=True)
-    slots = slots.reshape(draws.pool.shape)
-    model = frozen_classifier(data, items // LABELS, items % LABELS, config.seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    _save_embeddings(folder / FILES["embeddings"], data.pixels, items)
-    model.save(folder / FILES["frozen_model"])
-    _write_candidates(folder / FILES["candidates"], model, draws, items, slots, data.pixels, config.seed)
-    hashes = {name: sha256(folder / name) for name in FILES.values()}
-    manifest = {"source": "sklearn.datasets.load_digits", "workload": config.model_dump(), "sha256": hashes}
-    write_json(folder / "manifest.json", manifest)
-
-
-def _save_embeddings(path: Path, pixels: Tensor, items: np.ndarray) -> None:
-    from safetensors.torch import save_file
-
-    tensors = {
-        "query_embeddings": pixels.contiguous(),
-        "query_ids": torch.arange(len(pixels)),
-        "candidate_embeddings": pixels[items // LABELS].contiguous(),
-        "candidate_ids": torch.from_numpy(items),
-    }
-    save_file(tensors, path)  # no metadata: its order in the file is not the same from one write to the next
-
-
-def _write_candidates(
-    path: Path,
-    model: FrozenModel,
-    draws: Draws,
-    items: np.ndarray,
-    slots: np.ndarray,
-    pixels: Tensor,
-    seed: int,
-) -> None:
-    """Propose candidates for every query, ask the frozen model about each, and write them.
-
-    `items` [I] are the ids of the example table, `slots` [Q, K] the rows of each query's pool in it.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.from_numpy(draws.query)
-    similarity = (pixels[torch.from_numpy(draws.pool)] @ pixels[rows][..., None]).squeeze(-1)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.from_numpy(images)
+    pools = items[slots]
+    scores = (pixels[torch.from_numpy(pools // LABELS)] @ pixels[rows][..., None]).squeeze(-1) / RETRIEVER_TEMPERATURE
     votes = model.votes(rows, torch.from_numpy(slots))
-    pools = items[slots].tolist()
-    entries: list[dict[tuple[int, ...], dict[str, Any]]] = [{} for _ in pools]  # by slots, so that none is repeated
+    logged: list[dict[tuple[int, ...], dict[str, Any]]] = [{} for _ in pools]
     for shots in range(1, MAX_SHOTS + 1):
-        for method, pointers in propose(similarity, shots, generator):
-            chosen = votes.gather(1, pointers.flatten(1)[..., None].expand(-1, -1, LABELS))
-            outcome = model.from_votes(rows, chosen.view(*pointers.shape, LABELS).sum(-2))
-            total = log_prob(similarity / RETRIEVER_TEMPERATURE, pointers)
+        for method, pointers in (
+            ("beam", _beam(scores, shots, 5)),
+            ("sample", _draw(scores, shots, 4, generator)),
+            ("sample", _draw(scores / 2, shots, 3, generator)),
+            ("random", _draw(torch.zeros_like(scores), shots, 4, generator)),
+        ):
+            outcome, total = model.answer(rows, votes, pointers), _log_prob(scores, pointers)
             columns = (pointers, total, outcome.correct, outcome.accuracy, outcome.probability)
-            for pool, known, *lines in zip(pools, entries, *(column.tolist() for column in columns), strict=True):
-                for picks, log_probability, correct, accuracy, probability in zip(*lines, strict=True):
-                    entry = {
-                        "pointer": [pool[pick] for pick in picks],
+            for pool, known, *of_query in zip(pools, logged, *(column.tolist() for column in columns), strict=True):
+                for picks, log_probability, correct, accuracy, probability in zip(*of_query, strict=True):
+                    candidate = {
+                        "pointer": pool[picks].tolist(),
                         "gen_method": method,
                         "beam_score": round(log_probability / shots, 5),
                         "vqa_correct": int(correct),
                         "vqa_acc_score": round(accuracy, 5),
                         "vqa_gt_prob": round(probability, 6),
                     }
-                    known.setdefault(tuple(picks), entry)
-    lines = []
-    for image, split, pool, name, known in zip(draws.query, draws.split, pools, draws.name, entries, strict=True):
-        record = {"query_id": name, "embedding_id": str(image), "split": split, "pool": pool}
-        lines.append(json.dumps({**record, "pointer_candidates": list(known.values())}))
-    write_whole(path, "\n".join(lines) + "\n")
+                    known.setdefault(tuple(picks), candidate)
+    return [list(known.values()) for known in logged]
 
 
-# The retriever that proposes the logged candidates. It draws examples without replacement from
-# softmax(cosine / temperature), so the log-probability of a sequence is that of Plackett and Luce. It is the behaviour
-# policy of the offline data.
-
-
-def log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
-    """Return Plackett-Luce log-probability: scores [B, K] (cosine / temperature), pointers [B, N, S] -> [B, N]."""
+def _log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
+    """Return the retriever's log-probability of sequences: scores [B, K], pointers [B, N, S] -> [B, N]."""
     free = torch.ones(*pointers.shape[:2], scores.shape[1], dtype=torch.bool)
     total = torch.zeros(pointers.shape[:2])
-    for step in range(pointers.shape[2]):
-        pick = pointers[:, :, step, None]
+    for pick in pointers.split(1, dim=-1):
         log_probs = scores[:, None].expand_as(free).masked_fill(~free, float("-inf")).log_softmax(-1)
         total = total + log_probs.gather(-1, pick).squeeze(-1)
         free = free.scatter(-1, pick, False)
     return total
 
 
-def beam(scores: Tensor, shots: int, width: int) -> Tensor:
+def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
     """Return the `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
 
     The beam is wider than that, since its members are mostly orders of the same examples.
@@ -333,9 +263,7 @@ def beam(scores: Tensor, shots: int, width: int) -> Tensor:
         parent, slot = index // slots, index % slots
         picks = torch.cat([picks.gather(1, parent[..., None].expand(-1, -1, picks.shape[-1])), slot[..., None]], -1)
         free = free.gather(1, parent[..., None].expand(-1, -1, slots)).scatter(-1, slot[..., None], False)
-    return torch.stack(
-        [_distinct_sets(row, total_of_row, width) for row, total_of_row in zip(picks, total, strict=True)]
-    )
+    return torch.stack([_distinct_sets(*of_query, width) for of_query in zip(picks, total, strict=True)])
 
 
 def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
@@ -348,7 +276,7 @@ def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
     return sequences[kept + [kept[0]] * (width - len(kept))]
 
 
-def draw(scores: Tensor, shots: int, count: int, generator: torch.Generator) -> Tensor:
+def _draw(scores: Tensor, shots: int, count: int, generator: torch.Generator) -> Tensor:
     """Sample `count` sequences without replacement from softmax(scores), through Gumbel noise: [B, count, S]."""
     uniform = torch.rand(scores.shape[0], count, scores.shape[1], generator=generator).clamp(min=1e-20)
     return (scores[:, None] - (-uniform.log()).log()).topk(shots, dim=-1).indices

@@ -11,13 +11,14 @@ from typing import Any
 
 from recipes.config import kl, resolve
 from recipes.config.checks import ENGINES
-from recipes.config.layers import flow
+from recipes.config.layers import flatten, flow
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
 from recipes.drawing import markdown
 from recipes.engines import versions
 from recipes.engines.verl import upstream
 from recipes.paths import ROOT
+from recipes.pointer_selector import config as pointer_selector
 
 GROUPS = ("data", "algorithm", "worker.actor", "worker.rollout", "worker", "trainer", "monitor")
 """Beginnings of keys that have a table of their own; the first that fits."""
@@ -60,6 +61,22 @@ def _engines(leaf: Leaf) -> str:
     notes = [f"not {ENGINES[engine]}: {reason}" for engine, reason in leaf.info.not_on.items()]
     notes += [f"{ENGINES[engine]}: {', '.join(map(flow, values))}" for engine, values in leaf.info.values_on.items()]
     return "; ".join(notes)
+
+
+def pointer_selector_table() -> str:
+    """Every key of the pointer selector: its variable, default and meaning."""
+    variables = {variable.key: f"`{variable.name}`" for variable in pointer_selector.VARIABLES}
+    values = flatten(pointer_selector.resolve(environ={}).model_dump())
+    rows = (
+        (
+            f"`{path}`",
+            variables.get(path, ""),
+            f"`{flow(value)}`",
+            leaves(pointer_selector.PointerRecipe)[path].info.doc,
+        )
+        for path, value in values.items()
+    )
+    return markdown(("key", "variable", "default", "meaning"), rows)
 
 
 def control_table() -> str:

@@ -1,4 +1,4 @@
-"""Configuration and the training command end to end; a user's mistakes: one message and exit code 2."""
+"""The commands end to end: what a run leaves, presets on own data, evaluation, the study; a user's mistakes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import sys
 import time
 from io import StringIO
 
+import numpy as np
 import pytest
 import torch
-from pointer_testing import SMALL_WORKLOAD, write_data
 from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
 
 from recipes.errors import RecipeError
-from recipes.paths import ROOT
-from recipes.pointer_selector import PointerSelector, cli
+from recipes.paths import ROOT, data_dir
+from recipes.pointer_selector import cli, workload
 from recipes.pointer_selector.config import presets, resolve
-from recipes.pointer_selector.selector import load
+from recipes.pointer_selector.evaluation import baseline_results, logged_log_probs, measure
+from recipes.pointer_selector.selector import PointerSelector, load
 from recipes.runs import folder
 from recipes.runs.metrics import read_history
+from tools import pointer_study
 
-SMALL = [f"workload.{name}={value}" for name, value in SMALL_WORKLOAD.items()]
-SMALL += ["policy.hidden=16", "rce.epochs=1", "grpo.epochs=1", "trainer.device=cpu"]
+SMALL = ["policy.hidden=16", "rce.epochs=1", "grpo.epochs=1", "trainer.device=cpu"]
+
+
+def invoke(command, *arguments):
+    app = Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(arguments))
 
 
 def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
@@ -37,21 +44,24 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     assert {path.name for path in run.iterdir()} == names
     assert list((run / "tensorboard").glob("events.*"))
     summary = json.loads((run / "summary.json").read_text())
-    assert set(summary["test"]) == {"random", "no examples", "nearest", "mmr", "oracle", "after RCE", "best"}
-    assert summary["peak_mib"] > 0
+    assert set(summary["accuracy"]) == {"random", "no examples", "nearest", "selector", "warm-up"}
     assert folder.read(run).state == "finished"
     shown = text.getvalue()
-    assert all(line in shown for line in ("correct candidates", "rce 1/1", "grpo 1/1", "eval_pointer_selector.py"))
-    selector = PointerSelector.from_pretrained(tmp_path / "checkpoints" / "pointer_selector", device="cpu")
-    assert selector.shot_num == 4
-    lines = (run / "metrics.jsonl").read_text().count("\n")
+    assert all(line in shown for line in ("rce 1/1", "grpo 1/1", "eval_pointer_selector.py"))
+    checkpoints = tmp_path / "checkpoints" / "pointer_selector"
+    assert PointerSelector.from_pretrained(checkpoints, device="cpu").shot_num == 4
+    history = (run / "metrics.jsonl").read_bytes()
     cli.train(resolve(SMALL), Console(file=text, width=200))
     assert text.getvalue().count("rce 1/1") == shown.count("rce 1/1")  # finished: nothing is trained twice
-    assert (run / "metrics.jsonl").read_text().count("\n") == lines
-
-
-def lines(path):
-    return path.read_bytes().count(b"\n") if path.is_file() else 0
+    assert (run / "metrics.jsonl").read_bytes() == history
+    out = tmp_path / "evaluation.json"
+    done = invoke(cli.evaluate_command, *SMALL, "--against", str(checkpoints / "warm_up"), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    evaluation = json.loads(out.read_text())
+    assert evaluation["accuracy"]["selector"] == summary["accuracy"]["selector"]
+    same = [test for test in evaluation["tests"] if test["b"] in ("warm-up", str(checkpoints / "warm_up"))]
+    assert len(same) == 8
+    assert [test["difference"] for test in same[:4]] == [test["difference"] for test in same[4:]]
 
 
 def test_a_refused_run_leaves_the_former_ones_files(tmp_path, monkeypatch):
@@ -65,31 +75,34 @@ def test_a_refused_run_leaves_the_former_ones_files(tmp_path, monkeypatch):
 
 
 def test_a_run_killed_by_sigkill_goes_on_to_the_same_weights(tmp_path, monkeypatch):
-    settings = [*SMALL, "data.batch_size=4", "rce.lr=1e-3", "grpo.lr=1e-3"]
+    settings = [*SMALL, "data.batch_size=4"]
+    folders, histories = [], []
     for name in ("whole", "killed"):
         monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / name))
-        history = tmp_path / name / "runs" / "pointer_selector" / "metrics.jsonl"
+        workload.prepare(data_dir("pointer_selector"))  # the small one, for the other process too
+        histories.append(tmp_path / name / "runs" / "pointer_selector" / "metrics.jsonl")
+        folders.append(tmp_path / name / "checkpoints" / "pointer_selector")
         if name == "killed":
             command = [sys.executable, str(ROOT / "scripts" / "train_pointer_selector.py"), *settings]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-            while process.poll() is None and lines(history) < 14:  # in GRPO
+            while process.poll() is None and lines(histories[1]) < 14:  # in GRPO
                 time.sleep(0.002)
             process.kill()
             assert process.wait() == -signal.SIGKILL
-            assert lines(history) < lines(tmp_path / "whole" / "runs" / "pointer_selector" / "metrics.jsonl")
+            assert lines(histories[1]) < lines(histories[0])
         cli.train(resolve(settings), Console(file=StringIO()))
-    both = [tmp_path / name / "checkpoints" / "pointer_selector" for name in ("whole", "killed")]
     for part in ("warm_up", "best"):
-        whole, killed = (load(each / part)[0].state_dict() for each in both)
+        whole, killed = (load(each / part)[0].state_dict() for each in folders)
         assert all(torch.equal(whole[name], killed[name]) for name in whole)
-    histories = [
-        read_history(tmp_path / n / "runs" / "pointer_selector" / "metrics.jsonl") for n in ("whole", "killed")
-    ]
-    assert histories[0] == histories[1]
+    assert read_history(histories[0]) == read_history(histories[1])
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, preset):
+def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, write_data, preset):
     """Candidates have the numbers that the presets' reward reads, beam_score and vqa_correct, and no others."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     path, table = write_data(tmp_path / "mine")
@@ -98,39 +111,59 @@ def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, preset):
     for record in records:
         record["pointer_candidates"] = [{name: each[name] for name in kept} for each in record["pointer_candidates"]]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    arguments = [
-        f"data.candidates={path}",
-        f"data.query_embeddings={table}",
-        "SHOT_NUM=2",
-        "RCE_EPOCHS=2",
-        "GRPO_EPOCHS=1",
-    ]
-    recipe, text = resolve([*arguments, "policy.hidden=16"], preset=preset), StringIO()
+    own = [f"data.candidates={path}", f"data.query_embeddings={table}", "SHOT_NUM=2"]
+    assert invoke(cli.data_command, *own).exit_code == 0
+    recipe, text = resolve([*own, "RCE_EPOCHS=2", "GRPO_EPOCHS=1", "policy.hidden=16"], preset=preset), StringIO()
     cli.train(recipe, Console(file=text, width=10_000))
     command = next(line for line in text.getvalue().splitlines() if line.startswith("next: "))
-    app = Typer()
-    app.command()(cli.evaluate_command)
-    done = CliRunner().invoke(app, command.split()[3:])  # as it is printed, candidates included
+    done = invoke(cli.evaluate_command, *command.split()[3:])  # as it is printed, candidates included
     assert done.exit_code == 0, done.output
     assert "selector - beam_score" in done.output
 
 
+def test_without_a_model_the_most_likely_logged_candidate_counts(data, make_policy):
+    policy = make_policy().float()
+    baselines = baseline_results(data, None, [1, 2, 3])
+    results = measure(policy, data, None, [2, 3])
+    assert list(results) == [2]  # nothing is logged for 3
+    total = logged_log_probs(policy, data, batch_size=3).sum(-1).numpy()
+    for query, correct in zip(results[2].queries, results[2].correct, strict=True):
+        rows = np.flatnonzero((data.candidate_query == query) & (data.lengths == 2))
+        outcomes = data.scores["vqa_correct"][rows]
+        assert correct == outcomes[total[rows].argmax()]
+        assert baselines["random"][2].correct[query] == pytest.approx(outcomes.mean())
+        best = data.scores["beam_score"][rows].argmax()
+        assert baselines["beam_score"][2].correct[query] == outcomes[best]
+
+
+def test_a_study_trains_starts_first_and_compares_by_seed(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    arms = ("main/recipe", "supervised/alone", "from supervised/GRPO")
+    runs = {arm: [pointer_study.run(SMALL, (arm, seed)) for seed in (1, 2)] for arm in arms}
+    # An arm that comes to the recipe shares its runs.
+    assert pointer_study.experiment(SMALL, "ratio/step", 1) == pointer_study.experiment(SMALL, arms[0], 1)
+    found = pointer_study.summary(runs, arms[0])
+    pointer_study.write({"command": "COMMAND", **found}, arms[0], tmp_path / "out")
+    means = {arm: [np.mean(list(run["accuracy"]["selector"].values())) for run in runs[arm]] for arm in arms}
+    difference = found["arms"][2]["difference"][0]
+    assert difference == pytest.approx(np.mean(np.subtract(means[arms[2]], means[arms[0]])))
+    assert (tmp_path / "out" / "sweep.svg").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
-    ("argument", "environ", "message"),
+    ("argument", "environ", "named"),
     [
         ("rce.epoch=1", {}, "rce.epochs"),
-        ("rce.epochs=1", {"NUM_LAYERS": "4"}, "policy.layers"),
-        ("rce.epochs=1", {"RCE_EPOCHS": "3-5"}, "3-5"),
+        ("grpo.epochs=1", {"NUM_LAYERS": "4"}, "policy.layers"),
+        ("grpo.epochs=1", {"RCE_EPOCHS": "3-5"}, "RCE_EPOCHS"),
         ("data.candidates=/none.json", {}, "data.query_embeddings"),
     ],
 )
-def test_mistakes_end_with_one_message_and_code_2(tmp_path, monkeypatch, argument, environ, message):
+def test_mistakes_end_with_one_message_and_code_2(tmp_path, monkeypatch, argument, environ, named):
     for name, value in ({"ARTIFACTS_DIR": str(tmp_path)} | environ).items():
         monkeypatch.setenv(name, value)
-    app = Typer()
-    app.command()(cli.train_command)
-    done = CliRunner().invoke(app, [argument])
+    done = invoke(cli.train_command, argument)
     assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.output
-    assert message in done.stderr
+    assert named in done.stderr

@@ -1,4 +1,4 @@
-"""Reading candidates and embeddings: all table formats, every mistake with its query's name; batches."""
+"""Reading candidates and embeddings, splits, filters and batches; a user's mistakes name the query."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.candidates import load_table, read_data
-from recipes.pointer_selector.config import FilterConfig, SplitConfig
+from recipes.pointer_selector.config import FilterConfig
 from recipes.pointer_selector.dataset import collate
-from recipes.pointer_selector.preparation import by_split, filtered
+from recipes.pointer_selector.preparation import by_split, filtered, load_table, read_data
 
 
 def read(tmp_path, content, queries=5):
@@ -77,12 +76,11 @@ class Malicious:
         return (open, ("/dev/null",))
 
 
-def test_tables_in_all_formats_and_no_pickle_is_executed(tmp_path):
+def test_tables_in_both_formats_and_no_pickle_is_executed(tmp_path):
     rows, names = torch.randn(4, 3), ["a", "b", "c", "7"]
     np.savez(tmp_path / "t.npz", query_embeddings=rows.numpy(), query_ids=np.array(names))
     save_file({"query_embeddings": rows}, tmp_path / "t.safetensors", metadata={"query_ids": json.dumps(names)})
-    torch.save({"query_embeddings": list(rows), "query_ids": names}, tmp_path / "t.pt")
-    for suffix in ("npz", "safetensors", "pt"):
+    for suffix in ("npz", "safetensors"):
         table = load_table(tmp_path / f"t.{suffix}", "query")
         assert torch.equal(table.rows, rows)
         assert [table.row(name, "q") for name in ("c", "7")] == [2, 3]
@@ -113,14 +111,14 @@ def test_filters_drop_and_count(tmp_path):
 
 
 def test_splits_by_the_file_and_by_hash(tmp_path, data):
-    sizes = {name: len(part) for name, part in by_split(data, SplitConfig()).items()}
+    sizes = {name: len(part) for name, part in by_split(data).items()}
     assert sizes == {"train": 6, "validation": 3, "test": 3}
     content = [one(q, [1]) for q in range(400)]
-    names = [set(part.query_ids) for part in by_split(read(tmp_path, content, 400), SplitConfig()).values()]
+    names = [set(part.query_ids) for part in by_split(read(tmp_path, content, 400)).values()]
     assert len(set.union(*names)) == sum(map(len, names)) == 400
     assert 30 < len(names[1]) < 90
     fewer = content[1::2]
-    again = by_split(read(tmp_path, fewer, 400), SplitConfig())
+    again = by_split(read(tmp_path, fewer, 400))
     assert set(again["test"].query_ids) == {q for q in names[2] if int(q) % 2}  # a query keeps its part as data changes
 
 

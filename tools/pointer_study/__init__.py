@@ -1,1 +1,0 @@
-"""The pointer selector's study: arms around the recipe times seeds, a table and a figure."""
