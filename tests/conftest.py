@@ -28,10 +28,16 @@ TRAINER_SECONDS = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the time limit of the trainer's tests that state none."""
+    """Set the time limit of the trainer's tests that state none, and run the longest files first."""
+
+    def seconds(item: pytest.Item) -> int:
+        marker = item.get_closest_marker("trainer")
+        return marker.kwargs.get("seconds", 0) if marker else 0
+
     for item in items:
         if item.get_closest_marker("trainer") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TRAINER_SECONDS))
+    items.sort(key=seconds, reverse=True)  # stable: tests of a file stay together, in their order
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -144,7 +144,7 @@ def test_a_run_of_grpo_is_not_replaced(tmp_path, monkeypatch, file):
     assert (tmp_path / file).read_text() == "kept"
 
 
-@pytest.mark.trainer
+@pytest.mark.trainer(seconds=20)
 def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     environ = {**os.environ, **TINY, "ARTIFACTS_DIR": str(tmp_path), "MAX_STEPS": "6", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "recipes.sft", "gsm8k", "data.train_batch_size=32"]

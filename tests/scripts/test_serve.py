@@ -17,7 +17,7 @@ import pytest
 
 from recipes.paths import ROOT
 
-pytestmark = pytest.mark.trainer
+pytestmark = pytest.mark.trainer(seconds=15)
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 
 

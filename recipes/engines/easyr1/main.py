@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from typing import Any
 
 from recipes.engines.easyr1.devices import RANKS
-from recipes.engines.start import forkserver, ray_head
-from recipes.engines.start.main import BEFORE_RAY, FIRST_JOB, SWITCH, can_fork, end_now
+from recipes.engines.start.main import can_fork, end_now, forked
 
 IMPORTED = (
     "ray._private.workers.setup_worker",
@@ -31,26 +29,7 @@ def main() -> int:
     sizes = cluster()
     if RANKS not in os.environ or not can_fork(sizes, []):
         return train()
-    given, server = dict(os.environ), forkserver.ForkServer()
-    starting = ray_head.launch(sizes)
-    forkserver.preload(("torch", *BEFORE_RAY))
-    node = ray_head.connect(starting, sizes)
-    os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
-    ray_head.own_actor_ids()
-    forkserver.preload(IMPORTED)
-    owner = os.getpid()
-    try:
-        job = server.serve(partial(train, node.address))
-    except forkserver.CannotFork as error:
-        print(f"every process is started anew, which takes longer: {error}", file=sys.stderr, flush=True)
-        node.stop()
-        server.close()
-        again = [sys.executable, "-m", "recipes.engines.easyr1.main", *sys.argv[1:]]
-        return os.execve(sys.executable, again, {**given, SWITCH: "0"})
-    if os.getpid() != owner:
-        return job()
-    node.stop()
-    return end_now(job())
+    return forked(train, sizes, IMPORTED, __spec__.name)
 
 
 def cluster() -> dict[str, Any]:

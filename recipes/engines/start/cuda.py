@@ -14,16 +14,13 @@ shared memory of a block is not answered: vLLM's kernels for linear attention th
 from __future__ import annotations
 
 import ctypes
-import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from recipes.memory import gpus
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 DRIVER = "libcuda.so"
@@ -35,23 +32,8 @@ class CudaWhileImporting(RuntimeError):
     """Says that a module asked for CUDA while it was imported."""
 
 
-@dataclass
-class Refusals:
-    """Callers that asked for CUDA while importing, as `file:line function`; over once the imports are made."""
-
-    callers: list[str] = field(default_factory=list)
-    over: bool = False
-
-    def refuse(self) -> None:
-        """Raise `CudaWhileImporting`, in the place of `torch.cuda._lazy_init`."""
-        frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
-        caller = next((each for each in reversed(frames) if f"{os.sep}torch{os.sep}" not in each.filename), frames[-1])
-        self.callers.append(f"{caller.filename}:{caller.lineno} {caller.name}")
-        raise CudaWhileImporting(f"CUDA was asked for while importing, by {self.callers[-1]}")
-
-
 @contextmanager
-def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int]) -> Iterator[Refusals]:
+def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int]) -> Iterator[None]:
     """Answer and refuse, inside of the context, what modules ask of CUDA while they are imported.
 
     A module may keep a function that it found (Triton's driver does); it gets the real one's answers afterwards.
@@ -61,45 +43,43 @@ def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int
         name: of the GPU.
         capability: of the GPU.
     """
-    refusals = Refusals()
-    answers: dict[str, Any] = {
-        "current_device": 0,
-        "get_device_capability": capability,
-        "get_device_name": name,
-    }
+    importing = True
+    answers: dict[str, Any] = {"current_device": 0, "get_device_capability": capability, "get_device_name": name}
     real = {each: getattr(cuda, each) for each in (*answers, "_lazy_init")}
 
     def stand_in(function: Callable[..., Any], answer: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: function(*args, **kwargs) if refusals.over else answer
+        return lambda *args, **kwargs: answer if importing else function(*args, **kwargs)
 
     for each, answer in answers.items():
         setattr(cuda, each, stand_in(real[each], answer))
-    cuda._lazy_init = refusals.refuse  # type: ignore[attr-defined]  # a name of torch.cuda's
+    cuda._lazy_init = _refuse  # type: ignore[attr-defined]  # a name of torch.cuda's
     try:
-        yield refusals
+        yield
     finally:
-        refusals.over = True
+        importing = False
         for each, function in real.items():
             setattr(cuda, each, function)
 
 
-def why_children_lack_cuda(cuda: ModuleType, driver: Callable[[], int | None] | None = None) -> str | None:
+def _refuse() -> None:
+    """Stand in for `torch.cuda._lazy_init`: raise, and print who asked, which a module may hide."""
+    frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
+    caller = next((each for each in reversed(frames) if "/torch/" not in each.filename), frames[-1])
+    found = f"CUDA was asked for while importing, by {caller.filename}:{caller.lineno} {caller.name}"
+    print(f"{found}, and was refused", file=sys.stderr, flush=True)
+    raise CudaWhileImporting(found)
+
+
+def why_children_lack_cuda(driver: Callable[[], int | None] | None = None) -> str | None:
     """Return what shows that CUDA was initialised in this process, so that forked children cannot use it; else None.
 
     Args:
-        cuda: `torch.cuda`.
         driver: for tests; answers as `driver_status`.
     """
-    if cuda.is_initialized():
-        return "torch has initialised CUDA"
     status = (driver or driver_status)()
-    if status not in (None, NOT_INITIALIZED):
-        return f"CUDA's driver is initialised (cuCtxGetCurrent answers {status})"
-    text = gpus.nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
-    holders = [process for each in gpus.read_processes(text).values() for process in each]
-    if any(process.split()[0] == str(os.getpid()) for process in holders):
-        return "this process holds memory of a GPU"
-    return None
+    if status in (None, NOT_INITIALIZED):
+        return None
+    return f"CUDA's driver is initialised (cuCtxGetCurrent answers {status})"
 
 
 def driver_status() -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import gc
-import importlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -45,16 +45,14 @@ Job = Callable[[], int]
 """The work of a process; its result is the exit status."""
 
 
-class CannotFork(RuntimeError):
-    """Says that not even the driver could be forked."""
-
-
 def preload(modules: Iterable[str]) -> None:
     """Import `modules` and keep the collector from touching, and so copying, what they made.
 
-    One that cannot be imported here is left to the process that needs it.
+    One that is not installed, or cannot be imported here, is left to the process that needs it.
     """
     for name in modules:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            continue
         try:
             importlib.import_module(name)
         except (ImportError, RuntimeError, OSError) as error:  # a refusal of CUDA is a RuntimeError
@@ -89,23 +87,20 @@ class ForkServer:
             What the calling process, which may by then be any of the children, has to run.
 
         Raises:
-            CannotFork: nothing was started.
+            OSError: not even the driver can be forked.
         """
         fixed = {name: os.environ.get(name) for name in FIXED_VARIABLES}
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:  # the loop below reads their numbers from the wake-up descriptor
             self._handlers[number] = signal.signal(number, lambda *_: None)
-        try:
-            driver_pid = self._fork(signal.SIGTERM)
-        except OSError as error:
-            raise CannotFork(f"no process can be forked: {error}") from error
+        driver_pid = self._fork(signal.SIGTERM)
         if driver_pid == 0:
             return driver
         while True:
             ready, _, _ = select.select([self._listener, self._wake], [], [])
             if self._wake in ready:
                 for sent in set(self._wake.recv(4096)) - {signal.SIGCHLD}:
-                    _send(driver_pid, sent)
+                    os.kill(driver_pid, sent)  # at worst a zombie: it is reaped below
                 status = _reap(driver_pid)
                 if status is not None:
                     self.close()
@@ -121,7 +116,8 @@ class ForkServer:
         Args:
             when_orphaned: signal that the child gets when the server ends.
         """
-        _flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             pid = os.fork()
@@ -258,18 +254,8 @@ def _reap(driver_pid: int) -> int | None:
     return status
 
 
-def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
 def _die_with_parent(number: int, parent: int) -> None:
     """Have the kernel send this process `number` when its parent ends, however it ends (Linux); end if it has ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()

@@ -8,11 +8,11 @@ Python imports (`ray_head.py`); the imports happen once, in a process from which
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import runpy
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from subprocess import Popen
@@ -35,24 +35,23 @@ VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
 """Keys for which verl takes another task runner, or starts it in another way."""
 BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers", "peft")
 """Modules that need no Ray, enough of them for the time in which it starts."""
+VERL = (
+    "ray._private.workers.setup_worker",
+    "hydra",
+    "verl.trainer.main_ppo",
+    "verl.trainer.ppo.v1",
+    "recipes.engines.verl.trainer",
+)
 AFTER_RAY = {
     "cpu": (
-        "ray._private.workers.setup_worker",
-        "hydra",
-        "verl.trainer.main_ppo",
-        "verl.trainer.ppo.v1",
-        "recipes.engines.verl.trainer",
+        *VERL,
         "recipes.engines.cpu.engine",
         "recipes.engines.cpu.rollout",
         "vllm.v1.engine.core",
         "vllm.v1.worker.cpu_worker",
     ),
     "gpu": (
-        "ray._private.workers.setup_worker",
-        "hydra",
-        "verl.trainer.main_ppo",
-        "verl.trainer.ppo.v1",
-        "recipes.engines.verl.trainer",
+        *VERL,
         "verl.workers.engine_workers",
         "verl.workers.rollout.vllm_rollout.vllm_async_server",
         "recipes.engines.verl.engine",
@@ -61,10 +60,10 @@ AFTER_RAY = {
         "vllm.v1.engine.async_llm",
         "vllm.v1.worker.gpu_worker",
         "torch._inductor.compile_fx",
+        "liger_kernel.transformers",
     ),
 }
 """Modules that the driver, Ray's workers and vLLM's processes import."""
-WHERE_INSTALLED = {"cpu": (), "gpu": ("liger_kernel.transformers",)}
 
 
 def main() -> int:
@@ -80,17 +79,33 @@ def main() -> int:
     ray_init = ray_arguments(sys.argv[1:])
     if not can_fork(ray_init, sys.argv[1:]):
         return ordinary(hardware)
-    given, server = dict(os.environ), forkserver.ForkServer()
+    return forked(train, ray_init, AFTER_RAY[hardware], __spec__.name, on_gpu=hardware == "gpu")
+
+
+def forked(
+    train: Callable[[str], int], ray_init: dict[str, Any], modules: Sequence[str], program: str, on_gpu: bool = False
+) -> int:
+    """Run `train`, and every process that Ray and vLLM then want, in forks of this process; the exit status.
+
+    Where that cannot be, this process becomes `program`, which then starts each process anew.
+
+    Args:
+        train: called with the address of the Ray head node that this function has started.
+        ray_init: its sizes.
+        modules: what the processes import besides `BEFORE_RAY`.
+        program: a module for `python -m`, with this process's arguments.
+        on_gpu: the imports have to be made without CUDA.
+    """
+    given, server, owner = dict(os.environ), forkserver.ForkServer(), os.getpid()
     starting = ray_head.launch(ray_init)
     gc.disable()  # what modules make stays; the collector would look through it again and again, for 2 of 10 s
-    reason, node = import_all(hardware, starting, ray_init)
+    reason, node = import_all(modules, starting, ray_init, on_gpu)
     gc.enable()
     if reason is None:
-        owner = os.getpid()
         try:
             job = server.serve(partial(train, node.address))
-        except forkserver.CannotFork as error:
-            reason = str(error)
+        except OSError as error:
+            reason = f"no process can be forked: {error}"
         else:
             if os.getpid() != owner:
                 return job()
@@ -99,38 +114,34 @@ def main() -> int:
     print(f"every process is started anew, which takes longer: {reason}", file=sys.stderr, flush=True)
     node.stop()
     server.close()
-    return os.execve(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]], {**given, SWITCH: "0"})
+    return os.execve(sys.executable, [sys.executable, "-m", program, *sys.argv[1:]], {**given, SWITCH: "0"})
 
 
-def import_all(hardware: str, starting: Popen[str], ray_init: dict[str, Any]) -> tuple[str | None, ray_head.Head]:
+def import_all(
+    modules: Sequence[str], starting: Popen[str], ray_init: dict[str, Any], on_gpu: bool
+) -> tuple[str | None, ray_head.Head]:
     """Import what the processes need while Ray starts.
 
     Returns:
         Why this process must not be forked, if so; and Ray's head node.
     """
-    begin, reason = time.monotonic(), None
-    gpu = gpus.model() if hardware == "gpu" else None
+    begin = time.monotonic()
+    gpu = gpus.model() if on_gpu else None
     if gpu:
         os.environ[cuda.NVML_CHECK] = "1"
     import torch
 
-    guard = cuda.imports_without_cuda(torch.cuda, *gpu) if gpu else nullcontext(cuda.Refusals())
-    with guard as refusals:
+    with cuda.imports_without_cuda(torch.cuda, *gpu) if gpu else nullcontext():
         forkserver.preload(BEFORE_RAY)
         node = ray_head.connect(starting, ray_init)
         os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
-        if hardware == "gpu" and gpu is None:
+        if on_gpu and gpu is None:
             return "nvidia-smi does not name the GPU", node
         ray_head.own_actor_ids()
-        optional = (name for name in WHERE_INSTALLED[hardware] if importlib.util.find_spec(name.partition(".")[0]))
-        forkserver.preload((*AFTER_RAY[hardware], *optional))
-    for caller in refusals.callers:
-        print(f"asked for CUDA while importing, and was refused: {caller}", file=sys.stderr, flush=True)
-    if hardware == "gpu":
-        reason = cuda.why_children_lack_cuda(torch.cuda)
+        forkserver.preload(modules)
     threads = len(os.listdir("/proc/self/task"))
     print(f"imports made once, in {time.monotonic() - begin:.1f} s; threads: {threads}", file=sys.stderr, flush=True)
-    return reason, node
+    return cuda.why_children_lack_cuda() if on_gpu else None, node
 
 
 def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:

@@ -65,16 +65,14 @@ def connect(process: subprocess.Popen[str], ray_init: dict[str, Any]) -> Head:
     Ray gives its node's helpers 15 s to import what they need, which on a busy machine or a slow disk is too little
     the first time.
     """
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        process.wait()
-        process = launch(ray_init)
+    for last in (False, True):
         assert process.stdout is not None
-        line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"Ray's head node did not start (exit status {process.wait()}); its messages are above")
-    return Head(process, **json.loads(line))
+        if line := process.stdout.readline():
+            return Head(process, **json.loads(line))
+        status = process.wait()
+        if not last:
+            process = launch(ray_init)
+    raise RuntimeError(f"Ray's head node did not start (exit status {status}); its messages are above")
 
 
 def own_actor_ids() -> None:

@@ -1,10 +1,11 @@
-"""verl's configuration as its trainer would compose it for a recipe, and a process group of this process alone."""
+"""verl's composed configuration, a process group of this process alone, and the greedy choices of saved models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import DictConfig
@@ -54,3 +55,33 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def short_of_greedy() -> Callable[..., float]:
+    """`short_of_greedy(saved, answers)`: the most by which a token falls short of a saved model's best logit.
+
+    Up to rounding it is 0 where the model is the one that answered greedily. Texts are not compared: a tie may end
+    otherwise. `answers` are prompts (chat messages) and greedy responses.
+    """
+
+    def compute(saved: Path, answers: Iterable[tuple[list[Mapping[str, str]], str]]) -> float:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model, tokenizer = (
+            AutoModelForCausalLM.from_pretrained(saved, dtype="auto"),
+            AutoTokenizer.from_pretrained(saved),
+        )
+        short: list[Any] = []
+        for prompt, text in answers:
+            before = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
+            after = tokenizer(text, add_special_tokens=False)["input_ids"]
+            with torch.no_grad():
+                logits = model(torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
+            short.append((logits.max(1).values - logits.gather(1, torch.tensor(after)[:, None])[:, 0]).max())
+        return max(short).item()
+
+    return compute

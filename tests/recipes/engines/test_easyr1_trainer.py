@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import load
@@ -22,7 +23,7 @@ from recipes.paths import ROOT, checkpoint_dir, run_dir
 from recipes.runs.metrics import read_history
 
 pytestmark = [
-    pytest.mark.trainer,
+    pytest.mark.trainer(seconds=120),
     pytest.mark.skipif("EASYR1_HOME" not in os.environ, reason="EasyR1: EASYR1_HOME names no source of it"),
 ]
 LIMIT_S = 300
@@ -100,7 +101,7 @@ def adapted() -> Run:
 
 def test_vllm_samples_from_the_adapters_that_the_trainer_holds(adapted: Run) -> None:
     # Sampling decides how far; at this rate it was 0.82, and a server that kept the base would show as much below.
-    assert adapted.metrics[2]["actor/reward_kl_penalty"] > 10 * EXACT, "the adapters have moved the policy"
+    assert adapted.metrics[2]["actor/reward_kl_penalty"] > EXACT, "the adapters have moved the policy"
     for step in (1, 2):
         assert abs(adapted.metrics[step]["rollout_corr/kl"]) < EXACT
         assert adapted.metrics[step]["training/rollout_probs_diff_max"] < EXACT
@@ -110,9 +111,9 @@ def test_vllm_samples_from_the_weights_that_the_trainer_holds(countdown: Run) ->
     for step in (1, 2):
         assert abs(countdown.metrics[step]["rollout_corr/kl"]) < EXACT
         assert countdown.metrics[step]["training/rollout_probs_diff_max"] < EXACT
-        assert countdown.metrics[step]["actor/grad_norm"] > 0
-    greedy = [sorted(row["output"] for row in countdown.dumped("validation", step)) for step in (0, 2)]
-    assert greedy[0] != greedy[1]
+    # At step 1 the policy is the reference, in bf16 as its weights are; a step later it has moved.
+    assert abs(countdown.metrics[1]["actor/reward_kl_penalty"]) < NO_DISTANCE < countdown.metrics[1]["actor/grad_norm"]
+    assert abs(countdown.metrics[2]["actor/reward_kl_penalty"]) > NO_DISTANCE
 
 
 def test_metrics_follow_from_the_responses_that_were_written_down(countdown: Run) -> None:
@@ -134,48 +135,29 @@ def test_metrics_follow_from_the_responses_that_were_written_down(countdown: Run
 
 
 def test_two_steps_draw_different_noise(countdown: Run) -> None:
-    """With a seed of its own, as EasyR1 gives each request, one prompt's responses would be the same in every step."""
-    rows = [countdown.dumped("rollouts", step) for step in (1, 2)]
-    assert len({row["output"] for row in rows[0] + rows[1]}) > 64
+    """With one seed for each request, as EasyR1 has it, the eight responses to a prompt would be one."""
+    rows = [row for step in (1, 2) for row in countdown.dumped("rollouts", step)]
+    prompts = {row["uid"].rsplit("_", 2)[0] for row in rows}
+    assert len(rows) == 8 * len(prompts)
+    assert len({row["output"] for row in rows}) > len(prompts)
 
 
-def test_the_saved_model_answers_as_the_trainer_validated(countdown: Run) -> None:
-    import pandas as pd
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+@pytest.mark.parametrize(("run", "task"), [("countdown", "countdown"), ("adapted", "gsm8k")])
+def test_the_saved_model_is_the_one_with_which_the_trainer_validated(
+    run: str, task: str, request: pytest.FixtureRequest, short_of_greedy: Callable[..., float]
+) -> None:
+    """The adapters too, which vLLM adds to each product, and the saved model has in its weights."""
+    from transformers import AutoModelForCausalLM
 
-    saved = checkpoint_dir(countdown.name) / "global_step_2/actor/huggingface"
+    done = request.getfixturevalue(run)
+    saved = checkpoint_dir(done.name) / "global_step_2/actor/huggingface"
     model, report = AutoModelForCausalLM.from_pretrained(saved, dtype="auto", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
-    tokenizer = AutoTokenizer.from_pretrained(saved)
     assert str(model.dtype) == "torch.float32"
-    written, asked = [], load("countdown", environ={}, hardware="cpu").data.val_files
-    for problem in pd.read_parquet(asked)["prompt"][:8]:
-        ids = tokenizer.apply_chat_template(
-            list(problem), add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        tokens = model.generate(**ids, max_new_tokens=64, do_sample=False)[0, ids["input_ids"].shape[1] :]
-        written.append(tokenizer.decode(tokens, skip_special_tokens=True))
-    assert written == [row["output"] for row in countdown.dumped("validation", 2)[:8]]
-
-
-def test_the_saved_model_has_the_adapters_with_which_the_trainer_validated(adapted: Run) -> None:
-    """Each token of the greedy validation is the saved model's best, or as good up to rounding: vLLM adds adapters to
-    each product, and the saved model has them in its weights, so that a tie may end otherwise."""
-    import pandas as pd
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    saved = checkpoint_dir(adapted.name) / "global_step_2/actor/huggingface"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(saved, dtype="auto"), AutoTokenizer.from_pretrained(saved)
-    prompts = pd.read_parquet(load("gsm8k", environ={}, hardware="cpu").data.val_files)["prompt"]
-    for problem, row in zip(prompts[:32], adapted.dumped("validation", 2), strict=False):
-        asked = tokenizer.apply_chat_template(list(problem), add_generation_prompt=True, return_dict=True)["input_ids"]
-        answer = tokenizer(row["output"], add_special_tokens=False)["input_ids"]
-        with torch.no_grad():
-            logits = model(torch.tensor([asked + answer])).logits[0, len(asked) - 1 : -1]
-        chosen = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
-        assert (logits.max(1).values - chosen).max() < EXACT, row["output"]
+    prompts = pq.read_table(load(task, environ={}, hardware="cpu").data.val_files)["prompt"].to_pylist()
+    outputs = [row["output"] for row in done.dumped("validation", 2)]
+    assert short_of_greedy(saved, zip(prompts[:32], outputs, strict=False)) < EXACT
 
 
 def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> None:
@@ -194,10 +176,6 @@ def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> Non
     other = launched("countdown", EXPERIMENT_NAME=countdown.name, ENGINE="verl", MAX_STEPS="4")
     assert other.returncode != 0
     assert "written by the engine easyr1, and the engine of this run is verl" in other.stdout + other.stderr
-
-
-def test_a_reference_in_bf16_is_the_policy_before_its_first_update(countdown: Run) -> None:
-    assert abs(countdown.metrics[1]["actor/reward_kl_penalty"]) < NO_DISTANCE
 
 
 @pytest.mark.parametrize("task", ["number_game", "custom"])
