@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh [pytest arguments]: set up the environment the first time, then lint, unit tests and the real one-step run.
+# test.sh [pytest arguments]: set up the environment the first time, then lint, unit tests and the real trainer.
 # With arguments, only pytest with these arguments, for instance `scripts/test.sh -k reward`.
 set -euo pipefail
 
@@ -9,9 +9,14 @@ cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 if (($#)); then exec "$python" -m pytest "$@"; fi
 
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+bash scripts/lint.sh >"$log" 2>&1 &
+linter=$!
+echo "== tests, the real trainer's first: about 8 minutes on two cores; the linter runs beside them"
+failed=0
+"$python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15 -rfE || failed=$?
+wait "$linter" || failed=$?
 echo "== linter"
-bash scripts/lint.sh
-echo "== unit tests: 3 to 4 minutes on two cores"
-"$python" -m pytest -n 2 --dist loadfile -m "not trainer" --durations 5 -rfE
-echo "== the real trainer: about 6 minutes on two cores"
-exec "$python" -m pytest -n 2 --dist loadfile -m trainer --durations 0 -rfE
+cat "$log"
+exit "$failed"

@@ -133,7 +133,11 @@ def test_evaluation_samples_from_the_checkpoint_and_sees_what_transformers_sees(
     data = tmp_path / "shown.parquet"
     pq.write_table(pq.read_table(SCREENSHOTS).slice(0, SHOWN), data)
     command = [sys.executable, "-c", GENERATE, str(number_game), str(data)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    environ = {
+        **os.environ,
+        "VLLM_CACHE_ROOT": str(tmp_path),
+    }  # a machine on which vLLM has not seen this model's class
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))[6:])
     assert found["sampled"] == found["again"], "one seed, one answer"

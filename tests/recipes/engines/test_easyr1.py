@@ -22,8 +22,12 @@ def countdown(*arguments: str, **environ: str) -> Recipe:
     return load("countdown", arguments=["engine=easyr1", *arguments], environ=environ, hardware="gpu")
 
 
-def test_every_key_is_easyr1s():
-    assert set(easyr1.translate(countdown())) <= set(EASYR1["defaults"])
+def test_every_key_is_easyr1s_and_omegaconf_reads_back_the_command_line():
+    """EasyR1 reads its arguments with OmegaConf."""
+    recipe = countdown("trainer.project_name=a: b # c")
+    assert set(easyr1.translate(recipe)) <= set(EASYR1["defaults"])
+    read = OmegaConf.to_container(OmegaConf.from_dotlist(easyr1.overrides(recipe)))
+    assert flatten(read) == flatten(easyr1.translate(recipe))
 
 
 def test_the_weight_of_kl_in_the_loss_becomes_the_one_weight():
@@ -31,24 +35,13 @@ def test_the_weight_of_kl_in_the_loss_becomes_the_one_weight():
     assert (keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"]) == (0.5, "abs")
 
 
-def test_omegaconf_reads_back_the_command_line():
-    """EasyR1 reads its arguments with OmegaConf."""
-    recipe = countdown("trainer.project_name=a: b # c")
-    read = OmegaConf.to_container(OmegaConf.from_dotlist(easyr1.overrides(recipe)))
-    assert flatten(read) == flatten(easyr1.translate(recipe))
-
-
 @pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ("actor_rollout_ref.rollout.over_sample_rate=0.1", "over_sample_rate is a key of verl"),
-        ("data.train_files=[a.parquet,b.parquet]", "EasyR1 reads one file as data.train_files"),
-    ],
+    "argument", ["actor_rollout_ref.rollout.over_sample_rate=0.1", "data.train_files=[a.parquet,b.parquet]"]
 )
-def test_what_easyr1_cannot_do_is_named(argument, words):
+def test_what_easyr1_cannot_do_is_named(argument):
     with pytest.raises(RecipeError) as raised:
         easyr1.translate(countdown(argument))
-    assert words in str(raised.value)
+    assert argument.split("=")[0].removeprefix("actor_rollout_ref.rollout.") in raised.value.what
     assert argument in raised.value.where
 
 
@@ -85,10 +78,3 @@ def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head)
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)
     assert first == {"overall": 0.2, "qa/score": 0.2, **accuracies}
     assert second == {"overall": 0.4, "acc": 0.0, "accuracy": 0.0}
-
-
-def test_numpys_numbers_are_kept_and_no_part_replaces_the_score(tmp_path):
-    body = "    import numpy as np\n    return {'score': np.float32(0.5), 'bonus': np.float32(0.25), 'overall': 9.0}\n"
-    (tmp_path / "r.py").write_text(PLAIN + body)
-    location, arguments = easyr1.reward(recipe_with(tmp_path / "r.py"))
-    assert called(location, arguments, INPUTS[1:]) == [{"overall": 0.5, "bonus": 0.25}]

@@ -16,8 +16,7 @@ from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 from verl.trainer.ppo.v1 import PPOTrainer
 
-from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_contract import Contract, RewardError, filter_metric, is_right
+from recipes.engines.reward_contract import Contract, RewardError, is_right
 from recipes.engines.reward_function import Call, RewardFunction, in_file
 from recipes.engines.reward_manager import CheckedDapoRewardManager, CheckedRewardManager
 from recipes.errors import RecipeError
@@ -132,26 +131,6 @@ def test_what_no_engine_can_call_is_refused(tmp_path):
         in_file(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])
 
 
-def test_easyr1_gets_numbers_and_the_score_stays_the_score(tmp_path):
-    answer = "{'score': np.float32(0.5), 'overall': 9.0, 'part': np.float32(0.25), 'reason': 'wrong', 'acc': True}"
-    (tmp_path / "mine.py").write_text(
-        f"import numpy as np\ndef compute_score(data_source, solution_str, ground_truth, extra_info): return {answer}"
-    )
-    truth = json.dumps({"data_source": "math", "ground_truth": "4"})
-    entries = [{"response": "it is 4", "response_length": 3, "ground_truth": truth}]
-    assert easyr1_reward.compute_score_batch(entries, str(tmp_path / "mine.py")) == [
-        {
-            "overall": 0.5,
-            "part": 0.25,
-            "acc": 1.0,
-            "accuracy": 1.0,
-            "math/acc": 1.0,
-            "math/accuracy": 1.0,
-            "math/score": 0.5,
-        }
-    ]
-
-
 class Tokenizer:
     def decode(self, *_, **__):
         return "it is 4"
@@ -212,12 +191,6 @@ def test_verl_logs_a_validation_by_the_accuracy_that_is_stated_or_else_by_the_sc
     metrics = PPOTrainer._val_metrics_update(None, ["x", "x"], ["a", "b"], results, [])
     core = {name: value for name, value in metrics.items() if name.startswith("val-core/")}
     assert core == {f"val-core/x/{measure}/mean@1": 6.0 if measure == "reward" else 0.5}
-
-
-def test_dynamic_sampling_compares_by_the_stated_accuracy_or_else_by_the_score():
-    assert filter_metric("accuracy", {"score": 1.0, "acc": 1.0}) == "acc"
-    assert filter_metric("acc", {"score": 1.0}) == "score"
-    assert filter_metric("format", {"score": 1.0, "format": 1.0}) == "format"
 
 
 def test_the_launcher_shows_the_contracts_error_and_not_what_it_came_from():

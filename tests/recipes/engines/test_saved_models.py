@@ -8,40 +8,24 @@ import pytest
 import torch
 
 from recipes.engines import saved_models
-from recipes.engines.verl import upstream
 
 WRAPPED = "base_model.model.model.layers.0.mlp.up_proj"
 LAYER = "model.layers.0.mlp.up_proj"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_adapters_become_part_of_their_weights_in_the_type_of_the_weights(dtype):
-    base, low, high = torch.randn(4, 3).to(dtype), torch.randn(2, 3), torch.randn(4, 2)
+def test_adapters_become_part_of_their_weights_in_the_type_of_the_weights():
+    base, low, high = torch.randn(4, 3).bfloat16(), torch.randn(2, 3), torch.randn(4, 2)
     tensors = {
         f"{WRAPPED}.lora_A.default.weight": low,
         f"{WRAPPED}.base_layer.weight": base,
-        f"{WRAPPED}.base_layer.bias": torch.ones(4),
         f"{WRAPPED}.lora_B.default.weight": high,
         "base_model.model.lm_head.weight": torch.ones(1, 3),
     }
     merged = saved_models.with_adapters(tensors, {WRAPPED: 6 / 2})
-    assert set(merged) == {f"{LAYER}.weight", f"{LAYER}.bias", "lm_head.weight"}
+    assert set(merged) == {f"{LAYER}.weight", "lm_head.weight"}
     assert not tensors, "no weight is held twice"
-    expected = (base.double() + 6 / 2 * high.double() @ low.double()).to(dtype)
+    expected = (base.double() + 6 / 2 * high.double() @ low.double()).bfloat16()
     torch.testing.assert_close(merged[f"{LAYER}.weight"], expected)
-
-
-@pytest.mark.parametrize("adapters", [False, True])
-def test_verl_gathers_a_plain_model_to_save_whether_or_not_it_has_adapters(monkeypatch, adapters):
-    from verl.utils.checkpoint import fsdp_checkpoint_manager
-
-    gathered = {"base_model.model.lm_head.weight": torch.ones(1, 3)} if adapters else {"lm_head.weight": torch.ones(1)}
-    monkeypatch.setattr(fsdp_checkpoint_manager, "get_fsdp_full_state_dict", lambda model, **options: dict(gathered))
-    upstream.merged_adapters.__wrapped__()
-    model = torch.nn.Linear(1, 1)
-    if adapters:
-        model.peft_config = {}
-    assert list(fsdp_checkpoint_manager.get_fsdp_full_state_dict(model, rank0_only=True)) == ["lm_head.weight"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +54,7 @@ def test_the_saved_model_answers_as_the_one_with_adapters(variant):
     plain.load_state_dict(plain_weights(model))
     torch.testing.assert_close(plain.eval()(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
     for others in ({"target_modules": ["q_proj"], "use_dora": True}, {"target_modules": ["embed_tokens"]}):
-        with pytest.raises(ValueError, match="lack a part of the adapters: .*lora_"):
+        with pytest.raises(ValueError, match="lora_"):
             plain_weights(adapted(**others))
 
 

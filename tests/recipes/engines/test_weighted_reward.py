@@ -12,7 +12,6 @@ from recipes.config import load
 from recipes.config.rewards import reward_variables
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.reward_contract import logged_parts, reward_metrics
 from recipes.engines.verl import translation as verl
 
@@ -107,14 +106,6 @@ def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path):
     alone, together = map(json.loads, done.stdout.splitlines()[-2:])
     assert alone == 0.5
     assert together == {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}
-
-
-def test_easyr1_gets_the_sum_through_its_adapter(path):
-    words = ["--reward_func", f"{path}:number", f"{path}:acc", "engine=easyr1"]
-    location, arguments = easyr1.reward(load("custom", arguments=words, environ={}, hardware="cpu"))
-    assert location == f"{easyr1.ADAPTER}:compute_score_batch"
-    assert arguments["path"] == weighted_reward.__file__
-    assert arguments["arguments"] == {"rewards": [f"{path}:number", f"{path}:acc"], "weights": [1.0, 1.0]}
 
 
 def test_metrics_of_rewards_are_means_and_the_spread_is_of_groups():

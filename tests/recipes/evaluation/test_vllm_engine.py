@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recipes.evaluation.options import Options
 
 from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.evaluation import plan, vllm_engine
 from recipes.evaluation.models import Subject
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
