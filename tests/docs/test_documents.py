@@ -31,7 +31,8 @@ FOREIGN = ("CUDA_", "HF_", "PIP_", "PYTHONPATH", "WANDB_")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_named_files_exist(page):
     assert not [target for target in docs_markdown.links(page) if not docs_markdown.leads_somewhere(page, target)]
-    assert not [name for name in docs_markdown.named_paths(page) if not (ROOT / name).exists()]
+    named = docs_markdown.named_paths(page) if page.name != "CHANGELOG.md" else []  # which names what left
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 @pytest.mark.parametrize("index", ["docs/README.md", "docs/zh/README.md"])
@@ -83,7 +84,8 @@ def options(script: str, subcommand: str = "") -> set[str]:
     command = typer.main.get_command(found[0])
     command = getattr(command, "commands", {}).get(subcommand, command)
     stated = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    return stated | set(re.findall(r"--[\w-]+", command.help or ""))  # what stands for variables is listed in the text
+    texts = [command.help, *(getattr(parameter, "help", "") for parameter in command.params)]
+    return stated | set(re.findall(r"--[\w-]+", " ".join(map(str, texts))))  # some read words by themselves
 
 
 def test_commands_use_real_options():

@@ -352,6 +352,8 @@ def test_what_a_start_makes_of_the_checkpoints_before_it(experiment: Experiment)
     said = experiment.decision(f"worker.actor.model.model_path={other}", **most, RESUME="changed")
     assert said.startswith("refused: "), said
     rows.append(["the model changed", "refused, also with `RESUME=changed`: the checkpoint belongs to that model"])
+    # In the next test, by training on.
+    rows.append(["`save_model_only` true -> false", "refused; `RESUME=changed` goes on with the weights alone"])
 
     record = experiment.checkpoints / resume.RECORD
     before = record.read_bytes()
