@@ -1,16 +1,26 @@
-"""The kind of machine, the kernels that its GPUs have, and the settings that follow: packing, attention, adapters."""
+"""Settings that follow from the machine: its kind, the kernels that its GPUs have, and what fits their free memory."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from recipes.config.fit import model_folder
+from recipes.config import kl
 from recipes.config.schema import Recipe, Setting, Source
+from recipes.config.schema.keys import settled
 from recipes.errors import RecipeError, did_you_mean
+from recipes.memory import fit
+from recipes.memory import gpus as nvidia
+from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
+from recipes.memory.fit import Asked
 from recipes.memory.gpus import visible_gpus
-from recipes.memory.shape import model_type
+from recipes.memory.shape import Shape, model_type, published_shape, shape
+from recipes.model_files import local_model, model_config, text_config
+from recipes.paths import ROOT
 
 KINDS = ("cpu", "gpu")
 
@@ -126,3 +136,144 @@ def check_attention(recipe: Recipe) -> list[str]:
     if actor.padding_free or packing.by_user:
         return []
     return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
+
+
+ACTOR = "worker.actor"
+DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
+FUSED = f"{ACTOR}.use_fused_kernels"
+CHANGED_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Keys of a model's configuration by which it changes logits after the head; a fused head takes the weight alone."""
+FUSED_WIDTH = 128
+"""Hidden sizes of Triton's fused head: verl/utils/kernel/kernels.py:596 (`hidden_size % 128 == 0`)."""
+
+
+def model_folder(name: str | None) -> Path | None:
+    """The folder of a model that is here: as it is typed, or from the repository's root."""
+    return local_model(name) or local_model(str(ROOT / (name or "")))
+
+
+def model_shape(name: str | None) -> Shape | None:
+    """The sizes of a model that is here, or of a published one by its name; None where they are not known."""
+    return shape(model_folder(name)) or published_shape(name or "")
+
+
+def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
+    """The GPUs that a run takes: those that it is planned for, else the first of the machine that it may use."""
+    planned = recipe.planned_gpus
+    return list(nvidia.taken(recipe.trainer.n_gpus_per_node) if planned is None else planned)
+
+
+def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
+    """The plan of a recipe, with what is null as `settled` chooses it; None where model or GPU is not known.
+
+    Args:
+        gpu: one that the run takes; None: the one with the least free memory, with what fits all of them.
+    """
+    if recipe.hardware == "gpu" and gpu is None:
+        every = [each for one in gpus_of(recipe) if (each := plan_of(recipe, one))]
+        tightest = min(every, key=lambda each: each.free, default=None)
+        # vLLM takes the same share of each GPU, so that a larger one of which others hold much may decide.
+        return replace(tightest, utilization=min(each.utilization for each in every)) if tightest else None
+    actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
+    sizes = model_shape(model.model_path)
+    if sizes is None:
+        return None
+    longest = -(-recipe.longest // actor.ulysses_size)
+    plan = MemoryPlan(
+        shape=sizes,
+        gpu=gpu.total if gpu else None,
+        in_use=gpu.used if gpu else 0,
+        host=host_memory() if recipe.planned_gpus is None else None,
+        ranks=actor.fsdp.fsdp_size if 0 < actor.fsdp.fsdp_size < recipe.n_gpus else recipe.n_gpus,
+        ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
+        longest=longest,
+        prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,
+        tokens=settled(actor.global_batch_size) * rollout.n * recipe.longest // max(1, recipe.n_gpus),
+        dynamic=actor.dynamic_batching,
+        image_share=recipe.data.max_prompt_length / recipe.longest if rollout.limit_images else 0.0,
+        liger=model.use_liger,
+        fused=actor.use_fused_kernels,
+        weight_bytes=number_bytes(actor.fsdp.torch_dtype),
+        compute_bytes=number_bytes(actor.fsdp.mp_param_dtype),
+        lora=model.lora.rank,
+        offload_all=actor.fsdp.enable_cpu_offload,
+        keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
+        reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,
+        reference_bytes=_reference_bytes(recipe),
+        saves=recipe.trainer.save_freq > 0 and recipe.trainer.save_hf_model,
+        tensor=rollout.tensor_parallel_size,
+        sequences=rollout.max_num_seqs or 256,
+        batched_tokens=rollout.max_num_batched_tokens,
+        eager=rollout.enforce_eager,
+    )
+    given = {name: recipe.value(key) for name, key in fit.KEYS.items()}
+    return fit.settled(plan, replace(Asked(**given), **_passes(recipe, plan)))
+
+
+def asked(recipe: Recipe, plan: MemoryPlan) -> Asked:
+    """What a file or the user decided, of what would else be chosen by the memory."""
+    decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
+    return Asked(**{**decided, **_passes(recipe, plan)})
+
+
+def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
+    """What cannot be chosen: passes of a fixed number of responses, and Adam's kernel with EasyR1 or another Adam."""
+    actor = recipe.worker.actor
+    fixed: dict[str, Any] = {}
+    if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
+        for name, use in (("update_tokens", "update"), ("forward_tokens", "experience")):
+            responses = settled(recipe.value(f"{ACTOR}.micro_batch_size_per_device_for_{use}"))
+            tokens = recipe.value(fit.KEYS[name]) if actor.dynamic_batching else None
+            fixed[name] = tokens or responses * plan.longest
+        fixed["recompute"] = actor.model.enable_gradient_checkpointing is not False
+    other = any("optim.optimizer" in name for name in recipe.verl)
+    return {**fixed, "fused_adam": False} if other or recipe.engine != "verl" else fixed
+
+
+def _filled_by_tokens(recipe: Recipe) -> bool:
+    actor = recipe.worker.actor
+    return actor.dynamic_batching and actor.padding_free and recipe.engine == "verl"
+
+
+def _reference_bytes(recipe: Recipe) -> int:
+    """Bytes of a number of the reference: verl holds float32 as it computes (`recipes/engines/verl/engine.py`),
+    EasyR1 the type that is asked for, and bf16 on GPUs where none is."""
+    fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
+    if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
+        return number_bytes(fsdp.torch_dtype or "bf16")
+    return min(number_bytes(fsdp.torch_dtype), number_bytes(fsdp.mp_param_dtype))
+
+
+def vllm_filled(recipe: Recipe) -> list[Setting]:
+    """Replace nulls of vLLM's batches, and leave out the fused head where a model changes its logits."""
+    rollout = recipe.worker.rollout
+    settings: list[Setting] = []
+    sequences = rollout.max_num_seqs
+    if sequences is None:
+        engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
+        sequences = fit.max_num_seqs(-(-recipe.data.rollout_batch_size * rollout.n // engines))
+        settings.append(Setting(DECODING, sequences, Source("hardware", "a step's responses over vLLM's engines")))
+    if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
+        settings.append(Setting(GRAPHS, fit.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}")))
+    config = text_config(model_config(model_folder(recipe.worker.actor.model.model_path)))
+    scaled = next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
+    if recipe.worker.actor.use_fused_kernels and scaled:
+        settings.append(
+            Setting(FUSED, False, Source("hardware", f"the model changes logits after the head ({scaled})"))
+        )
+    return settings
+
+
+def memory_filled(recipe: Recipe) -> list[Setting]:
+    """Replace nulls by the fastest settings that fit the free memory of the GPU that has the least."""
+    plan, longest = plan_of(recipe), -(-recipe.longest // recipe.worker.actor.ulysses_size)
+    chosen = plan or replace(
+        fit.UNKNOWN, forward_tokens=recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN.forward_tokens
+    )
+    source = Source("hardware", "what fits the free memory of a GPU" if plan else "model or GPU is not known yet")
+    settings: list[Setting] = []
+    for name, key in fit.KEYS.items():
+        value, is_pass = getattr(chosen, name), name in ("update_tokens", "forward_tokens")
+        if recipe.value(key) is None and (not is_pass or _filled_by_tokens(recipe)):
+            settings.append(Setting(key, max(value, longest) if is_pass else value, source))
+    return settings

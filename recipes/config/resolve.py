@@ -10,8 +10,14 @@ from typing import Any
 
 from recipes.config import kl
 from recipes.config.accounting import filled_batches
-from recipes.config.fit import memory_filled, vllm_filled
-from recipes.config.gpus import adapters_spread, kind_of_machine, packing_undone, without_libraries
+from recipes.config.gpus import (
+    adapters_spread,
+    kind_of_machine,
+    memory_filled,
+    packing_undone,
+    vllm_filled,
+    without_libraries,
+)
 from recipes.config.layers import VERL, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, check_verl_value

@@ -11,7 +11,7 @@ from recipes.config.gpus import check_attention
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
 from recipes.errors import RecipeError, raise_together
-from recipes.preflight import chat_template, cluster, data_files, images, machine, memory, model, resume, reward
+from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
 
@@ -20,7 +20,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "cluster": (cluster.check_cluster, ()),
     "model": (model.check_model, ()),
     "hub": (model.check_hub, ("model",)),
-    "chat template": (chat_template.check_chat_template, ("model",)),
+    "chat template": (model.check_chat_template, ("model",)),
     "memory": (memory.check_memory, ()),
     "resume": (resume.check_resume, ()),
     "data": (data_files.check_data, ()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from recipes.config import Recipe
-from recipes.config import fit as plans
+from recipes.config import gpus as plans
 from recipes.errors import RecipeError
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, LOAD, MemoryPlan, Phase, gpu_phases, host_phases

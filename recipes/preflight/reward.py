@@ -1,18 +1,29 @@
-"""The reward function on real rows, before the trainer starts; `reward_trial` runs it in a process of its own."""
+"""The reward function on real rows, before the start: called as an engine calls it, in a process of its own."""
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+import time
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
+from recipes.data.rewards import load_reward
+from recipes.engines import weighted_reward
+from recipes.engines.easyr1 import reward as easyr1_reward
+from recipes.engines.reward_contract import Answer, filter_metric, is_right
+from recipes.engines.reward_function import Call, RewardFunction, find_function, in_module
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
-from recipes.preflight.child import ChildError, ask
-from recipes.preflight.reward_trial import Question, TrialRow, Verdict
+from recipes.preflight.child import PROGRESS, ChildError, answer_with, ask
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
@@ -53,7 +64,7 @@ def check_reward(recipe: Recipe) -> list[str]:
     )
     limit = LIMIT_S + count / ROWS_A_SECOND
     try:
-        verdict = ask("recipes.preflight.reward_trial", question, Verdict, limit)
+        verdict = ask("recipes.preflight.reward", question, Verdict, limit)
     except TimeoutError as error:
         raise RecipeError(
             f"the reward took more than {limit:.0f} s for {len(rows)} rows; last, it was {error}",
@@ -98,3 +109,268 @@ def _trial_row(row: dict[str, Any], recipe: Recipe) -> TrialRow:
     else:
         truth = (row.get("reward_model") or {}).get("ground_truth")
     return TrialRow(row.get("data_source"), truth, extra)
+
+
+WHOLE_REWARD = ("overall", "reward")
+"""EasyR1's and verl's filter keys that need no part of their own in the answer."""
+BUDGET_S = 20.0
+"""No further row is tried after so long: the rows that were tried show that the reward is slow."""
+SLOW_S = 0.05
+INVALID_RESPONSES = ("", "\u00e9\u4e2d \\frac{ <answer>")
+"""Responses that no reward may accept or fail on: an empty one, and one of unfinished markup."""
+
+FIX_ROWS = "rename the data source, mend the ground truth, or give a reward of your own with --reward_func"
+FIX_MACHINE = (
+    "give the reward what it misses here (a package, a sandbox, right arguments in "
+    "worker.reward.reward_function_kwargs), or leave the rows that need it out of the data"
+)
+"""For a problem that names no row: something is missing on the machine, or an argument is wrong."""
+_ROW = re.compile(r"row (\d+)\b")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """What a reward gets of a row, as the data have it; under EasyR1 `extra_info` has the solution alone."""
+
+    data_source: Any
+    ground_truth: Any
+    extra_info: Any
+
+
+@dataclass(frozen=True)
+class Question:
+    """A reward, and what to try it on.
+
+    Attributes:
+        location: file.py or file.py:function.
+        kwargs: its further arguments.
+        filter_key: the part of its answers by which dynamic sampling drops groups.
+        files: a reward that judges by data source is asked about every row of these.
+        columns: of source and truth in the files.
+        of_the_recipe: whether it is not the user's own.
+        parts: the functions of a weighted sum, each of which is tried by itself as well.
+        shared: the arguments that they share.
+    """
+
+    location: str
+    engine: str
+    rows: list[TrialRow]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    filter_key: str = "overall"
+    files: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    of_the_recipe: bool = False
+    parts: list[str] = field(default_factory=list)
+    shared: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Remarks on a reward, or what is wrong with it: the fields of a RecipeError."""
+
+    remarks: list[str] = field(default_factory=list)
+    what: str = ""
+    where: str = ""
+    fix: str = ""
+
+
+def try_reward(question: Question) -> list[str]:
+    """Remarks on a reward.
+
+    Raises:
+        RecipeError: the first thing that the trainer could not use.
+    """
+    module = load_reward(question.location)
+    function = in_module(module, question.location, question.kwargs, question.engine)
+    if question.parts:
+        _try_parts(question)
+    else:
+        for file in question.files:
+            _check_sources(module, file, question.columns, question.kwargs)
+    trial = Trial(function, question.engine, question.filter_key)
+    remarks = trial.run(question.rows)
+    if question.of_the_recipe:
+        trial.refuse_other_data()
+    return remarks
+
+
+def _try_parts(question: Question) -> None:
+    """Try each function of a weighted sum, as that calls it. Raises RecipeError for the first that it could not use."""
+    for location in question.parts:
+        module = load_reward(location)
+        given = weighted_reward.arguments_of(find_function(module, location), question.shared)
+        for file in question.files:
+            _check_sources(module, file, question.columns, given)
+        Trial(in_module(module, location, given)).run([_opened(row) for row in question.rows])
+
+
+def _opened(row: TrialRow) -> TrialRow:
+    """A row whose truth is out of the envelope in which EasyR1 hands on the data source."""
+    source, truth = easyr1_reward.opened(row.ground_truth)
+    return replace(row, data_source=source, ground_truth=truth) if source else row
+
+
+def _check_sources(module: ModuleType, file: str, columns: list[str], kwargs: dict[str, Any]) -> None:
+    """Ask a reward that judges by data source, through its `check_sources`, whether it can judge every row."""
+    check = getattr(module, "check_sources", None)
+    problems = check(_truths(file, columns), **kwargs) if callable(check) else []
+    if problems:
+        row = _ROW.match(problems[0])
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise RecipeError(
+            f"the reward cannot judge this data: {problems[0]}{more}",
+            where=(_line_of_row(file, int(row[1])) if row else "") + file,
+            fix=FIX_ROWS if row else FIX_MACHINE,
+        )
+
+
+def _line_of_row(file: str, row: int) -> str:
+    """`line 31 of my.jsonl; ` for a row, counted from 1, that was converted from a user's file."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        leaves = {opened.schema.column(index).path for index in range(len(opened.schema))}
+        if not {"extra_info.file", "extra_info.line"} <= leaves:
+            return ""
+        rows = opened.read(["extra_info.file", "extra_info.line"]).slice(row - 1, 1).to_pylist()
+    return "".join(f"line {each['extra_info']['line']} of {each['extra_info']['file']}; " for each in rows)
+
+
+def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:
+    """(data source, ground truth) of every row; a name with a dot goes into a struct."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        for batch in opened.iter_batches(4096, columns=columns):
+            for row in batch.to_pylist():
+                truth: Any = row
+                for part in columns[-1].split("."):
+                    truth = truth[part]
+                yield str(row.get("data_source", "")), truth
+
+
+def gold_answers(row: TrialRow) -> list[str]:
+    """Return the gold answers of a row as a policy would state them; none where only a program could meet the truth.
+
+    A worked solution may lack the marker that a reward reads, so that the truth is tried as well.
+    """
+    truth = row.ground_truth
+    solution = (row.extra_info or {}).get("solution")
+    stated = [str(solution)] if solution else []
+    try:
+        value = json.loads(truth) if isinstance(truth, str) and truth[:1] in "[{" else truth
+    except ValueError:
+        value = truth
+    if isinstance(value, dict) and set(value) == {"data_source", "ground_truth"}:
+        return stated + gold_answers(TrialRow(None, value["ground_truth"], None))
+    if isinstance(value, list):
+        value = value[0] if value and isinstance(value[0], str | int | float) else None
+    return stated if value in (None, "") or isinstance(value, dict) else [*stated, str(value)]
+
+
+GOLD_RESPONSES = ("{}", "<think>so</think>\n<answer>{}</answer>", "The answer is \\boxed{{{}}}.", "#### {}")
+"""The usual ways to write an answer down."""
+
+
+class Trial:
+    """The calls of one reward function, and what they gave.
+
+    Args:
+        function: the reward.
+        engine: the engine that will call it.
+        filter_key: the part of the answers by which dynamic sampling drops groups.
+    """
+
+    def __init__(self, function: RewardFunction, engine: str = "verl", filter_key: str = "overall") -> None:
+        self.function, self.engine, self.filter_key = function, engine, filter_key
+        self.scores: list[float] = []
+        self.seconds: list[float] = []
+        self.gold_is_better: dict[str, list[bool]] = {}  # data source -> of each row
+        self.gold_is_right: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
+        self.without_gold: set[str] = set()
+
+    def run(self, rows: list[TrialRow]) -> list[str]:
+        """Try every row, as long as time allows. Returns remarks; raises RecipeError for what no trainer could use."""
+        begin = time.monotonic()
+        for row in rows:
+            gold = [form.format(answer) for answer in gold_answers(row) for form in GOLD_RESPONSES]
+            judged = {response: self._judge(row, response) for response in (*INVALID_RESPONSES, *gold)}
+            self.scores += [answer.score for answer in judged.values()]
+            source = str(row.data_source or "the data")
+            if gold:
+                better = max(judged[response].score for response in gold) > judged[""].score
+                self.gold_is_better.setdefault(source, []).append(better)
+                if judged[""].accuracy is not None:
+                    self.gold_is_right.append(any(is_right(judged[response].accuracy) for response in gold))
+            else:
+                self.without_gold.add(source)
+            if time.monotonic() - begin > BUDGET_S:
+                break
+        return self._remarks()
+
+    def _remarks(self) -> list[str]:
+        remarks, varies = [], len(set(self.scores)) > 1
+        if len(self.scores) > 1 and not varies:
+            remarks.append(
+                f"the reward gave {self.scores[0]:g} to each of {len(self.scores)} responses, right, wrong and empty "
+                "ones: where all responses of a group score the same, nothing is learned"
+            )
+        for source, rows in sorted(self.gold_is_better.items()):
+            if varies and not all(rows):
+                remarks.append(
+                    f"the gold answer scores no more than an empty response in {rows.count(False)} of {len(rows)} rows "
+                    f"of {source}: does the reward read another form of answer?"
+                )
+        remarks += [
+            f"no gold answer of {source} could be tried: a field `solution` with a right response would allow it"
+            for source in sorted(self.without_gold - set(self.gold_is_better))
+        ]
+        later = self.seconds[1:]  # the first call may import something
+        if later and sum(later) / len(later) > SLOW_S:
+            each = 1000 * sum(later) / len(later)
+            remarks.append(f"the reward takes {each:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms")
+        return remarks
+
+    def refuse_other_data(self) -> None:
+        """Raise where the reward of a recipe gives most gold answers of these rows less than full marks."""
+        wrong = self.gold_is_right.count(False)
+        if 2 * wrong > len(self.gold_is_right):
+            raise RecipeError(
+                f"{wrong} of {len(self.gold_is_right)} gold answers get no full marks: the reward is for other data",
+                where=self.function.contract.place,
+                fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
+            )
+
+    def _judge(self, row: TrialRow, response: str) -> Answer:
+        print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
+        begin = time.perf_counter()
+        if self.engine == "easyr1":
+            item = {"response": response, "ground_truth": row.ground_truth}
+            answer = self.function.score(easyr1_reward.call_of(item, self.function.form))
+            have = easyr1_reward.numbers("", answer)
+            key = self.filter_key
+        else:
+            known = (row.extra_info or {}).get("id")
+            answer = self.function.score(Call(row.data_source, response, row.ground_truth, row.extra_info, row=known))
+            have = answer.as_verl()
+            key = filter_metric(self.filter_key, have)
+        self.seconds.append(time.perf_counter() - begin)
+        if key not in {*have, *WHOLE_REWARD}:
+            raise RecipeError(
+                f"algorithm.filter_key is {self.filter_key!r}, which the reward's answer does not have: {sorted(have)}",
+                where=self.function.contract.place,
+                fix="return it, or set algorithm.filter_key to one of these, or to overall: the whole reward",
+            )
+        return answer
+
+
+def _verdict(question: Question) -> Verdict:
+    try:
+        return Verdict(try_reward(question))
+    except RecipeError as error:
+        return Verdict(what=error.what, where=error.where, fix=error.fix)
+
+
+def main() -> None:
+    """Answer `check_reward`."""
+    answer_with(_verdict, Question)

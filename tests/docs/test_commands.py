@@ -20,7 +20,7 @@ from recipes.engines.easyr1 import source
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, run_dir
 from recipes.preflight import Findings, resume
-from recipes.preflight.reward_trial import Question, TrialRow, try_reward
+from recipes.preflight.reward import Question, TrialRow, try_reward
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
 KIT, TRL = ROOT / "docs" / "CUSTOM_TASK.md", ROOT / "docs" / "COMING_FROM_TRL.md"

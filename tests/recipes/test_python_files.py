@@ -14,7 +14,7 @@ from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_function import Call, in_file
 from recipes.paths import ROOT
-from recipes.preflight.reward_trial import Question, TrialRow, try_reward
+from recipes.preflight.reward import Question, TrialRow, try_reward
 from recipes.python_files import awaited, loaded
 
 KEEPS_A_CLIENT = """

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recipes.config import Recipe, load
-from recipes.config.fit import plan_of
+from recipes.config.gpus import plan_of
 from recipes.data.prepare import make_missing
 from recipes.errors import RecipeError, raise_together, reported_errors
 from recipes.memory.estimates import GENERATE, gpu_phases

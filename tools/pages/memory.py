@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from recipes.config import load
-from recipes.config.fit import plan_of
+from recipes.config.gpus import plan_of
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
 from recipes.memory import fit

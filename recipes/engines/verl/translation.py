@@ -12,7 +12,7 @@ from typing import Any
 
 from recipes.config import kl, loss
 from recipes.config.checks import require_supported
-from recipes.config.fit import FUSED_WIDTH, model_shape
+from recipes.config.gpus import FUSED_WIDTH, model_shape
 from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
 from recipes.config.names import verl_defaults

@@ -13,7 +13,7 @@ from recipes.pointer_selector.config import PointerRecipe
 
 SECTION = r"(?<![\w./-])(?:data|algorithm|worker|trainer)(?!\.(?:pt|pkl|json|batch)\b)"  # files, a tensor's batch
 KEY = re.compile(SECTION + r"(?:\.[a-z_0-9]+)+(?!\w|\.?[/(]|\.(?:py|yaml|parquet))")
-VERL = ("recipes/config/schema/", "recipes/engines/", "recipes/preflight/chat_template.py", "recipes/evaluation/")
+VERL = ("recipes/config/schema/", "recipes/engines/", "recipes/preflight/model.py", "recipes/evaluation/")
 """Where verl's own names stand as well."""
 SUPERVISED = ROOT / "recipes" / "sft.py"
 """Has the keys of verl's supervised trainer."""

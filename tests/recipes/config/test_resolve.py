@@ -58,7 +58,7 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
     assert [note for note in remarks(other) if "MODEL_PATH=org/other" in note and "EMBEDDED=1" in note]
     own = load("countdown", environ={"MODEL_PATH": tiny.worker.actor.model.model_path}, hardware="cpu")
     assert own.model_dump() == tiny.model_dump()
-    assert remarks(own) == []
+    assert own.notes == ()
     kept = load("countdown", environ={"MODEL_PATH": "org/other", "EMBEDDED": "1"}, hardware="cpu")
     assert kept.data == tiny.data
 

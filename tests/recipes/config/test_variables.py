@@ -69,14 +69,14 @@ def test_variables_of_other_programs_change_nothing_and_stop_nothing(value):
 
 
 def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
-    assert remarks(countdown()) == []
+    assert countdown().notes == ()
     assert variable_settings({"MAX_STEPS": "", "LR": "  "}) == []
     (note,) = countdown(KL="0.1", MODEL="a/b", CLIP_HIGH="0.28", STEPS="5", TEST_FILE="x", HOME="/root").notes
     assert note.startswith("set, but not read: KL (did you mean KL_COEF")
     for name, meant in (("MODEL", "MODEL_PATH"), ("CLIP_HIGH", "CLIP_RATIO_HIGH"), ("STEPS", "MAX_STEPS")):
         assert f"{name} (did you mean {meant}" in note
     assert "HOME" not in note
-    assert [note] == remarks(countdown(KL="0.1", MODEL="a/b", CLIP_HIGH="0.28", STEPS="5", TEST_FILE="x"))
+    assert note in remarks(countdown(KL="0.1", MODEL="a/b", CLIP_HIGH="0.28", STEPS="5", TEST_FILE="x"))
     paths = dict.fromkeys(FOREIGN, "/usr/bin")
     assert not_read(paths) == ("set, but not read: LOCAL_RANK (did you mean LORA_RANK?)",), "one likeness by chance"
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.preflight import chat_template
+from recipes.preflight import model as chat_template
 
 CHATML = (
     "{%- for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}\n"

@@ -10,9 +10,9 @@ from recipes.config.rewards import WEIGHTED
 from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import child, reward, reward_trial
+from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
-from recipes.preflight.reward_trial import Question, TrialRow
+from recipes.preflight.reward import Question, TrialRow
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
@@ -42,7 +42,7 @@ def tried(tmp_path):
         path.write_text(source)
         columns = ["data_source", "reward_model.ground_truth"]
         question = Question(f"{path}{function}", engine, [ROW], columns=columns)
-        return reward_trial.try_reward(replace(question, **changes))
+        return reward.try_reward(replace(question, **changes))
 
     return run
 
@@ -150,7 +150,7 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path
     with pytest.raises(RecipeError, match=r"cannot judge this data: .* \(and 1 more\)") as caught:
         tried(HEAD + SOLVES + check, files=[file])
     assert caught.value.where == f"line 20 of my.csv; {file}"
-    assert caught.value.fix == reward_trial.FIX_ROWS
+    assert caught.value.fix == reward.FIX_ROWS
 
 
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form(tried):
@@ -176,10 +176,10 @@ def test_each_of_several_rewards_is_tried_by_itself(tmp_path):
     bad.write_text(f"def compute_score(): return 1.0\n{PLAIN.replace('compute_score', 'none')}    return None\n")
     short = tmp_path / "short.py"
     short.write_text(f"{PLAIN}    return 1.0 - len(solution_str) / 1e6")
-    assert reward_trial.try_reward(weighted(good, short, scale=2.0)) == []
+    assert reward.try_reward(weighted(good, short, scale=2.0)) == []
     for part in (bad, f"{bad}:none", f"{bad}:no"):
         with pytest.raises(RecipeError) as caught:
-            reward_trial.try_reward(weighted(good, part))
+            reward.try_reward(weighted(good, part))
         assert "odd.py" in caught.value.where
 
 
