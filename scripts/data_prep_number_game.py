@@ -24,7 +24,7 @@ from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
-from recipes.tasks.number_game.chromium import Screen, windows
+from recipes.tasks.number_game.chromium import Opener, windows
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import SPLITS, HubScreens, counted_by, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
@@ -42,9 +42,7 @@ def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Setti
     return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
 
 
-def from_screens(
-    settings: Settings, seed: int, folder: Path, openers: Callable[[], list[Callable[[], Screen]]]
-) -> Iterator[Split]:
+def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[[], list[Opener]]) -> Iterator[Split]:
     """Play what the journal lacks, and hand on the splits from it."""
     sizes = {"train": settings.train_size, "test": settings.test_size}
     episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}

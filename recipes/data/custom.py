@@ -292,18 +292,12 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
 
 
 def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
-    count = f"{len(prompts):,} records"
-    fix = "add records, or give validation data with --val_data"
-    if conversion.val:
-        what = f"nothing is left to train on: each of the {count} has a prompt or an image of the validation data"
-        fix = "give other validation data with --val_data"
-    elif prompts.different > 1:
-        what = f"the {count} share images, so that none can be trained on while another validates"
-        fix = "give validation data with other images: --val_data"
-    else:
-        have = "is 1 record" if len(prompts) == 1 else f"are {count} with one and the same prompt"
-        what = f"there {have}; the minimum is 2 records with different prompts, one to train on and one to validate on"
-    return RecipeError(what, where=", ".join(map(str, conversion.train)), fix=fix)
+    return RecipeError(
+        f"{len(prompts):,} records with {prompts.different:,} different prompts leave nothing to train on beside what "
+        "validates: a prompt or an image is on one side only",
+        where=", ".join(map(str, (*conversion.train, *conversion.val))),
+        fix="add records with other prompts and images, or give other validation data with --val_data",
+    )
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import Appearance, Deal, query
@@ -35,34 +35,7 @@ PATIENCE_S = 15.0
 Job = TypeVar("Job")
 
 
-class Screen(Protocol):
-    """One screen with the game, used by one thread; it raises RecipeError where it cannot do what is asked."""
-
-    name: str
-
-    def open(self, deals: list[Deal], appearance: Appearance) -> None:
-        """Show these rounds and wait until the first one can be played."""
-
-    def screenshot(self) -> bytes:
-        """The screen as PNG."""
-
-    def choose(self, position: int) -> str:
-        """Tap a card; the game's verdict, right or wrong."""
-
-    def advance(self) -> None:
-        """Go on to the next round, or to the final score."""
-
-    def deal(self) -> Deal:
-        """The round that the game says it shows."""
-
-    def score(self) -> int:
-        """The score that the game says it shows."""
-
-    def close(self) -> None:
-        """Free what it holds."""
-
-
-def check_agreement(screen: Screen, what: str, page: object, rules: object) -> None:
+def check_agreement(screen: ChromiumScreen, what: str, page: object, rules: object) -> None:
     """Raise RecipeError where the page contradicts the rules."""
     if page != rules:
         fix = "report this: page and rules differ"
@@ -84,7 +57,7 @@ def find_chromium() -> str:
 
 
 class ChromiumScreen:
-    """One headless Chromium with one page. Use it in the thread that makes it."""
+    """One headless Chromium with one page, for the thread that makes it; what it cannot do is a RecipeError."""
 
     def __init__(self, name: str = "chromium", *, address: str = "", seconds: float = 20.0) -> None:
         """Start the browser.
@@ -195,13 +168,16 @@ class ChromiumScreen:
         return RecipeError(f"{what}: {first_line}", where=self.name, fix=fix)
 
 
-def windows(workers: int) -> list[Callable[[], Screen]]:
+Opener = Callable[[], ChromiumScreen]
+
+
+def windows(workers: int) -> list[Opener]:
     """Functions that each open a window of Chromium."""
     find_chromium()
     return [partial(ChromiumScreen, f"chromium-{number}") for number in range(workers)]
 
 
-def run(jobs: list[Job], openers: list[Callable[[], Screen]], work: Callable[[Screen, Job], None]) -> None:
+def run(jobs: list[Job], openers: list[Opener], work: Callable[[ChromiumScreen, Job], None]) -> None:
     """Do every job on one of the screens, each screen in its own thread.
 
     Args:
@@ -215,7 +191,7 @@ def run(jobs: list[Job], openers: list[Callable[[], Screen]], work: Callable[[Sc
     waiting, stop = iter(jobs), threading.Event()  # `next` of a list's iterator is one step for threads
     failures: list[BaseException] = []
 
-    def use(opener: Callable[[], Screen]) -> None:
+    def use(opener: Opener) -> None:
         try:
             screen = opener()
             try:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from recipes.errors import RecipeError
 from recipes.files import whole_folder
-from recipes.tasks.number_game.chromium import Screen, check_agreement, run
+from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
 from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
 from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
 
@@ -153,7 +153,7 @@ class Collected(NamedTuple):
 def collect(
     episodes: Sequence[Episode],
     journal: Journal,
-    openers: Callable[[], list[Callable[[], Screen]]],
+    openers: Callable[[], list[Opener]],
     *,
     on_episode: Callable[[int], None],
 ) -> Collected:
@@ -171,7 +171,7 @@ def collect(
     rounds = sum(len(episode.deals) for episode in missing)
     on_episode(sum(len(episode.deals) for episode in episodes) - rounds)
 
-    def work(screen: Screen, episode: Episode) -> None:
+    def work(screen: ChromiumScreen, episode: Episode) -> None:
         journal.write(episode, *_play(screen, episode))
         on_episode(len(episode.deals))
 
@@ -180,7 +180,7 @@ def collect(
     return Collected(len(episodes) - len(missing), len(missing), rounds)
 
 
-def _play(screen: Screen, episode: Episode) -> tuple[list[bytes], list[int]]:
+def _play(screen: ChromiumScreen, episode: Episode) -> tuple[list[bytes], list[int]]:
     """The screenshots and the scores that they show; the page must agree with the rules on everything."""
     images, scores, score = [], [], START
     screen.open(list(episode.deals), episode.appearance)

@@ -15,7 +15,7 @@ from recipes.chat_server import ChatServer
 from recipes.data.rewards import Score
 from recipes.errors import RecipeError
 from recipes.files import write_whole
-from recipes.tasks.number_game.chromium import Screen, check_agreement, run
+from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
 from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Game
 from recipes.tasks.number_game.pixels import fitted
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
@@ -169,7 +169,7 @@ def read_result(path: Path) -> GameResult:
 def play(
     episodes: Sequence[Episode],
     agent: Agent,
-    openers: Callable[[], list[Callable[[], Screen]]],
+    openers: Callable[[], list[Opener]],
     folder: Path,
     *,
     on_episode: Callable[[GameResult], None],
@@ -185,7 +185,7 @@ def play(
     folders = {episode.key: folder / _folder_name(episode, agent.server) for episode in episodes}
     missing = [episode for episode in episodes if not (folders[episode.key] / RESULT).is_file()]
 
-    def work(screen: Screen, episode: Episode) -> None:
+    def work(screen: ChromiumScreen, episode: Episode) -> None:
         on_episode(play_episode(screen, episode, agent, folders[episode.key]))
 
     if missing:
@@ -194,7 +194,7 @@ def play(
     return results, len(episodes) - len(missing)
 
 
-def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -> GameResult:
+def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder: Path) -> GameResult:
     """Play one episode and write its screenshots and, when it is over, its result."""
     folder.mkdir(parents=True, exist_ok=True)
     began, start = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.monotonic()
@@ -218,7 +218,7 @@ def play_episode(screen: Screen, episode: Episode, agent: Agent, folder: Path) -
     return result
 
 
-def _play_round(screen: Screen, deal: Deal, index: int, agent: Agent, folder: Path) -> GameRound:
+def _play_round(screen: ChromiumScreen, deal: Deal, index: int, agent: Agent, folder: Path) -> GameRound:
     check_agreement(screen, "the page shows", screen.deal(), deal)
     image = fitted(screen.screenshot(), MOST_TOKENS)
     name = f"round_{index + 1:02d}.png"

@@ -102,7 +102,7 @@ def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
     ("records", "template", "what", "where"),
     [
         ([], None, "no records", "data.jsonl"),
-        ([record()] * 3, None, "3 records with one and the same prompt", "data.jsonl"),
+        ([record()] * 3, None, "3 records with 1 different", "data.jsonl"),
         ([record(0, images=["data.jsonl"]), record(1)], None, "is no PNG", "line 1"),
         ([record(0, images=["data:image/png;base64,####"])], None, "data URI cannot be read", "line 1"),
         ([record()], "{{ content", "not Jinja", "t.jinja, line 1"),
@@ -128,7 +128,7 @@ def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
     assert len(test) == 4
     assert manifest.dropped == {"in_validation_data": 2}
-    with pytest.raises(RecipeError, match="nothing is left to train on"):
+    with pytest.raises(RecipeError, match="nothing to train on"):
         made(Conversion((train,), (train,)))
 
 

@@ -231,14 +231,6 @@ def test_any_records_come_back_from_an_array_with_their_numbers(tmp_path_factory
     assert [place.number for place, _ in read] == list(range(1, len(found) + 1))
 
 
-@settings(max_examples=60, deadline=None)
-@given(records=st.lists(RECORD, min_size=1, max_size=6), end=st.sampled_from(["\n", "\r\n", ",\n", "\n\n"]))
-def test_any_records_come_back_from_lines(tmp_path_factory, records, end):
-    path = tmp_path_factory.mktemp("any") / "a.jsonl"
-    path.write_bytes("".join(json.dumps(record, ensure_ascii=False) + end for record in records).encode())
-    assert [record for _, record in raw(path)] == records
-
-
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=60), suffix=st.sampled_from(["json", "jsonl", "csv", "parquet"]))
 def test_any_bytes_are_records_or_an_error_in_words(tmp_path_factory, content, suffix):

@@ -64,18 +64,6 @@ def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
     assert sorted(p.name for p in path.parent.iterdir()) == ["train.manifest.json", "train.parquet"]
 
 
-def test_other_rows_are_replaced_only_by_force(tmp_path):
-    path = tmp_path / "train.parquet"
-    write(path, rows(5), {"command": "make five"})
-    write(path, rows(5), {"command": "make five again"})
-    with pytest.raises(RecipeError, match="make five again"):
-        write(path, rows(6))
-    assert read_manifest(path, verify=True).rows == 5
-    write(path, rows(6), force=True)
-    assert read_manifest(path, verify=True).rows == 6
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def data(count):
     return [Split(name, rows(count), {"command": f"make {count}"}) for name in ("train", "test")]
 
@@ -173,20 +161,3 @@ def test_a_split_that_cannot_be_written_leaves_what_was_there(tmp_path, bad, mes
     with pytest.raises(RecipeError if message else KeyboardInterrupt, match=message):
         write(path, bad, force=True)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
-
-def test_broken_manifests_are_named(tmp_path):
-    path = tmp_path / "train.parquet"
-    with pytest.raises(RecipeError, match="no manifest"):
-        read_manifest(path)
-    write(path, rows(3))
-    path.write_bytes(path.read_bytes() + b" ")
-    read_manifest(path)
-    with pytest.raises(RecipeError, match="not the file"):
-        read_manifest(path, verify=True)
-    manifest_path(path).write_text("{")
-    with pytest.raises(RecipeError, match="JSON"):
-        read_manifest(path)
-    manifest_path(path).write_text('{"rows": "many", "sha256": ""}')
-    with pytest.raises(RecipeError, match="rows: Input should be a valid integer"):
-        read_manifest(path)

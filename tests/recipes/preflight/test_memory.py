@@ -359,5 +359,5 @@ def test_a_plan_for_gpus_that_are_not_here_still_says_that_a_step_asks_for_more_
     rows = "".join(f'{{"prompt": "{i} + 1?", "ground_truth": "{i + 1}"}}\n' for i in range(20))
     (tmp_path / "few.jsonl").write_text(rows)
     arguments = ["--gpus", "8x80", "--data", str(tmp_path / "few.jsonl"), "--data_source", "math_reasoning"]
-    found = preflight.dry(ready(load("custom", arguments=arguments, environ={}), lambda line: None, fetch=False))
+    found = preflight.dry(ready(load("custom", arguments=arguments, environ={}), lambda line: None, make=False))
     assert [error.where.split(":")[0] for error in found.errors] == ["data.rollout_batch_size"]

@@ -34,18 +34,3 @@ def test_values_of_the_named_arguments_are_not_distinguished():
             of_addresses |= {parameter.name} if parameter.do_not_specialize_on_alignment else set()
     assert of_values == set(fused_head.ANY_VALUE), "verl's kernels have an argument of each of these names"
     assert of_addresses == set(fused_head.ANY_ADDRESS)
-
-
-@pytest.mark.parametrize("backend", ["triton", "torch", None])
-def test_it_is_told_before_a_model_with_that_head_is_built(monkeypatch, backend):
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
-
-    order: list[str] = []
-    monkeypatch.setattr(FSDPEngine, "_build_module", lambda self: order.append("built"))
-    monkeypatch.setattr(fused_head, "compile_once", lambda kernels: order.append(kernels.__name__))
-    engine = object.__new__(fused_head.RecipesEngine)
-    options = {"impl_backend": backend}
-    engine.model_config = SimpleNamespace(use_fused_kernels=backend is not None, fused_kernel_options=options)
-    engine.engine_config = SimpleNamespace(forward_only=False)
-    engine._build_module()
-    assert order == (["verl.utils.kernel.kernels"] if backend == "triton" else []) + ["built"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recipes.config import load
-from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
-from recipes.errors import RecipeError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
@@ -46,8 +44,3 @@ def test_a_line_rises_falls_and_ends_where_it_is_told_to():
     cosine = rates("--lr_scheduler_type", "cosine")
     assert (cosine[0], cosine[5], cosine[-1]) == pytest.approx((1, 0.5, 0))
     assert rates("--lr_warmup_steps", "4")[:6] == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1])
-
-
-def test_easyr1_says_which_schedules_it_has():
-    with pytest.raises(RecipeError, match="lr_scheduler_type: 'linear'\n(.*\n)*.*constant, cosine"):
-        easyr1.translate(load("countdown", environ={"ENGINE": "easyr1", "LR_SCHEDULER_TYPE": "linear"}, hardware="gpu"))

@@ -88,21 +88,19 @@ def test_a_rank_that_did_not_call_sees_its_own_receiver_fail(vllm_client, tmp_pa
         send(vllm_client, Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged))
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client, monkeypatch, tmp_path, slow):
+def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client, monkeypatch, tmp_path):
     """Also where the sender looks only when the answer, the end of the call and of the socket are all there."""
     receiver = Receiver(f"ipc://{tmp_path}/weights.sock", 5)
     monkeypatch.setattr(vllm_client.ray, "wait", lambda calls, timeout: (calls, []))
     monkeypatch.setattr(vllm_client.ray, "get", lambda call: None)
-    if slow:
-        poll = zmq.Poller.poll
+    poll = zmq.Poller.poll
 
-        def late(self: zmq.Poller, limit: int) -> list:
-            if receiver.ended.wait(0.05):
-                receiver.join()
-            return poll(self, limit)
+    def late(self: zmq.Poller, limit: int) -> list:
+        if receiver.ended.wait(0.05):
+            receiver.join()
+        return poll(self, limit)
 
-        monkeypatch.setattr(zmq.Poller, "poll", late)
+    monkeypatch.setattr(zmq.Poller, "poll", late)
     send(vllm_client, receiver)
 
 

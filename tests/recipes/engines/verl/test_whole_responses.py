@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipes.engines.start.main import AFTER_RAY
 from recipes.engines.verl import upstream
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
@@ -101,14 +99,3 @@ def test_a_request_that_ends_at_a_text_keeps_its_text(server):
     upstream.whole_responses.__wrapped__()
     assert answers(server, stop=["nowhere in it"])[-1].outputs[0].text
     assert server.sampling_params.SamplingParams(max_tokens=1, detokenize=True).detokenize
-
-
-def test_a_process_without_verls_server_does_not_import_it(monkeypatch):
-    monkeypatch.delitem(sys.modules, upstream.SERVER, raising=False)
-    upstream.apply_to_loaded()
-    assert upstream.SERVER not in sys.modules
-
-
-def test_the_fork_server_imports_verls_server_before_what_patches_it():
-    modules = AFTER_RAY["gpu"]
-    assert modules.index(upstream.SERVER) < modules.index("recipes.engines.verl.engine")
