@@ -130,17 +130,12 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
     Both engines delete before they save: `BaseCheckpointManager.ensure_checkpoint_capacity` of verl, EasyR1's
     `remove_obsolete_ckpt`. With a limit of 1 there are two at once: verl deletes the old one after the new one came,
     and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one step more, which takes room
-    when the limit has deleted it. EasyR1 deletes what earlier starts saved too; verl forgets it.
+    when the limit has deleted it. Of what earlier starts saved verl deletes nothing.
     """
     trainer = recipe.trainer
     if trainer.save_limit <= 0:
         return saves
-    most = max(2, trainer.save_limit) + trainer.keep_best
-    if recipe.engine == "easyr1":
-        done = resume.steps_done(recipe)
-        steps = (folder.name.rpartition("_")[2] for folder in resume.folder(recipe).glob("global_step_*"))
-        most -= sum(step.isdigit() and int(step) <= done for step in steps)
-    return max(0, min(saves, most))
+    return min(saves, max(2, trainer.save_limit) + trainer.keep_best)
 
 
 def check_disk(recipe: Recipe) -> list[str]:

@@ -47,20 +47,12 @@ def check_model(recipe: Recipe) -> list[str]:
 
 def _refuse_gguf(recipe: Recipe, key: PathKey) -> None:
     """Raise for weights in GGUF, which llama.cpp runs and no trainer trains."""
-    file = gguf_file(key.path)
-    if file is None and not (key.on_hub and "gguf" in key.path.lower()):
+    if gguf_file(key.path) is None and not (key.on_hub and "gguf" in key.path.lower()):
         return
-    wanted = "a folder with config.json, *.safetensors and the tokenizer"
-    fix = f"name the model that the GGUF was made from, or {wanted}"
-    if file is not None:
-        folder, target = file.parent, file.with_suffix("")
-        fix += (
-            f'; or convert it (pip install gguf): python -c "from transformers import AutoModelForCausalLM as M, '
-            f"AutoTokenizer as T; [k.from_pretrained('{folder}', gguf_file='{file.name}').save_pretrained('{target}') "
-            f'for k in (M, T)]", then MODEL_PATH={target}'
-        )
     raise recipe.error(
-        f"{key.path} has its weights in GGUF, which cannot be trained; a model is {wanted}", fix, key.key
+        f"{key.path} has its weights in GGUF, which cannot be trained",
+        "name the model that the GGUF was made from: a folder with config.json, *.safetensors and the tokenizer",
+        key.key,
     )
 
 
@@ -181,31 +173,14 @@ def _ask_hub(recipe: Recipe, key: PathKey) -> None:
     try:
         url = hf_hub_url(name, "config.json", revision=revision or "main", endpoint=hub)
         get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, endpoint=hub)
-        return
-    except HFValidationError as error:
-        what = f"{name} is neither a folder here nor a name that a hub can have"
-        raise recipe.error(what, "set MODEL_PATH to a folder, or to a name such as Qwen/Qwen3-4B", key.key) from error
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status in (401, 403, 404):
-            raise recipe.error(
-                f"{hub} has no model {name} for you ({status} {error.response.reason_phrase})",
-                "correct the name; for a private or gated model set HF_TOKEN and accept its terms",
-                key.key,
-            ) from error
-        cause: Exception = error
-        problem = f"answers with {status} {error.response.reason_phrase}"
-    except httpx.TimeoutException as error:
-        cause = error
-        problem = f"has not answered for {HUB_TIMEOUT_S:.0f} s"
-    except httpx.HTTPError as error:
-        cause = error
-        problem = f"cannot be reached: {error}"
-    raise recipe.error(
-        f"the hub {hub} {problem}, and the model is not on this machine",
-        "set MODEL_PATH to a folder, HF_ENDPOINT to a hub that answers, or HTTPS_PROXY to the way out",
-        key.key,
-    ) from cause
+    except (HFValidationError, HfHubHTTPError, httpx.HTTPError) as error:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise recipe.error(
+            f"the model {name} is not on this machine, and {hub} does not give it: {said}",
+            "correct the name, or set MODEL_PATH to a folder; HF_TOKEN for a private or gated model; HF_ENDPOINT for "
+            "another hub, HTTPS_PROXY for the way out",
+            key.key,
+        ) from error
 
 
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}

@@ -16,59 +16,55 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "fix"),
     [
-        ("data.rollout_batch_size=100", ["global_batch_size to 50 or 100", "data.rollout_batch_size to 64 or 128"]),
-        ("worker.rollout.tensor_parallel_size=3", ["does not divide the 8 GPUs", "to 2 or 4"]),
-        ("trainer.n_gpus_per_node=7 worker.rollout.n=5", ["= 320 responses", "7 data-parallel", "63 or 70"]),
-        (f"{FIXED} {MICRO}update=5", ["128", "to 4 or 8"]),
-        ("worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),
-        ("worker.actor.max_token_len_per_device=100", ["cannot hold one sequence", "1024 or more"]),
-        (f"{BUFFER}.enable=true {BUFFER}.len=9999", ["overlong_buffer.len 9999 is above", "null"]),
+        ("data.rollout_batch_size=100", "global_batch_size to 50 or 100, or data.rollout_batch_size to 64 or 128"),
+        ("worker.rollout.tensor_parallel_size=3", "to 2 or 4"),
+        ("trainer.n_gpus_per_node=7 worker.rollout.n=5", "63 or 70"),
+        (f"{FIXED} {MICRO}update=5", "to 4 or 8"),
+        ("worker.rollout.n=1", "ROLLOUT_N"),
+        ("worker.actor.max_token_len_per_device=100", "1024 or more"),
+        (f"{BUFFER}.enable=true {BUFFER}.len=9999", "null"),
         (
             "algorithm.adv_estimator=reinforce_plus_plus algorithm.online_filtering=true worker.rollout.n=1",
-            ["drops zero-variance groups", "ONLINE_FILTERING=false"],
+            "ONLINE_FILTERING=false",
         ),
-        ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", ["logarithm", "to 1"]),
-        ("algorithm.use_kl_in_reward=false", ["neither in the loss nor in the reward"]),
-        ("worker.actor.loss_agg_mode=token-mean worker.actor.loss_avg_mode=seq", ["loss_avg_mode is seq"]),
-        (f"{VALIDATION}.n=4 {VALIDATION}.temperature=0", ["temperature 0, which are all the same"]),
-        (f"engine=easyr1 {MICRO}experience=3", ["1024 responses", "to 2 or 4"]),
-        (f"engine=easyr1 {SMALL}", ["100 is less than", "1024"]),
-        ("engine=easyr1 worker.actor.fsdp.enable_cpu_offload=true", ["cannot accumulate"]),
-        ("worker.reward.num_workers=0", ["on CPUs only", "to 1 or more"]),
-        ("trainer.save_freq=0", ["trainer.save_freq is 0", "-1 for never"]),
-        ("trainer.n_gpus_per_node=7 worker.rollout.n=1", ["grpo compares", "ROLLOUT_N"]),  # before anything else
-        ("trainer.project_name=${oc.env:HOME}", ["would replace ${...}", "write the value itself"]),
+        ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", "to 1"),
+        ("algorithm.use_kl_in_reward=false", "algorithm.disable_kl"),
+        ("worker.actor.loss_agg_mode=token-mean worker.actor.loss_avg_mode=seq", "loss_agg_mode=null"),
+        (f"{VALIDATION}.n=4 {VALIDATION}.temperature=0", "above 0"),
+        (f"engine=easyr1 {MICRO}experience=3", "to 2 or 4"),
+        (f"engine=easyr1 {SMALL}", "1024"),
+        ("engine=easyr1 worker.actor.fsdp.enable_cpu_offload=true", "offload_params"),
+        ("worker.reward.num_workers=0", "1 or more"),
+        ("trainer.save_freq=0", "such as -1"),
+        ("trainer.n_gpus_per_node=7 worker.rollout.n=1", "ROLLOUT_N"),  # before anything else
+        ("trainer.project_name=${oc.env:HOME}", "the value itself"),
         (
             "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
-            ["set data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"],
+            "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9",
         ),
-        ("trainer.experiment_name=a/b", ["letters, digits"]),
+        ("trainer.experiment_name=a/b", "letters, digits"),
         # what nothing reads
-        ("algorithm.preset=dapo algorithm.kl_coef=0.5", ["has no effect: there is no KL"]),
-        ("algorithm.kl_loss_coef=0.1", ["algorithm.kl_loss_coef", "algorithm.use_kl_loss"]),
-        (
-            "algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2",
-            ["algorithm.kl_coef", "KL_LOSS_COEF"],
-        ),
-        ("algorithm.filter_key=accuracy", ["algorithm.filter_key", "algorithm.online_filtering"]),
-        ("data.min_pixels=1000", ["data.min_pixels", "worker.rollout.limit_images is 0"]),
-        ("worker.actor.model.lora.alpha=16", ["worker.actor.model.lora.rank is 0"]),
+        ("algorithm.preset=dapo algorithm.kl_coef=0.5", "DISABLE_KL=false"),
+        ("algorithm.kl_loss_coef=0.1", "algorithm.use_kl_loss"),
+        ("algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2", "KL_LOSS_COEF"),
+        ("algorithm.filter_key=accuracy", "algorithm.online_filtering"),
+        ("data.min_pixels=1000", "worker.rollout.limit_images"),
+        ("worker.actor.model.lora.alpha=16", "worker.actor.model.lora.rank"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_key_its_layer_and_what_fits(resolve, arguments, words):
+def test_what_does_not_fit_names_its_key_its_layer_and_what_fits(resolve, arguments, fix):
     last = arguments.split()[-1]
     with pytest.raises(RecipeError) as raised:
         check(resolve(*arguments.split()))
-    assert all(word in str(raised.value) for word in words), str(raised.value)
     assert last.split("=")[0] in raised.value.where
     assert f"argument {last}" in raised.value.where
-    assert raised.value.fix
+    assert fix in raised.value.fix
 
 
 def test_gpus_that_are_not_there(resolve):
-    with pytest.raises(RecipeError, match="n_gpus_per_node is 8, but this machine has 1 GPU\n") as raised:
+    with pytest.raises(RecipeError) as raised:
         check(resolve(), gpus=1)
     assert raised.value.fix == "set GPUS_PER_NODE=1"
     check(resolve(), gpus=8)
@@ -81,7 +77,7 @@ def test_no_kl_is_one_variable_whatever_a_file_says_of_it(task):
         check(recipe := load(task, environ=environ, hardware="gpu"))
         chosen = recipe.algorithm
         assert (chosen.disable_kl, chosen.use_kl_loss, chosen.use_kl_in_reward) == (True, False, None)
-    with pytest.raises(RecipeError, match="both true") as raised:
+    with pytest.raises(RecipeError) as raised:
         check(load(task, environ=environ, arguments=["--use_kl_loss", "true"], hardware="gpu"))
     assert "DISABLE_KL=true" in raised.value.where
     assert "--use_kl_loss true" in raised.value.where

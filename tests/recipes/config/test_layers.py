@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -13,9 +11,9 @@ from hypothesis import strategies as st
 from recipes.config import layers
 from recipes.config.layers import flatten, nest, parse_as, validated
 from recipes.config.schema import Recipe, leaves
+from recipes.paths import CONFIGS
 
 Names = list[Literal["console", "file"]]
-EASYR1 = json.loads(Path(__file__).with_name("easyr1_keys.json").read_text(encoding="utf-8"))
 # Where a default differs from EasyR1's dataclasses.
 OTHER_DEFAULTS = {
     "data.prompt_key",
@@ -66,8 +64,11 @@ def test_what_is_written_is_read_again(tmp_path_factory, tree):
 
 
 def test_easyr1s_keys_have_their_defaults_and_its_example_is_a_recipe():
-    for name, default in EASYR1["defaults"].items():
+    defaults, example = (
+        layers.read(CONFIGS / f"official/easyr1_{name}.yaml")["values"] for name in ("defaults", "config")
+    )
+    for name, default in defaults.items():
         if leaf := leaves(Recipe).get(name):
             assert (leaf.default == default) == (name not in OTHER_DEFAULTS), name
-    recipe = validated(Recipe, dict(EASYR1["example"]), {})
+    recipe = validated(Recipe, example, {})
     assert recipe.worker.rollout.val_override_config.temperature == 0.6

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from recipes.config import load
-from recipes.config.layers import flatten
+from recipes.config.layers import flatten, read
 from recipes.config.schema import Recipe
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.errors import RecipeError
+from recipes.paths import CONFIGS
 
-EASYR1 = json.loads((Path(__file__).parent.parent / "config/easyr1_keys.json").read_text(encoding="utf-8"))
+DEFAULTS = read(CONFIGS / "official" / "easyr1_defaults.yaml")["values"]
 
 
 def countdown(*arguments: str, **environ: str) -> Recipe:
@@ -25,7 +25,7 @@ def countdown(*arguments: str, **environ: str) -> Recipe:
 def test_every_key_is_easyr1s_and_omegaconf_reads_back_the_command_line():
     """EasyR1 reads its arguments with OmegaConf."""
     recipe = countdown("trainer.project_name=a: b # c")
-    assert set(easyr1.translate(recipe)) <= set(EASYR1["defaults"])
+    assert set(easyr1.translate(recipe)) <= {*DEFAULTS, "worker.rollout.val_override_config"}
     read = OmegaConf.to_container(OmegaConf.from_dotlist(easyr1.overrides(recipe)))
     assert flatten(read) == flatten(easyr1.translate(recipe))
 

@@ -115,12 +115,3 @@ def test_as_many_checkpoints_must_fit_as_verl_has_on_the_disk_at_once(make, monk
         most = max(most, len(disk))
         manager.register_checkpoint(step, limit)
     assert machine.most_checkpoints(make(f"trainer.save_limit={limit}"), 6) == most == at_once
-
-
-def test_easyr1_deletes_what_an_earlier_start_saved_and_verl_forgets_it(make, monkeypatch):
-    monkeypatch.setattr(machine.resume, "steps_done", lambda _recipe: 4)
-    for engine, needed in (("verl", 3), ("easyr1", 1)):
-        recipe = make("trainer.save_limit=3", f"engine={engine}")
-        for step in (2, 4, 6):  # 6 is not whole, and no start goes on from it
-            (machine.resume.folder(recipe) / f"global_step_{step}").mkdir(parents=True, exist_ok=True)
-        assert machine.most_checkpoints(recipe, 9) == needed
