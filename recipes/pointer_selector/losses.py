@@ -86,21 +86,6 @@ def equal_groups(values: np.ndarray, data: PointerData) -> np.ndarray:
     return np.flatnonzero(~(np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts) > SAME))
 
 
-def require_differences(values: np.ndarray, data: PointerData, mode: str) -> None:
-    """Refuse data from which GRPO could learn nothing.
-
-    Raises:
-        RecipeError: the rewards are equal in every group; names the first query.
-    """
-    if len(equal_groups(values, data)) == len(data.group_starts) - 1:
-        raise RecipeError(
-            f"in each of the {len(data.group_starts) - 1} groups all rewards are equal, in query "
-            f"{data.query_ids[data.group_query[0]]!r} for instance, so GRPO has nothing to compare",
-            where=f"reward.mode={mode}",
-            fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
-        )
-
-
 def group_advantages(rewards: Tensor, mask: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return advantages within each group; exactly 0 where a group has a single candidate or equal rewards.
 
@@ -150,11 +135,6 @@ def keep_top_candidates(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
     return kept & mask
 
 
-def rce_weights(rewards: Tensor, mask: Tensor, tau: float) -> Tensor:
-    """Return softmax(reward / tau) over a group's candidates: [B, N], mask [B, N] -> [B, N], 0 where masked."""
-    return (rewards / tau).masked_fill(~mask, float("-inf")).softmax(-1)
-
-
 def rce_loss(log_probs: Tensor, steps: Tensor, rewards: Tensor, mask: Tensor, tau: float) -> Tensor:
     """Return reward-conditioned cross-entropy: -sum_i softmax(reward / tau)_i log pi(i), mean over groups and picks.
 
@@ -165,8 +145,8 @@ def rce_loss(log_probs: Tensor, steps: Tensor, rewards: Tensor, mask: Tensor, ta
         mask: [B, N], true where there is a candidate.
         tau: temperature of the weights; a high one treats all candidates alike.
     """
-    lengths = steps.sum(-1).clamp(min=1)
-    return -(rce_weights(rewards, mask, tau) * log_probs.sum(-1) / lengths).sum(-1).mean()
+    weights = (rewards / tau).masked_fill(~mask, float("-inf")).softmax(-1)
+    return -(weights * log_probs.sum(-1) / steps.sum(-1).clamp(min=1)).sum(-1).mean()
 
 
 def k3(log_probs: Tensor, reference: Tensor) -> Tensor:

@@ -259,7 +259,8 @@ class Trainer:
         device: where the policy lives.
 
     Raises:
-        RecipeError: the folder is another recipe's or other data's; from `run`, gradients that are not finite.
+        RecipeError: the folder is another recipe's or other data's, or GRPO has nothing to compare; from `run`,
+            gradients that are not finite.
     """
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
@@ -267,8 +268,13 @@ class Trainer:
         self.train = prepared.parts["train"]
         self.validator = Validator(recipe, self.train, prepared.parts["validation"], prepared.model)
         values = losses.rewards(self.train, recipe.reward)
-        if recipe.grpo.epochs:
-            losses.require_differences(values, self.train, recipe.reward.mode)
+        if recipe.grpo.epochs and len(losses.equal_groups(values, self.train)) == len(self.train.group_query):
+            raise RecipeError(
+                f"all rewards are equal in each of the {len(self.train.group_query)} groups, in query "
+                f"{self.train.query_ids[0]!r} for instance, so GRPO has nothing to compare",
+                where=f"reward.mode={recipe.reward.mode}",
+                fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
+            )
         self.tables = Tables(torch.from_numpy(values))
         self.identity = identity(recipe, prepared.digest)
         self.progress = self._read_progress()

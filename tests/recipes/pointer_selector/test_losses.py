@@ -83,9 +83,7 @@ def test_rewards_equal_the_documented_formulas(data):
             assert reward == pytest.approx(expected, rel=1e-5), mode
 
 
-def test_missing_numbers_and_equal_rewards_name_the_query(data):
-    with pytest.raises(RecipeError, match="query '0'"):
-        losses.require_differences(np.ones(len(data.lengths)), data, "probability")
+def test_missing_numbers_name_the_query(data):
     data.scores["vqa_gt_prob"][9] = np.nan
     with pytest.raises(RecipeError, match="vqa_gt_prob.*query '1'"):
         rewards(data, RewardConfig(mode="probability"))

@@ -140,6 +140,9 @@ def test_another_recipe_other_data_and_broken_checkpoints_are_refused(made, whol
         trainer(made, whole[2], "grpo.lr=1e-5")
     with pytest.raises(RecipeError, match="data"):
         trainer(Prepared(made.parts, made.model, {}, {}, "other"), whole[2])
+    with pytest.raises(RecipeError) as caught:
+        trainer(made, tmp_path / "equal", "reward.mode=correctness", "reward.beta=0")
+    assert caught.value.where == "reward.mode=correctness"
     start = f"trainer.start_from={whole[2]}"
     assert same(trainer(made, tmp_path / "new", start).policy.state_dict(), weights(whole[2]))
     with pytest.raises(RecipeError, match="shot_num"):
