@@ -8,7 +8,6 @@ text.
 from __future__ import annotations
 
 import base64
-import binascii
 import csv
 import json
 import math
@@ -214,7 +213,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         isinstance(prompt, list),
         _truth(given[columns.ground_truth], columns.ground_truth, place) if columns.ground_truth in given else "",
         source.strip(),
-        _images(given.get(columns.images), place),
+        shown if isinstance(shown := given.get(columns.images) or [], list) else [shown],
         solution,
         _id(given.get("id", ""), place),
         {name: value for name, value in given.items() if name not in used},
@@ -270,15 +269,6 @@ def _id(value: Any, place: Place) -> str:
 
 
 ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
-
-
-def _images(value: Any, place: Place) -> list[Any]:
-    images = value if isinstance(value, list) else [] if value in (None, "") else [value]
-    for image in images:
-        inner = (image.get("bytes") or image.get("path")) if isinstance(image, dict) else image
-        if not isinstance(inner, str | bytes) or not inner:
-            raise RecordError(f"the image {_abbreviated(image)} is neither a path nor a data URI", place)
-    return images
 
 
 def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
@@ -467,24 +457,19 @@ def images(record: Record) -> list[bytes]:
 def _image(image: Any, place: Place) -> bytes:
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("path")
-    name = "the image"
-    if isinstance(image, str) and image.startswith("data:"):
-        name = "the data URI"
-        head, comma, body = image.partition(",")
-        try:
-            if not comma or not head.endswith(";base64"):
+    name = f"the image {_abbreviated(image)}"
+    try:
+        if isinstance(image, str) and image.startswith("data:"):
+            head, _, body = image.partition(",")
+            if not head.endswith(";base64"):
                 raise ValueError("it is not data:image/...;base64,...")
             image = base64.b64decode(body, validate=True)
-        except (ValueError, binascii.Error) as error:
-            raise RecordError(f"a data URI cannot be read: {error}", place, "mend it", "") from error
-    elif isinstance(image, str):
-        path = Path(place.file).parent / Path(image).expanduser()
-        name = f"the image {path}"
-        try:
-            image = path.read_bytes()
-        except OSError as error:
-            hint = "give the path from the folder of the data file, or an absolute one"
-            raise RecordError(f"{name} cannot be read: {error.strerror}", place, hint, "") from error
-    if not image.startswith(_SIGNATURES):
+        elif isinstance(image, str):
+            name = f"the image {Path(place.file).parent / Path(image).expanduser()}"
+            image = (Path(place.file).parent / Path(image).expanduser()).read_bytes()
+    except (OSError, ValueError) as error:  # binascii's error is a ValueError
+        hint = "give a data URI, or the path from the folder of the data file, or an absolute one"
+        raise RecordError(f"{name} cannot be read: {error}", place, hint, "") from error
+    if not isinstance(image, bytes) or not image.startswith(_SIGNATURES):
         raise RecordError(f"{name} is no PNG, JPEG, GIF, WebP, BMP or TIFF", place, "convert it", "")
     return image

@@ -104,7 +104,7 @@ def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
         ([], None, "no records", "data.jsonl"),
         ([record()] * 3, None, "3 records with 1 different", "data.jsonl"),
         ([record(0, images=["data.jsonl"]), record(1)], None, "is no PNG", "line 1"),
-        ([record(0, images=["data:image/png;base64,####"])], None, "data URI cannot be read", "line 1"),
+        ([record(0, images=["data:image/png;base64,####"])], None, "cannot be read", "line 1"),
         ([record()], "{{ content", "not Jinja", "t.jinja, line 1"),
         ([record()], "Answer briefly.", "never uses the prompt", "t.jinja"),
         ([record()], "{{ content }} {{ level }}", "template fails", "line 1"),
