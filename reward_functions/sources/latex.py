@@ -92,8 +92,9 @@ class Helper:
 def _line(process: subprocess.Popen[bytes], seconds: float) -> str:
     """The helper's next line, which it writes at once; "" where none comes within these seconds, or it is gone."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], seconds)
-    return process.stdout.readline().decode("ascii", "replace").strip() if ready else ""
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    return process.stdout.readline().decode("ascii", "replace").strip() if poll.poll(seconds * 1000) else ""
 
 
 HELPER_PROCESS = Helper()

@@ -29,6 +29,8 @@ def verdict(gold: str, answer: str) -> str:
 def main() -> None:
     """Answer until standard input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # else the kernel writes the memory of what it ends to a file
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing that a library prints is an answer
     import math_verify  # noqa: F401  # seconds, before the first question's time begins
@@ -37,7 +39,7 @@ def main() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         over = int(time.process_time() + question["seconds"]) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (over, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CPU, (over, most))
         try:
             answer = verdict(question["gold"], question["answer"])
         except MemoryError:
